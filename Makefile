@@ -15,20 +15,22 @@ TOKENIZERS ?=
 # Sequences of each model-based test; minutes of fuzzing; what is mutated, and how many mutants of each file.
 EXAMPLES ?= 2500
 MINUTES ?= 10
-MODULE ?= src/dotllm/compilation/cache/memory.py
+MODULE ?= src/dotllm/compilation/memory.py
 MUTANTS ?= 25
-# Options of the bench targets, as in `make bench-engine ARGS=--quick`.
+# Options of the demo and of the bench targets, as in `make bench-engine ARGS=--quick`.
 ARGS ?=
-API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py
+# Of the demo's server; without it, the first free one from 8000 on.
+PORT ?=
+API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py tests/serve/test_rust_frontend.py
 
 # Packages are installed without byte code (below), so the first import of a module keeps it. Without that, each of a
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick model-test fuzz mutants fleets soak audit test-tokenizers test-clients lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
+.PHONY: demo test test-quick model-test fuzz mutants fleets soak audit test-tokenizers test-clients lint format check-hooks test-sources peer-tests twin-tests check-upstream bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-quality bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
 
-demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
-	$(BIN)/dotllm demo
+demo: install  ## Install everything for a CPU, serve a small trained model and ask it three questions: PORT=8123, ARGS="--model random".
+	$(BIN)/dotllm demo $(if $(PORT),--port $(PORT)) $(ARGS)
 
 test: install-dev  ## Install and run the tests (PYTEST="-k name" for some of them).
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
@@ -59,11 +61,12 @@ test-tokenizers: install-dev  ## Vocabularies, masks and answers with tokenizers
 	test -n "$(TOKENIZERS)" || $(BIN)/python tools/fetch_tokenizers.py .cache/tokenizers
 	DOTLLM_TOKENIZERS="$(or $(TOKENIZERS),.cache/tokenizers)" $(BIN)/python -m pytest -n $(WORKERS) tests/tokenizers $(PYTEST)
 
-test-clients: install-dev  ## The examples of clients that requirements/dev.txt has not: LangChain, Outlines, and zod on Node (fetched with pip and npm).
+test-clients: install-dev  ## The examples of clients that requirements/dev.txt has not: LangChain, Outlines, and zod on Node; zod judges walks under its schemas (fetched with pip and npm).
 	$(PIP) install --quiet --no-deps --upgrade --target .cache/clients -r requirements/clients.txt
-	npm install --silent --no-audit --no-fund --prefix .cache/clients openai@6.49.0 zod@4.6.7
+	npm install --silent --no-audit --no-fund --prefix .cache/clients openai@6.49.0 zod@4.6.7 zod-to-json-schema@3.25.2
 	PYTHONPATH=.cache/clients DOTLLM_NODE_MODULES=.cache/clients/node_modules $(BIN)/python -m pytest \
-		-k "langchain or outlines or zod" tests/examples tests/adapters/test_outlines.py tests/serve/test_examples.py $(PYTEST)
+		-k "langchain or outlines or zod" tests/examples tests/adapters/test_outlines.py tests/languages/json_schema/test_zod_walks.py \
+		tests/serve/test_examples.py $(PYTEST)
 
 lint: install-dev  ## What pre-commit and CI check.
 	$(BIN)/ruff check .
@@ -82,17 +85,30 @@ check-hooks: install  ## Compare our hooks with the sources of the vLLM releases
 test-sources: install-dev  ## The tests of the API, the Rust front end and the plugin on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps orjson
 	$(BIN)/python tools/release_sources.py $(VLLM) .cache/vllm-$(VLLM)
-	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest $(API_TESTS) tests/serve/test_rust_frontend.py \
-		tests/vllm_plugin $(PYTEST)
+	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest $(API_TESTS) tests/vllm_plugin $(PYTEST)
 
 peer-tests: install-dev  ## vLLM's own tests of structured requests, run on our backend (downloads its source distribution).
 	$(BIN)/python tools/peer_tests.py $(ARGS)
 
-bench-engine: install-dev  ## Compile and mask times beside llguidance and xgrammar, in one process.
-	$(BIN)/python -m benchmarks.engine $(ARGS)
+check-upstream: install-dev  ## Our changes to vLLM (upstream/) apply to its release; ARGS=--tests: and its own tests pass with them.
+	$(BIN)/python tools/upstream.py $(ARGS)
 
-bench-maskbench: install-dev  ## Every schema of MaskBench's open half.
-	$(BIN)/python -m benchmarks.maskbench $(ARGS)
+twin-tests: install-dev  ## The same requests to plain vLLM and to dotllm (docs/testing.md): ARGS="embed --most 5", VLLM=0.33.0 as in test-sources.
+	$(PIP) install --quiet --no-deps --upgrade --target .cache/twin-packages -r requirements/twins.txt
+	$(if $(VLLM),$(BIN)/python tools/release_sources.py $(VLLM) .cache/vllm-$(VLLM))
+	PYTHONHASHSEED=0 STARTS=real PYTHONPATH=$(if $(VLLM),.cache/vllm-$(VLLM):).cache/twin-packages $(BIN)/python -m tests.twins $(ARGS)
+
+# The newest release of each peer, not the one that vLLM pins.
+PEERS := .cache/peers/.installed
+$(PEERS): requirements/peers.txt
+	$(PIP) install --quiet --no-deps --upgrade --target .cache/peers -r requirements/peers.txt
+	touch $@
+
+bench-engine: install-dev $(PEERS)  ## Compile and mask times of dotllm, llguidance, xgrammar and GLRMask, in one process.
+	PYTHONPATH=.cache/peers $(BIN)/python -m benchmarks.engine $(ARGS)
+
+bench-maskbench: install-dev $(PEERS)  ## Every schema of MaskBench's open half.
+	PYTHONPATH=.cache/peers $(BIN)/python -m benchmarks.maskbench $(ARGS)
 
 bench-walks: install-dev  ## 20,000 random walks under the mask: all must finish and validate.
 	$(BIN)/python -m benchmarks.walks $(ARGS)
@@ -102,6 +118,10 @@ bench-blowups: install-dev  ## Specs known to blow engines up, with their time a
 
 bench-serve: install-dev  ## dotllm against vLLM's own backends on the demo model, servers started one after another.
 	$(BIN)/dotllm bench-structured --compare $(ARGS)
+
+bench-quality: install-dev  ## How many answers of a server are right: ARGS="--url http://localhost:8000" (docs/answer-quality.md).
+	$(PIP) install --quiet --no-deps --upgrade --target .cache/quality -r requirements/quality.txt
+	PYTHONPATH=.cache/quality $(BIN)/dotllm bench-quality $(ARGS)
 
 bench-gpu: install-dev  ## What constraints cost on a GPU beside vLLM's own backends: ARGS="--model FOLDER --engines dotllm,xgrammar".
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
@@ -126,7 +146,10 @@ wheel:  ## The wheel of this platform and Python, with the kernels' machine code
 lint-deploy: .cache/deploy-tools  ## What the makers of each kind of file check: images, Compose, Kubernetes, workflows, scripts, alerts (promtool, if it is installed).
 	$</bin/hadolint deploy/docker/Dockerfile deploy/docker/Dockerfile.cpu
 	$</bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/docker/compose.yaml
-	$</bin/check-jsonschema --builtin-schema vendor.github-workflows examples/check_schemas.yml
+	$</bin/check-jsonschema --builtin-schema vendor.github-workflows examples/check_schemas.yml .github/workflows/*.yml
+	$</bin/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$</bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/feature.yml
+	$</bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$</bin/kubernetes-validate --strict deploy/kubernetes/dotllm.yaml
 	$</bin/shellcheck examples/precompile_store.sh .ci/run
 	! command -v promtool || promtool check rules deploy/prometheus/alerts.yaml
@@ -150,13 +173,17 @@ install-dev: $(VENV)/.installed-dev
 	$(PYTHON) -m venv $@
 	$@/bin/python -m pip --disable-pip-version-check install --quiet pip-audit==2.10.1
 
+# The engine needs few packages, and compiles its kernels while the other packages come.
+ENGINE := ^(attrs|llvmlite|numba|numpy|referencing|rpds-py|setuptools|typing-extensions)==
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@echo "== installing into $(VENV): a few minutes the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" \
-		|| { echo "No CPU build of torch here: make TORCH_INDEX=<PyTorch's index of CPU wheels> …"; exit 1; }
-	$(PIP) install --no-deps --no-compile --progress-bar on -r requirements/cpu.txt
+	$(PIP) install --no-deps --no-compile $$(grep -iE '$(ENGINE)' requirements/cpu.txt)
 	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BIN)/dotllm warmup & \
+	$(PIP) install --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" \
+		|| { echo "No CPU build of torch here: make TORCH_INDEX=<PyTorch's index of CPU wheels> …"; exit 1; }; \
+	$(PIP) install --no-deps --no-compile --progress-bar on -r requirements/cpu.txt && wait
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt

@@ -5,7 +5,7 @@ a model.
 
 Three engines take turns of a few steps, so that whatever else the machine does hits all of them alike:
 
- * vllm: without our mixins, free requests;
+ * vllm: without our scheduler, free requests;
  * free: with all of ours, as in a server, free requests;
  * constrained: the same, and each step's masks are rows of the table on the device (`gpu_masks`).
 
@@ -13,7 +13,9 @@ The executor is a stand-in, `Device`, whose time does not count: it says what ha
 masks of constrained requests, and the same for free ones, so that answers have the same lengths. Everything else that
 ``EngineCore.step_with_batch_queue`` does in a step counts. Ended requests are replaced between steps, as in a closed
 loop of clients; making them does not count, what the next step does about them does.
-Reported are microseconds a step: medians, and means without the slowest hundredth (the machine's doing).
+Reported are microseconds a step: medians, and means without the slowest hundredth (the machine's doing), of the clock
+and of the loop's thread alone (CPU time, which other programs on the machine disturb less).
+The calls of functions in a step are counted, too, after the steps that are timed: a load does not change them.
 With ``--fresh`` each constrained request has an index that has found nothing yet, as for a schema that nobody has seen.
 """
 
@@ -25,7 +27,6 @@ import gc
 import json
 import pstats
 import queue
-import statistics
 import tempfile
 import time
 from collections import deque
@@ -42,8 +43,8 @@ from benchmarks import tokens
 from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
-from dotllm.compilation.accounting.metrics import Metrics
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+from dotllm.compilation.metrics import Metrics
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
 PROMPT = 40
 BLOCK = 16
@@ -54,6 +55,11 @@ Answer = tuple[Index, list[int]]
 KINDS = ("vllm", "free", "constrained")
 
 
+def clocks() -> Any:
+    """Seconds of the clock, and of this thread's CPU time."""
+    return np.array((time.perf_counter(), time.thread_time()))
+
+
 class Device:
     """vLLM's executor, as far as the loop calls it."""
 
@@ -61,7 +67,7 @@ class Device:
 
     def __init__(self) -> None:
         self.answers: dict[str, Iterator[int]] = {}
-        self.seconds = 0.0
+        self.seconds = np.zeros(2)
 
     def execute_model(self, output: Any, non_block: bool) -> Any:
         """Launch a step. (Only one without tokens has results already.)"""
@@ -78,7 +84,7 @@ class Device:
         """Its results."""
         from vllm.v1.outputs import ModelRunnerOutput
 
-        began = time.perf_counter()
+        began = clocks()
         result: Future[Any] = Future()
         result.set_result(
             ModelRunnerOutput(
@@ -87,7 +93,7 @@ class Device:
                 sampled_token_ids=[[next(self.answers[name])] for name in self.names],
             )
         )
-        self.seconds += time.perf_counter() - began
+        self.seconds += clocks() - began
         return result
 
 
@@ -123,7 +129,7 @@ class Engine:
             _weight_version=None,
         )  # fmt: skip
         self.made = self.live = 0
-        self.times: list[float] = []
+        self.times: list[Any] = []
         self.profile = cProfile.Profile()
 
     def add(self) -> None:
@@ -154,12 +160,12 @@ class Engine:
         """One step of the loop."""
         while self.live < self.options.requests:
             self.add()
-        self.device.seconds = 0.0
+        self.device.seconds[:] = 0
         if profile:
             self.profile.enable()
-        began = time.perf_counter()
+        began = clocks()
         outputs, _ = self.core.step_with_batch_queue()
-        took = time.perf_counter() - began - self.device.seconds
+        took = clocks() - began - self.device.seconds
         self.profile.disable()
         if measure:
             self.times.append(took)
@@ -170,9 +176,14 @@ class Engine:
 
     def report(self) -> dict[str, Any]:
         """Microseconds a step."""
-        times = sorted(self.times)
-        mean = statistics.mean(times[: len(times) * 99 // 100])
-        return {"median": round(statistics.median(times) * 1e6, 1), "mean": round(mean * 1e6, 1)}
+        times = np.sort(np.array(self.times), axis=0) * 1e6
+        means = times[: len(times) * 99 // 100].mean(axis=0)
+        (median, cpu_median), (mean, cpu_mean) = np.median(times, axis=0).round(1).tolist(), means.round(1).tolist()
+        calls = pstats.Stats(self.profile).total_calls  # type: ignore[attr-defined]
+        steps = TURN if self.kind != self.options.profile else len(self.times)
+        return {
+            "median": median, "mean": mean, "cpu_median": cpu_median, "cpu_mean": cpu_mean, "calls": calls // steps
+        }  # fmt: skip
 
 
 def an_answer(index: Index, eos: int, length: int, random: np.random.Generator) -> list[int]:
@@ -244,6 +255,9 @@ def main() -> None:
         for engine in engines:
             for _ in range(TURN):
                 engine.step(measure=True, profile=engine.kind == options.profile)
+    for engine in engines:
+        for _ in range(TURN):
+            engine.step(measure=False, profile=engine.kind != options.profile)
     if options.profile:
         for engine in engines:
             if engine.kind == options.profile:

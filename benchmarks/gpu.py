@@ -11,9 +11,10 @@ engine has never seen (``new``: each burst's differ in a comment); those after i
 Weights are random unless the flags say otherwise, so a folder with a configuration and a tokenizer is enough. The sets
 are in ``benchmarks/data/gpu``, or a file of one JSON Schema a line: closed (enums, integers, booleans, patterns),
 bounded (and strings of 10 to 30 characters), free (strings of any length), tools (function calls with long key names),
-real (schemas of MaskBench). Each answer that ended by itself is judged by jsonschema. With ``--reasoning 30 --
---reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning. No schema of a set
-``once:FILE`` comes twice, as from agents. Other switches come from the environment and the flags, as in a server
+real (schemas of MaskBench), bfcl (functions and questions of BFCL, for a trained model: its chat template makes the
+prompts, and all schemas are known; needs bfcl-eval). Each answer that ended by itself is judged by jsonschema. With
+``--reasoning 30 -- --reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning. No schema of
+a set ``once:FILE`` comes twice, as from agents. Other switches come from the environment and the flags, as in a server
 (``DOTLLM_COALESCENCE=canonical``, ``--speculative-config``).
 
 Engines of different settings are processes of their own. With ``--turns FILE --together N`` such processes share one
@@ -26,6 +27,7 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
+import functools
 import json
 import random
 import statistics
@@ -48,7 +50,9 @@ from dotllm.vllm_plugin import settings
 teach_engine_core()
 
 SETS = Path(__file__).with_name("data") / "gpu"
-LONGEST = {"free": 128, "real": 160}
+QUESTIONS, CASES = "bfcl", 48
+"""A set whose schemas come with prompts, and how many there are of them."""
+LONGEST = {"free": 128, "real": 160, QUESTIONS: 256}
 """Tokens at which answers are cut; 1,024 for the other sets, whose answers end by themselves."""
 ONCE = "once:"
 """Before a file of schemas of which none is sent twice to a backend; answers are cut as those of ``real``."""
@@ -94,7 +98,7 @@ def steps(options: argparse.Namespace) -> Iterator[tuple[int, str, int, int, boo
         turns = engines[visit % len(engines) :] + engines[: visit % len(engines)]
         for name in options.sets.split(","):
             points = [(level, bursts[min(i, len(bursts) - 1)], False) for i, level in enumerate(levels)]
-            if visit == 0 and not name.startswith(ONCE):
+            if visit == 0 and name != QUESTIONS and not name.startswith(ONCE):
                 points.insert(0, (NEW_BURST, NEW_BURSTS, True))
             for level, count, new in points:
                 for engine in turns:
@@ -132,12 +136,14 @@ class Turns:
 class Bursts:
     """Constrained bursts and their twins on one engine."""
 
-    def __init__(self, target: SharedEngine, turns: Turns) -> None:
-        self.target, self.turns = target, turns
+    def __init__(self, target: SharedEngine, turns: Turns, model: str) -> None:
+        self.target, self.turns, self.model = target, turns, model
         self.random = random.Random(0)
         self.begun = 0
         self.used: dict[tuple[str, str], int] = {}
         """How many schemas of a set a backend has been sent, by (backend, set); counted for sets of `ONCE`."""
+        self.warm: set[str] = set()
+        """Backends that have answered all of `QUESTIONS`."""
 
     def prompt(self) -> str:
         """ASCII, so that no token is cut."""
@@ -145,6 +151,8 @@ class Bursts:
 
     async def pairs(self, name: str, concurrency: int, count: int, new: bool) -> list[Pair]:
         """``count`` bursts of set ``name``, each with its twin behind it. ``new``: nobody has seen their schemas."""
+        if name == QUESTIONS:
+            return await self.pairs_of_questions(concurrency, count)
         file, once = SETS / f"{name}.jsonl", name.startswith(ONCE)
         source = str(file) if file.exists() else name.removeprefix(ONCE)
         constraints = workloads.load(source, count=10_000 if once else 100)
@@ -162,6 +170,21 @@ class Bursts:
                 found.append(Pair(burst, await send(self.target, twin_of(burst.lengths, self.prompt))))
         return found
 
+    async def pairs_of_questions(self, concurrency: int, count: int) -> list[Pair]:
+        """`pairs` of `QUESTIONS`. Prompts of a twin are others of the same set."""
+        asked, found = questions(self.model), []
+        if self.target.backend not in self.warm:
+            self.warm.add(self.target.backend)
+            await send(self.target, asked)
+        for _ in range(count):
+            self.begun += 1
+            burst = [asked[(self.begun + i) % len(asked)] for i in range(concurrency)]
+            with self.turns.turn():
+                constrained = await send(self.target, burst)
+                twin = twin_of(constrained.lengths, lambda: self.random.choice(asked).prompt)
+                found.append(Pair(constrained, await send(self.target, twin)))
+        return found
+
     def unused(self, name: str, constraints: Sequence[Constraint], count: int) -> Sequence[Constraint]:
         """The next ``count`` of a set that the present backend has not been sent."""
         key = self.target.backend, name
@@ -172,13 +195,33 @@ class Bursts:
         return constraints[start : start + count]
 
 
+@functools.cache
+def questions(model: str) -> list[BenchRequest]:
+    """Questions of BFCL as the chat template of ``model`` writes them, each under the schema of its answer."""
+    from transformers import AutoTokenizer
+
+    from dotllm.bench.quality import bfcl
+    from dotllm.bench.quality.arms import ARMS
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    cases = [case for name in ("simple_python", "live_simple", "multiple") for case in bfcl.cases(name)]
+    chosen, arm = random.Random(0).sample(cases, CASES), ARMS["json_schema"]
+    prompts = [
+        tokenizer.apply_chat_template(arm.messages(case), tokenize=False, add_generation_prompt=True) for case in chosen
+    ]
+    return [
+        BenchRequest(Constraint(case.name, "json_schema", case.schema()), prompt, LONGEST[QUESTIONS])
+        for case, prompt in zip(chosen, prompts, strict=True)
+    ]
+
+
 async def measure(options: argparse.Namespace) -> list[Point]:
     """All points; those so far are always in ``options.out``."""
     target = SharedEngine(options.model, [*FLAGS, *options.flags])
     if options.reasoning:
         target.reasoning_end = END
         target.logit_bias = ending_after(options.reasoning, Path(options.model))
-    bursts = Bursts(target, Turns(options.turns, options.together))
+    bursts = Bursts(target, Turns(options.turns, options.together), options.model)
     found: list[Point] = []
     started = time.monotonic()
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dotllm.bench.client import BenchRequest, Sample
 from dotllm.bench.offline import EngineTarget, parameters_of
-from dotllm.vllm_plugin.frontend.validation import claim
+from dotllm.vllm_plugin.enforce.validation import claim
 
 
 def _configured(name: str) -> str:

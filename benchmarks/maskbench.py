@@ -88,7 +88,7 @@ def compile_kernels(engines: Iterable[str]) -> None:
     """Compile here, once per machine, what a worker would otherwise compile when it starts: its peak memory would be
     that of a compiler. (Machine code is kept on disk.)"""
     if any(engine.startswith("dotllm") for engine in engines):
-        for module in ("dotllm.index", "dotllm.languages.json_schema"):
+        for module in ("dotllm.api", "dotllm.languages.json_schema.build"):
             importlib.import_module(module)
 
 

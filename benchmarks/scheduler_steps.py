@@ -75,7 +75,7 @@ class Loop:
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
 
-        from dotllm.compilation.accounting.metrics import Metrics
+        from dotllm.compilation.metrics import Metrics
 
         blocks = 256 * 40
         config.cache_config.num_gpu_blocks = blocks
@@ -121,7 +121,7 @@ class Loop:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.v1.request import Request
 
-        from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+        from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
         number = self.made
         self.made += 1

@@ -7,7 +7,7 @@ from typing import Any
 
 def a_backend(**attributes: Any) -> Any:
     """A `EngineBackend` that has these attributes alone: it neither has read a vocabulary nor started what compiles."""
-    from dotllm.vllm_plugin.engine_core.backend import EngineBackend
+    from dotllm.vllm_plugin.enforce.backend import EngineBackend
 
     backend = object.__new__(EngineBackend)
     vars(backend).update(step_masks=None, **attributes)

@@ -26,9 +26,10 @@ from typing import Any
 from benchmarks import tokens
 from dotllm import Vocabulary
 from dotllm.compilation import CompilationOptions, Specification
-from dotllm.compilation.accounting.metrics import Metrics
-from dotllm.compilation.cache.stored import StoredIndexes
 from dotllm.compilation.compiler import ENGINE
+from dotllm.compilation.disk import seal
+from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.stored import StoredIndexes
 from dotllm.errors import SpecError
 
 RESULTS = Path(__file__).parent / "results" / "stored.json"
@@ -67,9 +68,8 @@ def measure(one: Row, vocabulary: Any, encode: Any, stored: StoredIndexes) -> Ro
     start = time.perf_counter()
     warm(index, documents)
     warmed = time.perf_counter() - start
-    path = stored.disk.put(key, index.save, int(index.nbytes))
-    assert path is not None
-    data = path.read_bytes()
+    data = seal(index.to_bytes(), key)
+    assert stored.disk.put(key, data) is not None
     walls, cpus = [], []
     for _ in range(LOADS):
         wall, cpu = time.perf_counter(), time.process_time()

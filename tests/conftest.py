@@ -14,10 +14,17 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import redis_process
+from tests import not_run, redis_process
 
 ROOT = Path(__file__).parent.parent
+SHARED_DATA = Path(os.environ.get("DOTLLM_SHARED_DATA", ROOT.parent / "shared" / "data"))
+"""What others wrote, in the folders that docs/testing.md describes."""
+SERVER_PATIENCE_S = 3000
+"""Seconds for a test that starts servers: ten times what the longest takes on an idle machine."""
 
+
+# Our Triton kernels run in its interpreter, which must be chosen before Triton is imported (with vLLM, say).
+os.environ["TRITON_INTERPRET"] = "1"
 
 if os.environ.get("PYTEST_XDIST_WORKER"):
     # Left to itself, vLLM binds its worker to the first core: those of two servers, one for each process of the tests,
@@ -46,6 +53,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests import distribution
 
         distribution.longest_first(items)
+    for item in items:  # its time-out is for the fixtures, too, and a machine may have other work
+        if item.get_closest_marker("serve") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SERVER_PATIENCE_S))
     if importlib.util.find_spec("vllm") is not None or os.environ.get("CI"):
         return
     for item in items:
@@ -53,17 +63,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="vLLM is not installed"))
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last line of a run of everything says what was not run, and how to have it (`not_run`)."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None or os.environ.get("PYTEST_XDIST_WORKER") or config.args != config.getini("testpaths"):
+        return
+    skipped = reporter.stats.get("skipped", ())
+    said = not_run.paragraph(
+        one.longrepr[2] if isinstance(one.longrepr, tuple) else str(one.longrepr) for one in skipped
+    )
+    if said:
+        reporter.write_line(said)
+
+
 @pytest.fixture(autouse=True)
 def _our_log_reaches_caplog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a test has registered the plugin, our logger is below vLLM's, which tells the root logger nothing."""
+    """Once a test has registered the plugin, our logger is below vLLM's, which tells the root logger nothing; and
+    packages that vLLM's front end imports raise the root logger's level."""
     monkeypatch.setattr(logging.getLogger("dotllm"), "parent", logging.getLogger())
+    logging.getLogger().setLevel(logging.WARNING)  # (it also clears what loggers remember of levels)
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path | None:
     """The folder of data that others wrote (see its README), None where it is not beside the repository."""
-    folder = Path(os.environ.get("DOTLLM_SHARED_DATA", ROOT.parent / "shared" / "data"))
-    return folder if folder.is_dir() else None
+    return SHARED_DATA if SHARED_DATA.is_dir() else None
 
 
 @pytest.fixture(scope="session")

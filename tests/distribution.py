@@ -34,7 +34,7 @@ LONGEST_FIRST = (
     "tests/serve/test_speculation.py",
     "tests/compilation/test_real_engine.py",
     "tests/serve/test_answers_that_end.py",
-    "tests/compilation/workers/test_process.py",
+    "tests/compilation/test_process.py",
     "tests/serve/test_shared_store.py",
     "tests/serve/test_security.py",
     "tests/serve/test_overlap.py",

@@ -52,13 +52,27 @@ def test_options_are_written_out() -> None:
         Index.from_json_schema({}, byte_vocabulary(), whitespace="none")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["property_order", "order"])
-def test_the_order_of_keys_and_its_name_of_the_last_release(name: str) -> None:
+@pytest.mark.parametrize("wrong", ["gpt2", None, object()])
+def test_something_else_in_the_place_of_a_vocabulary_is_told_what_to_write(wrong: object) -> None:
+    for make, spec in (
+        (Index.from_regex, "a"),
+        (Index.from_json_schema, {"type": "object"}),
+        (Index.from_choice, ["a"]),
+        (Index.from_grammar, 'start: "a"'),
+        (Index.from_structural_tag, {"type": "structural_tag", "format": {"type": "any_text"}}),
+    ):
+        with pytest.raises(TypeError, match=r"Vocabulary\.from_tokenizer"):
+            make(spec, wrong)  # type: ignore[operator]
+    with pytest.raises(TypeError, match=r"Vocabulary\.from_tokenizer"):
+        Index.from_json_object(wrong)  # type: ignore[arg-type]
+
+
+def test_the_order_of_keys() -> None:
     schema = {"properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["a", "b"]}
     tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema}}
     for make, spec in ((Index.from_json_schema, schema), (Index.from_structural_tag, tag)):
         assert not accepts(make(spec, byte_vocabulary()), '{"b": 2, "a": 1}')
-        assert accepts(make(spec, byte_vocabulary(), **{name: "any"}), '{"b": 2, "a": 1}')
+        assert accepts(make(spec, byte_vocabulary(), property_order="any"), '{"b": 2, "a": 1}')
 
 
 def test_indexes_and_guides_say_what_they_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,32 @@ def test_picture_and_table_are_those_of_the_points(path: Path) -> None:
 
 
 def test_every_set_has_its_row() -> None:
-    assert all(f"\n| {name} |" in README for name in cost_picture.SETS)
+    assert all(f"\n| {name} |" in README for name in cost_picture.ROWS)
+    assert f"\n{cost_picture.WORST}\n" in README
 
 
-def test_first_screen() -> None:
-    """Up to the first heading behind the quick start."""
-    first, _ = README.split("\n## What it takes")
-    assert first.count("\n") <= 60
-    for part in ("pip install", "dotllm serve", "BaseModel", "OpenAI(", "cost-dark.svg", "Do not use it"):
+def test_no_figure_but_those_of_the_points() -> None:
+    """A ratio elsewhere could be the favourable one of many."""
+    lines = README.split("\n")
+    written = {line for line in lines if line.startswith(tuple(f"| {name} |" for name in cost_picture.ROWS))}
+    written.add(lines[lines.index(cost_picture.WORST) + 1])
+    releases = r"\b(0[.]3[23]|3[.]\d\d)\b|\d+[.]\d\d %"  # of vLLM, of Python; shares
+    said = [line for line in lines if re.search(r"\b[0-3][.]\d\d\b", re.sub(releases, "", line))]
+    assert [line for line in said if line not in written] == []
+
+
+def test_a_range_holds_every_point() -> None:
+    row = cost_picture.ROWS["8B, real schemas"]
+    points = [
+        cost_picture.Point(row, "dotllm", requests, ratio, "x") for requests in (1, 32, 256) for ratio in (1.1, 1, 1.3)
+    ]
+    assert cost_picture.cell(points, row, "dotllm") == " / ".join(["1.00–1.30"] * 3)
+    assert cost_picture.cell(points[:-3], row, "dotllm") == cost_picture.cell([], row, "dotllm") == "-"
+
+
+def test_readme_is_short() -> None:
+    """Install, request and restrictions come before the first heading, and all of it can be read in five minutes."""
+    first, _ = README.split("\n## What a constraint costs")
+    assert first.count("\n") <= 48 and README.count("\n") <= 152
+    for part in ("pip install", "dotllm serve", "BaseModel", "OpenAI(", "make demo", "Do not use it"):
         assert part in first, part

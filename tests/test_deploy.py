@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.compilation.accounting import metrics
+from dotllm.compilation import metrics
 
 yaml = pytest.importorskip("yaml")
 
@@ -49,13 +49,13 @@ def test_metrics_exist(expression: str) -> None:
 
 
 def test_every_alert_has_its_row() -> None:
-    page = (ROOT / "docs" / "deploy.md").read_text()
+    page = (ROOT / "docs" / "operations.md").read_text()
     rules = [rule["alert"] for group in documents("prometheus/alerts.yaml")[0]["groups"] for rule in group["rules"]]
     assert rules == re.findall(r"^\| `(Dotllm\w+)` \|", page, re.MULTILINE)
 
 
 def test_every_file_has_its_row() -> None:
-    page = (ROOT / "docs" / "deploy.md").read_text()
+    page = (ROOT / "docs" / "operations.md").read_text()
     named = {DEPLOY / name for name in re.findall(r"^\| `(\w+/[\w.]+)` \|", page, re.MULTILINE)}
     assert named == set(FILES) - {DEPLOY / "prometheus" / "prometheus.yaml"}
 
@@ -95,3 +95,20 @@ def test_images_have_their_kernels(name: str) -> None:
     text = (DEPLOY / "docker" / name).read_text()
     assert "RUN dotllm warmup" in text and 'ENTRYPOINT ["dotllm", "serve"]' in text
     assert text.index("DOTLLM_CACHE_DIR") < text.index("RUN dotllm warmup")
+
+
+PLATFORMS = {
+    "production_stack": ("servingEngineSpec", "modelSpec", 0),
+    "llm_d": ("decode", "containers", 0),
+    "kserve": ("spec", "predictor", "containers", 0),
+}
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_platforms_have_the_image_and_the_store(name: str) -> None:
+    (values,) = documents(f"kubernetes/{name}.yaml")
+    container: Any = values
+    for step in PLATFORMS[name]:
+        container = container[step]
+    assert [one["name"] for one in container["env"]] == ["DOTLLM_STORE", "DOTLLM_STORE_SECRET"]
+    assert "dotllm" in container.get("image", container.get("repository"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import io
 import operator
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from typing import TextIO
 
 import numba as nb
 import pytest
+from numba.core.caching import IndexDataCacheFile
 from numba.core.registry import cpu_target
 
 from dotllm import jit
@@ -57,7 +60,63 @@ def test_damaged_machine_code_is_made_anew(tmp_path: Path, left: int) -> None:
 def test_a_directory_that_cannot_be_made_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     answer = run(DOTLLM_CACHE_DIR=str(tmp_path / "file" / "cache"), TMPDIR=str(tmp_path))
-    assert Path(answer.stdout.strip()).is_relative_to(tmp_path / f"dotllm-{os.getuid()}")
+    assert list((tmp_path / f"dotllm-{os.getuid()}").rglob("*.nbi")) and "cannot be written" in answer.stderr
+
+
+def _heed_modes() -> None:
+    """root gives up CAP_DAC_OVERRIDE, with which it writes into read-only directories."""
+    ctypes.CDLL(None).prctl(24, 1)  # PR_CAPBSET_DROP
+
+
+def run_read_only(cache: Path, temporary: Path) -> subprocess.CompletedProcess[str]:
+    """`run` where ``cache`` cannot be written."""
+    modes = {path: path.stat().st_mode for path in (cache, *cache.rglob("*"))}
+    for path, mode in modes.items():
+        path.chmod(mode & ~0o222)
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", KERNEL],
+            env={**os.environ, "DOTLLM_CACHE_DIR": str(cache), "TMPDIR": str(temporary)},
+            capture_output=True,
+            text=True,
+            check=True,
+            preexec_fn=_heed_modes,
+        )
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
+
+
+def test_read_only_machine_code_is_used(tmp_path: Path) -> None:
+    """As of an image with ``dotllm warmup`` that runs as another user: every start compiled everything again."""
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
+    run(DOTLLM_CACHE_DIR=str(cache))
+    answer = run_read_only(cache, temporary)
+    assert answer.stderr == "" and not list(temporary.rglob("*.nb?"))
+
+
+@pytest.mark.parametrize("lack", ["index", "data", "cpu", "all"])
+def test_what_read_only_machine_code_lacks_goes_to_a_temporary_directory(tmp_path: Path, lack: str) -> None:
+    """Of another CPU, damaged, or missing: one line, the rest is read, and the next start is silent."""
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
+    directory = Path(run(DOTLLM_CACHE_DIR=str(cache)).stdout.strip())
+    indexes, data = (sorted(directory.glob(f"*.nb{letter}")) for letter in "ic")
+    if lack == "index":
+        indexes[0].unlink()
+    elif lack == "data":
+        data[0].write_bytes(b"")
+    elif lack == "cpu":
+        file = IndexDataCacheFile(str(directory), indexes[0].stem, "")
+        file._save_index({(types, "another", code): name for (types, _, code), name in file._load_index().items()})
+    else:
+        shutil.rmtree(directory)
+    first, second = run_read_only(cache, temporary), run_read_only(cache, temporary)
+    assert first.stderr.count("cannot be written") == 1 and str(cache / "kernels") in first.stderr
+    made = list(temporary.rglob("*.nbi"))
+    assert len(made) == (len(indexes) if lack == "all" else 1)
+    assert second.stderr == "", "what the first start has made is used"
 
 
 def test_a_shared_directory_is_used_only_if_it_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +138,13 @@ def test_threads_that_import_kernels_do_not_see_each_others_directory(monkeypatc
     seen: dict[str, list[str]] = {}
 
     def njit(name: str, **_: object) -> Callable[[object], object]:
-        seen[name] = [jit.numba.config.CACHE_DIR]
-        time.sleep(0.2)
-        seen[name].append(jit.numba.config.CACHE_DIR)
-        return lambda function: function
+        def declare(function: object) -> object:
+            seen[name] = [jit.numba.config.CACHE_DIR]
+            time.sleep(0.2)
+            seen[name].append(jit.numba.config.CACHE_DIR)
+            return function
+
+        return declare
 
     def define(folder: str) -> None:
         scope: dict[str, object] = {}
@@ -91,6 +153,7 @@ def test_threads_that_import_kernels_do_not_see_each_others_directory(monkeypatc
 
     monkeypatch.setattr(jit.numba, "njit", njit)
     monkeypatch.setattr(jit, "_cache_directory", lambda folder: f"{tempfile.gettempdir()}/{folder}")
+    monkeypatch.setattr(jit, "_is_writable", lambda directory: True)
     before = jit.numba.config.CACHE_DIR
     threads = [threading.Thread(target=define, args=(folder,)) for folder in ("index", "grammar")]
     for thread in threads:
@@ -100,6 +163,27 @@ def test_threads_that_import_kernels_do_not_see_each_others_directory(monkeypatc
         thread.join()
     assert seen == {folder: [f"{tempfile.gettempdir()}/{folder}"] * 2 for folder in ("index", "grammar")}
     assert before == jit.numba.config.CACHE_DIR
+
+
+def test_what_is_inlined_is_loaded_where_a_caller_is_compiled() -> None:
+    """Its machine code is in its callers', and to load it took a sixth of the time to start."""
+    scope: dict[str, object] = {}
+    file = str(Path(jit.__file__).parent / "index" / "x.py")
+    exec(compile("def inner(x): return x + 1\ndef outer(x): return inner(x) * 2", file, "exec"), scope)
+    inner = scope["inner"] = jit.inner_kernel(nb.int64(nb.int64), inlined=True)(scope["inner"])  # type: ignore[arg-type]
+    assert "_dispatcher" not in vars(inner)
+    outer = jit.kernel(nb.int64(nb.int64), cached=False)(scope["outer"])  # type: ignore[arg-type]
+    assert "_dispatcher" in vars(inner) and outer(20) == 42
+
+
+def test_where_kernels_are_compiled_nothing_inlined_is_loaded() -> None:
+    code = (
+        "import gc, dotllm.api\nfrom dotllm.jit import Inlined\n"
+        "found = [one for one in gc.get_objects() if isinstance(one, Inlined)]\n"
+        "assert len(found) > 20\nassert not [one.py_func for one in found if '_dispatcher' in vars(one)]"
+    )
+    subprocess.run([sys.executable, "-c", "import dotllm.api"], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def held_lock(directory: Path, process: str) -> TextIO:
@@ -123,14 +207,14 @@ def test_who_waits_for_a_lock_says_whose_it_is_and_in_the_end_compiles_without_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(jit, "LOCK_NOTICE_S", 0.1)
-    monkeypatch.setattr(jit, "LOCK_PATIENCE_S", 2.0)
+    monkeypatch.setattr(jit, "LOCK_PATIENCE_S", 4.0)
     monkeypatch.setattr(jit, "_waited_in_vain", set())
     with held_lock(tmp_path, "4711"):
         with jit._alone(str(tmp_path), lambda: False):
             said = capsys.readouterr().err.splitlines()
         began = time.monotonic()
         with jit._alone(str(tmp_path), lambda: False):
-            assert time.monotonic() - began < 1.5, "it does not wait for the next kernel, too"
+            assert time.monotonic() - began < 3.5, "it does not wait for the next kernel, too"
     assert len(said) == 2 and "process 4711 holds the lock" in said[0] and str(tmp_path) in said[0]
     assert "compiling without it" in said[1]
     with jit._alone(str(tmp_path), lambda: False):
@@ -172,7 +256,7 @@ def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
 
     from numba.core.dispatcher import Dispatcher
 
-    kernels, checked = (Dispatcher, jit.Inner), 0
+    kernels, checked = (Dispatcher, jit.Inner, jit.Inlined), 0
     for folder in FOLDERS:
         sources = set(jit.kernel_sources(folder.relative_to(jit._PACKAGE).as_posix()))
         for path in folder.glob("*.py"):
@@ -198,8 +282,6 @@ def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
 
 def test_checkouts_share_their_machine_code(tmp_path: Path) -> None:
     """The same sources at another path, with other time stamps, compile nothing."""
-    import shutil
-
     run(DOTLLM_CACHE_DIR=str(tmp_path / "cache"))
     copy = tmp_path / "checkout" / "dotllm"
     shutil.copytree(jit._PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)

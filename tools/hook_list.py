@@ -1,4 +1,4 @@
-"""The list of hooks in ``docs/vllm.md``, from the hooks themselves (`registry.HOOKS`).
+"""The list of hooks in ``docs/vllm.md``, by tier, from the hooks themselves (`registry.ENTRIES`).
 
     python -m tools.hook_list
 
@@ -13,19 +13,31 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.registry import HOOKS
+from dotllm.vllm_plugin.registry import ENTRIES, Entry
+from dotllm.vllm_plugin.tiers import NEEDS, TIERS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vllm.md"
 BEGIN, END = "<!-- hooks: begin -->\n", "<!-- hooks: end -->\n"
 WRAPPER = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def entry(hook: Hook) -> str:
+def tier_list(tier: str, entries: Iterable[Entry]) -> str:
+    """The lines of a tier and its hooks."""
+    needs = f" It needs {' and '.join(f'`{needed}`' for needed in NEEDS[tier])}." if tier in NEEDS else ""
+    heading = WRAPPER.fill(f"`{tier}`: {TIERS[tier]}.{needs}")
+    return f"{heading}\n\n" + "".join(lines(entry.hook(), entry.process) for entry in entries if entry.tier == tier)
+
+
+def lines(hook: Hook, process: str) -> str:
     """The lines of one hook; the name of a required one is bold."""
     name = f"**{hook.name}**" if hook.required else f"*{hook.name}*"
-    parts = (f"{name}: {hook.summary}.", f"Without it: {hook.without_it}.", f"{functions(hook.targets) or 'None'}.")
-    lines = (f"{'  ' if i else '* '}{part}".replace("<", "&lt;") for i, part in enumerate(parts))
-    return "\n".join(WRAPPER.fill(line) for line in lines) + "\n"
+    parts = (
+        f"{name} ({process}): {hook.summary}.",
+        f"Without it: {hook.without_it}.",
+        f"{functions(hook.targets) or 'None'}.",
+    )
+    written = (f"{'  ' if i else '* '}{part}".replace("<", "&lt;") for i, part in enumerate(parts))
+    return "\n".join(WRAPPER.fill(line) for line in written) + "\n"
 
 
 def functions(targets: Iterable[Target]) -> str:
@@ -44,11 +56,11 @@ def functions(targets: Iterable[Target]) -> str:
     return "; ".join(written)
 
 
-def page_with_table(page: str, hooks: Iterable[Hook] = HOOKS) -> str:
+def page_with_table(page: str, entries: Iterable[Entry] = ENTRIES) -> str:
     """``page`` with its list renewed."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
-    return before + BEGIN + "".join(map(entry, hooks)) + END + after
+    return before + BEGIN + "\n".join(tier_list(tier, entries) for tier in TIERS) + END + after
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How many faults put into our functions on purpose the tests notice; a share for each file.
 
-    python -m tools.mutants src/dotllm/compilation/cache [--sample 10] [--seed 0] [--tests "tests/…"] [--seconds 30]
+    python -m tools.mutants src/dotllm/compilation [--sample 10] [--seed 0] [--tests "tests/…"] [--seconds 30]
     python -m tools.mutants src/dotllm/automata/machine --python-kernels --longest 4
 
 A fault changes an operator, a constant, a condition, or drops a call. No file is touched: this process imports the
@@ -38,13 +38,12 @@ ROOT = Path(__file__).parent.parent
 TESTS = {
     "automata": "tests/automata tests/index/test_guide.py tests/index/test_soundness.py",
     "automata/dfa": "tests/automata/test_dfa.py tests/languages/regex/test_corpus.py",
-    "automata/nfa_passes": "tests/automata tests/grammar tests/index/test_guide.py",
-    "compilation": "tests/compilation --ignore=tests/compilation/workers",
-    "compilation/workers": "tests/compilation/workers",
+    "compilation": "tests/compilation --ignore-glob=*/test_process.py --ignore-glob=*/test_remote.py",
     "grammar": "tests/grammar tests/languages/ebnf tests/languages/regex tests/languages/test_end_tokens.py",
     "index": "tests/index",
     "languages/json_schema": "tests/languages/json_schema",
-    "vllm_plugin/engine_core": "tests/vllm_plugin/engine_core",
+    "vllm_plugin/enforce": "tests/vllm_plugin/engine_core",
+    "vllm_plugin/speed": "tests/vllm_plugin/engine_core tests/vllm_plugin/gpu_masks",
 }
 """The tests of a folder of src/dotllm; the longest one counts."""
 OTHER: dict[type[ast.AST], type[ast.AST]] = {

@@ -3,11 +3,16 @@
 
     python tools/peer_tests.py                        # or: make peer-tests
     python tools/peer_tests.py -k registry            # further arguments are pytest's
+    python tools/peer_tests.py --pairs                # plain and with our hooks (an hour)
+    python tools/peer_tests.py --pairs tests/v1/core  # the same of some
 
 The source distribution is downloaded once into ``.cache/peer-tests`` (nothing of it is kept in the repository), its
 ``tests/`` are extracted, and the files that ``tools/peers/cases.json`` lists are run with the plugin
 ``tools/peers/plugin.py``. A case that fails must be listed there with the reason (what of another library it asserts,
 or what it needs that no package index has); a listed case that passes must be struck off. Both end the run with 1.
+
+``--pairs`` runs all of the folders in ``pairs.folders`` twice, plain and with our hooks (`tools/peers/pairs.py`): what
+passes on plain vLLM passes with us, or is listed with the reason. The table is benchmarks/results/peer-tests.json.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -27,21 +33,35 @@ CACHE = ROOT / ".cache" / "peer-tests"
 CASES = ROOT / "tools" / "peers" / "cases.json"
 # Packages that pip imports to read a source distribution's metadata, and one that a parser under test imports.
 BUILD = ("setuptools_rust", "setuptools_scm", "vcs_versioning", "semantic_version")
-RUN = ("cohere-melody==0.15.3",)
-STAND_INS = ("gpt2", "openai-community/gpt2", "Qwen/Qwen3-0.6B")
+RUN = ("cohere-melody==0.15.3", "pytest-asyncio==1.5.0", "tblib==3.2.2")
+STAND_INS = (
+    "gpt2", "openai-community/gpt2", "distilbert/distilgpt2", "facebook/opt-125m", "Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B",
+    "Qwen/Qwen3-8B", "Qwen/Qwen2-1.5B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct", "meta-llama/Llama-3.2-1B",
+    "meta-llama/Llama-3.2-1B-Instruct", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "intfloat/multilingual-e5-small",
+    "HuggingFaceTB/SmolLM2-135M-Instruct", "hmellor/tiny-random-LlamaForCausalLM",
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
+)  # fmt: skip
 """Models of a hub that these tests name; a local directory of that name is taken instead."""
+STARTS = re.compile(
+    r"Remote\w*Server|vllm_runner|VllmRunner|\bLLM\(|from_engine_args|from_vllm_config|EngineCoreProc|subprocess"
+)
+"""What a file says that starts servers or engines of models: `make twin-tests` has those of ours."""
+TABLE = ROOT / "benchmarks" / "results" / "peer-tests.json"
 
 
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--pairs", action="store_true", help="plain and with our hooks; paths choose files")
     arguments, for_pytest = parser.parse_known_args()
     cases = json.loads(CASES.read_text())
     cache = arguments.cache.resolve()
     cache.mkdir(parents=True, exist_ok=True)
     folder = tests_of(cases["vllm"], cache)
     make_stand_ins(folder, cache)
+    if arguments.pairs:
+        return pairs(cases, folder, cache, for_pytest)
     outcomes: dict[str, str] = {}
     judged = 0
     for group in cases["files"]:
@@ -56,19 +76,25 @@ def tests_of(version: str, cache: Path) -> Path:
     """The folder of the source distribution with its ``tests``, downloaded and extracted if it is not there."""
     folder = cache / f"vllm-{version}"
     if not (folder / "tests").is_dir():
-        archive = cache / f"vllm-{version}.tar.gz"
-        if not archive.exists():
-            print(f"downloading vLLM {version}'s source distribution …", file=sys.stderr, flush=True)
-            install(BUILD, cache / "build")
-            # pip asks the distribution's build for its metadata, which must not look for a GPU or a git checkout.
-            environment = {"VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": version}
-            command = ["download", "--quiet", "--no-deps", "--no-binary", "vllm", "--no-build-isolation"]
-            pip([*command, "--dest", str(cache), f"vllm=={version}"], [cache / "build"], environment)
+        archive = archive_of(version, cache)
         with tarfile.open(archive) as opened:
             inside = (f"vllm-{version}/tests/", f"vllm-{version}/pyproject.toml")  # (with pytest's settings)
             opened.extractall(cache, [m for m in opened.getmembers() if m.name.startswith(inside)], filter="data")
-    install(RUN, cache / "packages")
+    install(RUN, cache / "run-packages")
     return folder
+
+
+def archive_of(version: str, cache: Path) -> Path:
+    """The source distribution of a release, downloaded if it is not in ``cache``."""
+    archive = cache / f"vllm-{version}.tar.gz"
+    if not archive.exists():
+        print(f"downloading vLLM {version}'s source distribution …", file=sys.stderr, flush=True)
+        install(BUILD, cache / "build")
+        # pip asks the distribution's build for its metadata, which must not look for a GPU or a git checkout.
+        environment = {"VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": version}
+        command = ["download", "--quiet", "--no-deps", "--no-binary", "vllm", "--no-build-isolation"]
+        pip([*command, "--dest", str(cache), f"vllm=={version}"], [cache / "build"], environment)
+    return archive
 
 
 def install(packages: tuple[str, ...], target: Path) -> None:
@@ -99,7 +125,7 @@ def run(group: dict[str, Any], folder: Path, cache: Path, for_pytest: list[str])
     """One pytest over the files of a group; ``conftest``: the folder whose conftest.py they need."""
     results = cache / "results.json"
     results.unlink(missing_ok=True)
-    path = [ROOT / "src", ROOT / "tools", cache / "packages", folder]
+    path = [ROOT / "src", ROOT / "tools", cache / "run-packages", folder]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, path)),
@@ -109,13 +135,89 @@ def run(group: dict[str, Any], folder: Path, cache: Path, for_pytest: list[str])
         "DOTLLM_PEER_RESULTS": str(results),
     }
     conftest = f"--confcutdir={group['conftest']}" if "conftest" in group else "--noconftest"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "peers.plugin", "-p", "no:cacheprovider", conftest]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "peers.plugin",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:asyncio",
+        conftest,
+    ]
     command += ["--continue-on-collection-errors", "--disable-warnings", "--tb=no", "--no-summary"]
     subprocess.run([*command, *group["paths"], *for_pytest], cwd=folder, env=environment, check=False)
     if not results.exists():
         raise SystemExit("pytest did not come to its end")
     found: dict[str, Any] = json.loads(results.read_text())
     return found
+
+
+def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str]) -> int:
+    """Both runs and what they come to; the exit status."""
+    files, starters = files_of(folder, chosen or cases["pairs"]["folders"])
+    results = {how: cache / f"pairs-{how}.jsonl" for how in ("plain", "ours")}
+    path = [ROOT / "src", ROOT / "tools", cache / "run-packages", folder]
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }  # fmt: skip
+    running = []
+    for how, result in results.items():
+        result.unlink(missing_ok=True)
+        command = [sys.executable, str(ROOT / "tools" / "peers" / "pairs.py"), how, str(result), *files]
+        more = {"VLLM_PLUGINS": ""} if how == "plain" else {}
+        running.append(subprocess.Popen(command, cwd=folder, env={**environment, **more}))
+    if any(process.wait() for process in running):
+        raise SystemExit("one of the two runs has failed")
+    return compare(cases, *results.values(), starters, whole=not chosen)
+
+
+def files_of(folder: Path, places: list[str]) -> tuple[list[str], int]:
+    """The files of tests below ``places``, and how many were left out because they start servers of models."""
+    found = set[Path]()
+    for place in places:
+        found |= {folder / place} if place.endswith(".py") else {*(folder / place).rglob("test_*.py")}
+    kept = [str(file.relative_to(folder)) for file in sorted(found) if not STARTS.search(file.read_text())]
+    return kept, len(found) - len(kept)
+
+
+def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, whole: bool) -> int:
+    """Print what differs, and keep the table; the exit status."""
+    runs = [{row["file"]: row for row in map(json.loads, file.read_text().splitlines())} for file in (plain, ours)]
+    reasons = {case: row["reason"] for row in cases["pairs"]["differences"] for case in row["cases"]}
+    table: dict[str, Counter[str]] = {}
+    unlisted, used = [], set()
+    for file in (file for file in runs[0] if file in runs[1]):
+        count = table.setdefault("/".join(file.split("/")[:3]), Counter())
+        count["files"] += 1
+        for case, outcome in runs[0][file]["outcomes"].items():
+            other = runs[1][file]["outcomes"].get(case, "missing")
+            if outcome != "passed":
+                count["cannot run here"] += 1
+            elif other == "passed":
+                count["same"] += 1
+            elif case in reasons:
+                count["different, listed"] += 1
+                used.add(case)
+            else:
+                count["different"] += 1
+                unlisted.append(f"{case}: {other}: {runs[1][file]['reasons'].get(case, '')[-200:]}")
+    stale = sorted(set(reasons) - used) if whole else []
+    for line in unlisted:
+        print(f"passes on plain vLLM only: {line}")
+    for case in stale:
+        print(f"listed, but it does not differ: {case}")
+    total = sum(table.values(), Counter())
+    print(json.dumps({"all": total}))
+    if whole:
+        kept = {"vllm": cases["vllm"], "files that start servers, not run": starters, "all": total, "folders": table}
+        TABLE.write_text(json.dumps(kept, indent=1) + "\n")
+    return int(bool(unlisted or stale))
 
 
 def report(outcomes: dict[str, str], judged: int, exceptions: dict[str, str], whole: bool) -> int:

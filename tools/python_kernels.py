@@ -1,7 +1,7 @@
 """Kernels as Python functions, for `tools.mutants`: what Numba compiles, without Numba.
 
 Numbers out of arrays are Python's, and those put into one are cut to its width, as in machine code. What Numba lacks
-(`dotllm.index.atomics`) is done with ctypes.
+(`dotllm.index.helper_pool`) is done with ctypes.
 """
 
 from __future__ import annotations

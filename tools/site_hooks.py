@@ -1,4 +1,4 @@
-"""What mkdocs does beside its plugins: links to the repository's files, and ``llms.txt`` (https://llmstxt.org)."""
+"""What mkdocs does in addition to its plugins: references, links to the repository's files, and ``llms.txt`` (https://llmstxt.org)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+ONLY_HERE = re.compile(r"<!-- site\n(.*?)-->\n", re.DOTALL)
+"""What a Git host would show as it stands, such as the directives of mkdocstrings"""
 OUTSIDE = re.compile(r"\[([^]]+)\]\(((?:\.\./)+[^)]+)\)")
 
 
@@ -24,7 +26,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
             return f"`{name}`" if match[1].strip("`") in (name, target.name) else f"{match[1]} (`{name}`)"
         return f"[{match[1]}]({config.repo_url}/blob/main/{name}{'#' + anchor if anchor else ''})"
 
-    return OUTSIDE.sub(link, markdown)
+    return OUTSIDE.sub(link, ONLY_HERE.sub(r"\1", markdown))
 
 
 def on_nav(nav: Any, *, config: Any, **_: Any) -> Any:
@@ -34,7 +36,7 @@ def on_nav(nav: Any, *, config: Any, **_: Any) -> Any:
 
 
 def on_post_build(*, config: Any, **_: Any) -> None:
-    """``llms.txt``: the site's table of contents for programs; beside it each page's Markdown."""
+    """``llms.txt``: the site's table of contents for programs; and each page's Markdown."""
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     for section in config.extra["nav_of_llms"].items:
         lines.append(f"## {section.title}\n")

@@ -10,9 +10,14 @@ from benchmarks.tokens import Tokens
 ENGINES = {
     "dotllm": ("benchmarks.adapters.dotllm", "Dotllm"),
     "dotllm-any-order": ("benchmarks.adapters.dotllm", "DotllmAnyOrder"),
+    "glrmask": ("benchmarks.adapters.glrmask", "Glrmask"),
     "llguidance": ("benchmarks.adapters.llguidance", "Llguidance"),
     "xgrammar": ("benchmarks.adapters.xgrammar", "Xgrammar"),
 }
+
+
+NO_COMPACT_JSON = {"glrmask"}
+"""whose JSON always has flexible white space"""
 
 
 def load(name: str, tokens: Tokens, options: Options) -> Engine:

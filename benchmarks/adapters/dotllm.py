@@ -74,11 +74,12 @@ class Dotllm:
         prepare()
         self.threads = options.threads
         self.json: dict[str, Any] = {"any_whitespace": False} if options.compact else {}
-        self.settings: dict[str, Any] = dict(self.json) or {"whitespace": "default"}
+        # Objects are open, as the standard has them and as the peers are asked to write them.
+        self.settings: dict[str, Any] = {**(self.json or {"whitespace": "default"}), "additional_properties": "open"}
 
     def _index(self, spec: Spec) -> Index:
         if spec.kind == "json_schema":
-            return Index.from_json_schema(spec.spec, self.vocabulary, **self.json)
+            return Index.from_json_schema(spec.spec, self.vocabulary, additional_properties="open", **self.json)
         if spec.kind == "json_object":
             return Index.from_json_object(self.vocabulary, **self.json)
         if spec.kind == "regex":
@@ -107,4 +108,4 @@ class DotllmAnyOrder(Dotllm):
 
     def __init__(self, tokens: Tokens, options: Options) -> None:
         super().__init__(tokens, options)
-        self.json["order"] = "any"
+        self.json["property_order"] = "any"

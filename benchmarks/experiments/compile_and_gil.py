@@ -26,8 +26,8 @@ import numpy as np
 
 from dotllm import Vocabulary
 from dotllm.compilation.compiler import compile_specification
+from dotllm.compilation.process import ProcessCompiler
 from dotllm.compilation.specification import Specification
-from dotllm.compilation.workers.process import ProcessCompiler
 
 STEP_WORK = 3000  # iterations of plain Python: about a fifth of a millisecond
 STEP_WAIT = 0.001

@@ -20,34 +20,41 @@ from dotllm.vllm_plugin.settings import allow_plugin as _allow_plugin
 
 if TYPE_CHECKING:
     from dotllm.api import Index
-    from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, TooFewTokensError, UnsupportedError
+    from dotllm.compilation.in_process import Compiler
+    from dotllm.errors import (
+        BudgetExceededError,
+        InvalidSpecError,
+        SpecError,
+        SpecWarning,
+        TooFewTokensError,
+        UnsupportedError,
+    )
     from dotllm.index import Guide
     from dotllm.logits_processor import logits_processor_factory
     from dotllm.vocabulary import Vocabulary
 
 _HOME = {
     "BudgetExceededError": "dotllm.errors",
+    "Compiler": "dotllm.compilation.in_process",
     "InvalidSpecError": "dotllm.errors",
     "SpecError": "dotllm.errors",
+    "SpecWarning": "dotllm.errors",
     "TooFewTokensError": "dotllm.errors",
     "UnsupportedError": "dotllm.errors",
     "Guide": "dotllm.index",
     "Index": "dotllm.api",
     "Vocabulary": "dotllm.vocabulary",
     "logits_processor_factory": "dotllm.logits_processor",
-    # The names of the last release; they end with the next one.
-    "BudgetExceeded": "dotllm.errors",
-    "InvalidSpec": "dotllm.errors",
-    "TooFewTokens": "dotllm.errors",
-    "Unsupported": "dotllm.errors",
 }
 
 __all__ = [
     "BudgetExceededError",
+    "Compiler",
     "Guide",
     "Index",
     "InvalidSpecError",
     "SpecError",
+    "SpecWarning",
     "TooFewTokensError",
     "UnsupportedError",
     "Vocabulary",

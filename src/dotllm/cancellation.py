@@ -1,8 +1,8 @@
 """Cooperative cancellation of compiles whose result is no longer needed.
 
-A thread cannot be killed. So the owner of a compile holds an event (`cancellable`), and the compile looks at it
-(`check`) between its stages and wherever it spends its budget, where it may fail anyway. These places are some
-milliseconds apart; a second at most, in the kernels that make the automaton of a huge grammar. A look takes 0.1 µs.
+A thread cannot be killed. So the owner of a compile holds an event (`cancellable`), and the compile checks it (`check`)
+between its stages and wherever it spends its budget, because it may fail there anyway. These places are some
+milliseconds apart, and at most a second in the kernels that make the automaton of a huge grammar. A check takes 0.1 µs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Cancelled(Exception):
 
 
 class _Work(threading.local):
-    """What this thread is at."""
+    """The work of this thread."""
 
     event: threading.Event | None = None
 
@@ -27,7 +27,7 @@ _work = _Work()
 
 @contextmanager
 def cancellable(event: threading.Event) -> Iterator[None]:
-    """Within, on this thread, `check` raises `Cancelled` once ``event`` is set."""
+    """A context in which `check` raises `Cancelled` on this thread once ``event`` is set."""
     outer = _work.event
     _work.event = event
     try:

@@ -98,7 +98,7 @@ class CharSet(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many code points the set holds."""
+        """The number of code points in the set."""
         return sum(high - low + 1 for low, high in self.ranges)
 
     def utf8(self) -> tuple[tuple[Range, ...], ...]:
@@ -111,7 +111,7 @@ ANY_CHAR = CharSet.of((0, MAX_CODE_POINT))
 
 def living_characters(alive: Bool) -> CharSet:
     """The characters whose UTF-8 form is made of the bytes that are ``alive`` [256]."""
-    if alive[:0xC0].all() and alive[0xC2:0xF5].all():  # of nearly all vocabularies
+    if alive[:0xC0].all() and alive[0xC2:0xF5].all():  # the case of nearly all vocabularies
         return ANY_CHAR
     spelt = np.zeros(MAX_CODE_POINT + 2, np.bool_)
     spelt[:0x80] = alive[:0x80]
@@ -140,7 +140,7 @@ def _utf8(charset: CharSet) -> tuple[tuple[Range, ...], ...]:
 
 
 def _split(low: int, high: int, out: list[tuple[Range, ...]]) -> None:
-    """Append byte-range sequences for low..high, which need equally many bytes."""
+    """Append byte-range sequences for low..high, which have the same number of bytes."""
     a, b = chr(low).encode(), chr(high).encode()
     _split_bytes(a, b, (), out)
 

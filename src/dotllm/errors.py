@@ -1,8 +1,8 @@
-"""Every way a specification can be refused, by name, and where in the specification the fault lies.
+"""The errors by which specifications are refused, each with the place of the fault in the specification.
 
-All of them are ``ValueError`` so that a caller who knows nothing of dotllm still sees "bad input"; the server turns
-each into HTTP 400 (or ends the one request). The classes say who has to act; ``code`` says what is wrong, out of the
-closed set `CODES`, and docs/errors.md, which the package has beside this file, has a section for each code.
+All of them are ``ValueError``, so a caller without knowledge of dotllm still sees "bad input"; the server turns each
+into HTTP 400 (or ends the one request). The classes say who has to act. ``code`` names the fault, out of the closed set
+`CODES`; docs/errors.md, which the package contains next to this file, has a section for each code.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Code = Literal[
     "conflict",
     "too_few_tokens",
 ]
-"""What is wrong with a specification. A name never changes its meaning: clients branch on it."""
+"""The faults of specifications. A code never changes its meaning, because clients branch on it."""
 CODES: tuple[Code, ...] = get_args(Code)
 SITE = ""
-"""What messages put before the path of a page: the address where a release's documentation lies, "/" at its end."""
+"""Messages put this before the path of a page: the address of a release's documentation, with "/" at its end."""
 
 
 def page(name: str, section: str) -> str:
-    """Where ``section`` of ``docs/{name}.md`` can be read."""
+    """The address of ``section`` in ``docs/{name}.md``."""
     return f"{SITE}docs/{name}.md#{section}"
 
 
@@ -58,14 +58,14 @@ class Pointer:
 
     path: str = ""
     inner: Offset | LineColumn | None = None
-    """The place within the text that stands there: a regular expression, a grammar."""
+    """The place within the text there: a regular expression or a grammar."""
 
     def __truediv__(self, token: str | int) -> Pointer:
         """The member or item ``token`` of the value at this place."""
         return Pointer(f"{self.path}/{escaped(str(token))}")
 
     def around(self, inner: Location | None) -> Pointer:
-        """The place ``inner`` of the value or text that stands here, as a place of the whole."""
+        """The place ``inner`` of the value or text here, as a place of the whole."""
         if inner is None:
             return self
         if isinstance(inner, Pointer):
@@ -112,23 +112,29 @@ def printable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def shown(value: object, most: int = 40) -> str:
+    """``value`` as Python writes it, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def escaped(name: str) -> str:
     """``name`` as a reference token of a JSON Pointer (RFC 6901, section 3)."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
 class Related(NamedTuple):
-    """Another place of the specification that the refusal is about, and what is there."""
+    """Another place of the specification that the refusal is about, and a text about it."""
 
     location: Location
     message: str
 
 
 class SpecError(ValueError):
-    """A specification that dotllm does not turn into an Index. ``str()`` says what, what to do, and where.
+    """A refused specification. ``str()`` says what is wrong, what to do, and where.
 
-    ``location`` is None where no part of the specification is at fault; ``keyword`` names what was refused. ``help``
-    is a remedy, or "". ``related``: the other places that the message is about, in the order of the message.
+    ``location`` is None if no part of the specification is at fault; ``keyword`` names the refused part. ``help`` is a
+    remedy, or "". ``related``: the other places that the message is about, in the order of the message.
     """
 
     default_code: ClassVar[Code] = "invalid_value"
@@ -160,14 +166,14 @@ class SpecError(ValueError):
 
     @property
     def pointer(self) -> str | None:
-        """The JSON Pointer (RFC 6901) of ``location``; "" is the whole, and None a place in no JSON value."""
+        """The JSON Pointer (RFC 6901) of ``location``; "" is the whole, None a place that is not in a JSON value."""
         outer = self.location
         place = outer.inner if isinstance(outer, LineColumn) else outer
         return place.path if isinstance(place, Pointer) else None
 
     @property
     def span(self) -> Span | None:
-        """The place in the text of a regular expression or a grammar; None where ``location`` is in neither."""
+        """The place in the text of a regular expression or a grammar; None if ``location`` is in neither."""
         place = self.location.inner if isinstance(self.location, Pointer) else self.location
         if isinstance(place, Offset):
             return Span(offset=place.characters)
@@ -205,7 +211,7 @@ class BudgetExceededError(UnsupportedError):
 
 
 class TooFewTokensError(SpecError):
-    """No text can be completed with the tokens that are left: ``needed`` are, the end token among them."""
+    """No text can be completed with the tokens left: ``needed`` are necessary, including the end token."""
 
     default_code: ClassVar[Code] = "too_few_tokens"
 
@@ -215,26 +221,23 @@ class TooFewTokensError(SpecError):
         self.left = left
 
     def replaced(self: S, **changes: object) -> S:
-        """Nothing of a specification is at fault, so there is nothing to replace."""
+        """No part of a specification is at fault, so there is nothing to replace."""
         return self
 
 
-# The names of the last release; they end with the next one.
-InvalidSpec = InvalidSpecError
-Unsupported = UnsupportedError
-BudgetExceeded = BudgetExceededError
-TooFewTokens = TooFewTokensError
+class SpecWarning(UserWarning):
+    """A specification that is enforced, and in which something has no effect: a misspelt keyword, say."""
 
 
 class EngineFault(RuntimeError):
-    """An invariant of the engine does not hold: our bug, never the caller's. Servers answer HTTP 500."""
+    """An invariant of the engine does not hold: a bug in dotllm, never the caller's. Servers answer HTTP 500."""
 
 
 def without_frames(error: E) -> E:
-    """``error`` without its traceback and those of the errors that led to it: errors that are kept must be so.
+    """``error`` without its traceback and those of the errors that led to it, for errors that are kept.
 
     A traceback keeps its frames alive with all their variables: guides, indexes, requests. A frame that holds the error
-    is a cycle with it, which only a full garbage collection frees, and servers seldom make one.
+    forms a cycle with it, which only a full garbage collection frees, and servers seldom run one.
     """
     chain: list[BaseException] = [error]
     while chain:

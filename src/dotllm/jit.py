@@ -1,19 +1,21 @@
-"""`kernel`: how every Numba function of dotllm is declared, so that none compiles while a request waits.
+"""`kernel` declares every Numba function of dotllm, so that none compiles while a request waits.
 
 Kernels have explicit signatures and are compiled when their module is imported; the machine code is cached. Numba's
-own cache is keyed by the path and the time stamp of a function's file, but our kernels inline functions and freeze
-constants of other files, so a cache entry could outlive a change next door. Here the cache directory carries a hash
-of every source that can end up in a kernel (the files of its folder and all they import, this file, the versions of
-dotllm, Numba and Python): a new version finds an empty directory, never a stale one. The path of a checkout is no
-part of the key, so two checkouts of the same sources share their machine code. The directory lies in the user's
-cache directory (DOTLLM_CACHE_DIR), since an installation may be read-only. The wheel of a platform brings machine
-code with it, which is copied there (`shipped_kernels`).
+own cache is keyed by the path and the time stamp of a function's file, but dotllm's kernels inline functions and freeze
+constants of other files, so a cache entry could outlive a change in another file. Here the cache directory carries a
+hash of every source that can end up in a kernel (the files of its folder and all they import, this file, the versions
+of dotllm, Numba and Python): a new version finds an empty directory, never a stale one. The path of a checkout is not
+part of the key, so two checkouts of the same sources share their machine code. The directory lies in the user's cache
+directory (DOTLLM_CACHE_DIR), because an installation may be read-only. If it is read-only itself, as in an image that
+runs as another user, its machine code is used, and what it lacks goes to a temporary directory. The wheel of a platform
+brings machine code with it, which is copied there (`shipped_kernels`).
 """
 
 from __future__ import annotations
 
 import atexit
 import fcntl
+import fnmatch
 import gc
 import hashlib
 import os
@@ -26,14 +28,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import IO, Any
 
 import numba
 from llvmlite.binding import add_symbol
-from numba.core.caching import _CacheLocator
+from numba.core.caching import IndexDataCacheFile, _CacheLocator
 from numba.core.cgutils import get_or_insert_function, if_unlikely
+from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin
@@ -47,19 +50,16 @@ I, I1, I2 = numba.int64, numba.int32[::1], numba.int32[:, ::1]  # noqa: E741
 U1, B1 = numba.uint8[::1], numba.boolean[::1]
 
 _PACKAGE = Path(__file__).parent
-# Numba's cache directory is a setting of the process: two threads that import kernels must not see each other's, or
-# machine code ends up in the directory the program was started in.
+# Numba's cache directory is a setting of the process. Two threads that import kernels must not see each other's, or
+# machine code ends up in the directory in which the program was started.
 _setting = threading.RLock()
 SECONDS = {
     "allocate": 1,
-    "automata": 4,
-    "automata/dfa/kernels": 3,
-    "automata/nfa_passes": 3,
-    "automata/machine": 9,
-    "automata/machine/plans": 4,
+    "automata": 7,
+    "automata/dfa": 3,
+    "automata/machine": 13,
     "grammar": 2,
-    "index": 4,
-    "index/storage": 2,
+    "index": 6,
     "index/unique": 1,
     "languages/json_schema/strings": 4,
     "vocabulary": 3,
@@ -71,17 +71,22 @@ LOCK_PATIENCE_S = 120.0
 LOCK_NOTICE_S = 10.0
 LOCK_POLL_S = 0.02
 _waited_in_vain: set[str] = set()
+_is_alone = False
+"""Whether this process holds such a lock; belongs to the thread that holds `_setting`."""
 _IMPORT = re.compile(r"^from (dotllm[\w.]*) import (\([^)]*\)|.*)$|^import (dotllm[\w.]*)", re.MULTILINE)
 
 
-def _imported(source: str) -> Iterator[Path]:
-    """The files of dotllm whose names ``source`` imports at its top: only these can give a kernel anything."""
-    for package, names, module in _IMPORT.findall(source):
+@cache
+def _imported(source: Path) -> frozenset[Path]:
+    """The files of dotllm from which ``source`` imports names at its top: only these can be part of a kernel."""
+    imported = set()
+    for package, names, module in _IMPORT.findall(source.read_text()):
         folder = _PACKAGE.joinpath(*(package or module).split(".")[1:])
         itself = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
         for name in re.findall(r"\w+", names) or [""]:
-            found = [path for path in (folder / f"{name}.py", folder / name / "__init__.py") if path.is_file()]
-            yield found[0] if found else itself
+            candidates = (folder / f"{name}.py", folder / name / "__init__.py", itself)
+            imported.add(next(path for path in candidates if path is itself or path.is_file()))
+    return frozenset(path for path in imported if path.is_file())
 
 
 @cache
@@ -91,13 +96,13 @@ def kernel_sources(folder: str) -> tuple[Path, ...]:
     new = {path for path in (_PACKAGE / folder).glob("*.py") if "from dotllm.jit import" in path.read_text()}
     while new:
         found |= new
-        new = {path for known in new for path in _imported(known.read_text()) if path.is_file()} - found
+        new = {path for known in new for path in _imported(known)} - found
     return tuple(sorted(found))
 
 
 def _sources_hash(folder: str) -> str:
     """Hash of everything that can end up in the machine code of a kernel in ``folder``."""
-    python = ".".join(platform.python_version_tuple()[:2])  # Numba's keys have the byte code itself
+    python = ".".join(platform.python_version_tuple()[:2])  # Numba's keys contain the byte code itself
     digest = hashlib.sha256(f"{__version__} {numba.__version__} {python} {platform.machine()}".encode())
     for path in kernel_sources(folder):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -105,7 +110,7 @@ def _sources_hash(folder: str) -> str:
 
 
 class BySourceHash(_CacheLocator):  # type: ignore[misc]  # Numba has no types
-    """Where Numba keeps the machine code of a kernel: in the directory of its sources' hash, wherever these lie."""
+    """Makes Numba keep the machine code of a kernel in the directory of its sources' hash, wherever the sources are."""
 
     def __init__(self, line: int) -> None:
         self._line = line
@@ -130,7 +135,7 @@ class BySourceHash(_CacheLocator):  # type: ignore[misc]  # Numba has no types
 
 
 def _private_temporary_directory() -> Path:
-    """A directory for temporary files that nobody else can have put machine code into."""
+    """A temporary directory into which no other user can have put machine code."""
     shared = Path(tempfile.gettempdir()) / f"dotllm-{os.getuid()}"
     with suppress(FileExistsError):
         shared.mkdir(mode=0o700)
@@ -140,34 +145,61 @@ def _private_temporary_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="dotllm-"))
 
 
+def _directory_name(folder: str) -> str:
+    return f"{folder.replace('/', '-')}-{_sources_hash(folder)}"
+
+
 @cache
 def _cache_directory(folder: str) -> str:
-    """A writable directory for the machine code of this version; says so, once, if it must first be filled."""
-    directory = user_cache_directory() / "kernels" / f"{folder.replace('/', '-')}-{_sources_hash(folder)}"
-    try:
+    """The user's directory for the machine code of this version, which may be read-only, or missing; says so, once, if
+    it is to be filled."""
+    directory = user_cache_directory() / "kernels" / _directory_name(folder)
+    with suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
-        if not os.access(directory, os.W_OK):
-            raise PermissionError(directory)
-    except OSError:
-        directory = _private_temporary_directory() / directory.name
-        directory.mkdir(exist_ok=True)
-    if not any(directory.iterdir()) and not shipped_kernels.has(directory.name):
-        _progress.tell(folder, directory.parent)
+    if _is_writable(str(directory)):
+        _tell_if_empty(folder, directory)
     return str(directory)
 
 
+@cache
+def _is_writable(directory: str) -> bool:
+    return os.path.isdir(directory) and os.access(directory, os.W_OK)
+
+
+@cache
+def _temporary_directory(folder: str) -> str:
+    """Where the machine code goes that a read-only `_cache_directory` lacks."""
+    directory = _private_temporary_directory() / _directory_name(folder)
+    directory.mkdir(exist_ok=True)
+    _tell_if_empty(folder, directory)
+    return str(directory)
+
+
+@cache
+def _say_what_is_read_only(kept_in: Path) -> None:
+    _say(
+        f"{user_cache_directory() / 'kernels'} cannot be written, and lacks machine code for this version and CPU; "
+        f"what it lacks is compiled into {kept_in}"
+    )
+
+
+def _tell_if_empty(folder: str, directory: Path) -> None:
+    if not any(directory.iterdir()) and not shipped_kernels.has(directory.name):
+        _progress.tell(folder, directory.parent)
+
+
 class _Progress:
-    """Says how far the compilation of kernels is, with the total and the time left: on a terminal in one line that is
-    written anew, elsewhere in a line for each group."""
+    """Shows the progress of compiling kernels, with the total and the time left: on a terminal in one line that is
+    rewritten, elsewhere in a line for each group."""
 
     def __init__(self) -> None:
         self._left: list[str] = []
         self._total = self._seconds = 0
         self._is_open = False
-        """Whether the cursor is behind the line."""
+        """Whether the cursor is at the end of the line."""
 
     def tell(self, folder: str, kept_in: Path) -> None:
-        """The kernels of ``folder`` are compiled now; the machine code will be in ``kept_in``."""
+        """Show that the kernels of ``folder`` are being compiled; the machine code will be in ``kept_in``."""
         if not self._total:
             self._left = missing_groups(kept_in)
             self._total, self._seconds = len(self._left), sum(SECONDS[name] for name in self._left)
@@ -187,20 +219,21 @@ class _Progress:
             )
 
     def end(self) -> None:
-        """All that was to be imported is: the line on the terminal goes."""
+        """All imports are done: remove the line on the terminal."""
         if self._is_open:
             self._is_open = False
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def missing_groups(kept_in: Path | None = None) -> list[str]:
-    """The groups of `SECONDS` that have no machine code yet in ``kept_in`` (the user's cache directory)."""
-    directory = user_cache_directory() / "kernels" if kept_in is None else kept_in
-    return [name for name in SECONDS if not _is_filled(directory, name)]
+    """The groups of `SECONDS` that have no machine code yet, neither in the user's cache directory nor in
+    ``kept_in``."""
+    directories = {user_cache_directory() / "kernels", kept_in or user_cache_directory() / "kernels"}
+    return [name for name in SECONDS if not any(_is_filled(directory, name) for directory in directories)]
 
 
 def _is_filled(kept_in: Path, folder: str) -> bool:
-    directory = kept_in / f"{folder.replace('/', '-')}-{_sources_hash(folder)}"
+    directory = kept_in / _directory_name(folder)
     return shipped_kernels.has(directory.name) or (directory.is_dir() and any(directory.iterdir()))
 
 
@@ -208,7 +241,7 @@ _progress = _Progress()
 
 
 def imported() -> None:
-    """All kernels that were to be imported are."""
+    """All imports of kernels are done."""
     _progress.end()
 
 
@@ -216,10 +249,12 @@ def imported() -> None:
 def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
     """One process at a time compiles into ``directory``; the others wait until ``is_compiled``, or for their turn.
 
-    A server has several processes, and each of them needs the kernels. Where there are no locks everybody compiles; so
-    does whoever has waited `LOCK_PATIENCE_S`: the lock's holder may be a process that is stopped.
+    A server has several processes, and each of them needs the kernels. Without locks, each process compiles. So does a
+    process that has waited `LOCK_PATIENCE_S`, because the lock's holder may be stopped. Inlined kernels are compiled
+    under their caller's lock: two locks, taken in any order, could wait for each other.
     """
-    if is_compiled():
+    global _is_alone
+    if _is_alone or is_compiled():
         yield
         return
     try:
@@ -230,9 +265,11 @@ def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
     with lock:
         with suppress(OSError):
             _wait_for(lock, is_compiled)
+        _is_alone = True
         try:
             yield
-        finally:  # closing would not do: a process forked meanwhile has it open, too
+        finally:  # closing would not suffice: a process forked meanwhile has it open, too
+            _is_alone = False
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
@@ -240,7 +277,8 @@ def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
 def _wait_for(lock: IO[str], is_compiled: Callable[[], bool]) -> None:
     """Take ``lock`` and write this process' id into it, or come back without it as `_alone` says.
 
-    Who has waited in vain does not wait again: there are a hundred kernels. Raises OSError where there are no locks.
+    A process that timed out once stops waiting, because there are a hundred kernels. Raises OSError where there are no
+    locks.
     """
     began = time.monotonic()
     told = False
@@ -273,20 +311,57 @@ def _say(line: str) -> None:
 
 
 def _is_compiled(directory: str, function: Callable[..., Any]) -> bool:
-    """Whether ``directory`` has machine code of ``function``. (Of another CPU, or not of all signatures: it is compiled
-    without the lock then, which costs time only, as Numba replaces its files whole.)"""
-    return any(Path(directory).glob(_index_files(function)))
+    """Whether ``directory`` has machine code of ``function``. (If it is for another CPU, or lacks a signature, the
+    function is compiled without the lock. This costs only time, because Numba replaces whole files.)"""
+    pattern = _index_files(function)
+    if fnmatch.filter(_listed(directory), pattern):
+        return True
+    _listed.cache_clear()  # another process may have compiled it in the meantime
+    return bool(fnmatch.filter(_listed(directory), pattern))
+
+
+@cache
+def _listed(directory: str) -> list[str]:
+    """The names of the files in ``directory``, read once, because two hundred kernels are looked up."""
+    return os.listdir(directory) if os.path.isdir(directory) else []
 
 
 def _index_files(function: Callable[..., Any]) -> str:
-    """Pattern of the names of Numba's index of ``function``, which its machine code is written before."""
+    """Pattern for the names of Numba's index of ``function``, which is written after the machine code."""
     return f"*.{function.__qualname__}-{function.__code__.co_firstlineno}.py*.nbi"
 
 
+def _is_for_this_cpu(directory: str, function: Callable[..., Any]) -> bool:
+    """Whether ``directory`` has machine code of ``function`` that this CPU runs. An image may be built on another."""
+    this_cpu = cpu_target.target_context.codegen().magic_tuple()
+    try:
+        return any(
+            cpu == this_cpu
+            for path in Path(directory).glob(_index_files(function))
+            for _, cpu, _ in IndexDataCacheFile(directory, path.stem, "")._load_index()
+        )
+    except Exception:  # it is damaged, or cannot be read
+        return False
+
+
 def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags: Any) -> Any:
-    """Numba's dispatcher of ``function`` with the signature(s) given, compiled now or found in the cache."""
+    """Numba's dispatcher of ``function`` with the signature(s) given, compiled now or found in a cache."""
     folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
+    declare = numba.njit(*signature, nogil=True, **flags)
     directory = _cache_directory(folder)
+    if _is_writable(directory):
+        return _declared_in(directory, function, declare)
+    if _is_for_this_cpu(directory, function):
+        with suppress(Exception):  # machine code is damaged, or a signature is missing and cannot be kept there
+            return _declared_in(directory, function, declare)
+    directory = _temporary_directory(folder)
+    if not _is_compiled(directory, function):
+        _say_what_is_read_only(Path(directory).parent)
+    return _declared_in(directory, function, declare)
+
+
+def _declared_in(directory: str, function: Callable[..., Any], declare: Callable[..., Any]) -> Any:
+    """``declare(function)`` with ``directory`` as Numba's cache."""
     is_compiled = partial(_is_compiled, directory, function)
     with _setting, _alone(directory, is_compiled):
         if not is_compiled():
@@ -294,24 +369,24 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
         before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
         collecting = gc.isenabled()
-        gc.disable()  # a compiler makes little garbage in cycles; looking for it takes a tenth of the time
-        BaseFunction.get_call_type = _resolve_once
+        gc.disable()  # a compiler makes few reference cycles, and searching for them takes a tenth of the time
+        resolve, BaseFunction.get_call_type = BaseFunction.get_call_type, _resolve_once
         try:
-            return _declared(directory, function, numba.njit(*signature, nogil=True, **flags))
+            return _declared(directory, function, declare)
         finally:
-            BaseFunction.get_call_type = _resolve
+            BaseFunction.get_call_type = resolve
             if collecting:
                 gc.enable()
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
 
 
 def _declared(directory: str, function: Callable[..., Any], declare: Callable[..., Any]) -> Any:
-    """``declare(function)``, once more without the cached machine code where that is damaged."""
+    """``declare(function)``; if the cached machine code is damaged, again without it."""
     try:
         return declare(function)
     except Exception as error:
         damaged = list(Path(directory).glob(_index_files(function).removesuffix("nbi") + "*"))
-        if not damaged:
+        if not damaged or not _is_writable(directory):
             raise
         _say(f"the machine code of {function.__qualname__} in {directory} is damaged, and made anew: {error!r}")
     for file in damaged:
@@ -324,11 +399,12 @@ _resolved: dict[Any, Any] = {}
 
 
 def _resolve_once(function: BaseFunction, context: Any, arguments: Any, by_name: Any) -> Any:
-    """What a call of ``function`` with such types means, which is looked up among all its meanings only once.
+    """The overload of ``function`` for these types, searched for only once.
 
-    Numba asks dozens of templates what an operator means, for each operation and again whenever a variable of a loop
-    has been typed: a fifth of the time to compile. This takes Numba's place while a kernel of ours is compiled; other
-    packages' functions are compiled as ever, but for those that another thread compiles at that moment.
+    Numba asks dozens of templates for the meaning of an operator, for each operation and again whenever a variable of a
+    loop has been typed, which is a fifth of the time to compile. This function replaces Numba's while a kernel of
+    dotllm is compiled. Functions of other packages are compiled as usual, except those that another thread compiles at
+    that moment.
     """
     key = function, context, tuple(arguments)
     signature = None if by_name else _resolved.get(key)
@@ -348,7 +424,8 @@ def kernel(*signature: Any, cached: bool = True) -> Decorator:
 
 
 def _makes_arrays(function: Callable[..., Any]) -> bool:
-    """Whether a kernel needs Numba's reference counts: if not, it has none, though its arguments may be arrays."""
+    """Whether a kernel needs Numba's reference counts. Without them it has none, although its arguments may be
+    arrays."""
     return not {"np", "allocate", "copy", "carray"}.isdisjoint(function.__code__.co_names)
 
 
@@ -357,30 +434,51 @@ class Inner:
 
     def __init__(self, dispatcher: Any, numba_type: Any) -> None:
         self.py_func = dispatcher.py_func
-        self._dispatcher = dispatcher  # which has the machine code; the type refers to it weakly
+        self._dispatcher = dispatcher  # this owns the machine code; the type refers to it weakly
         self._numba_type_ = numba_type
 
 
-def inner_kernel(signature: Any, *, inlined: bool = False) -> Decorator:
-    """`kernel` for what only other kernels call: it has no wrapper for Python, which takes a third of the time to
-    compile a small one.
+class Inlined:
+    """A kernel whose machine code is in that of the kernels that call it: compiled when one of them is.
 
-    LLVM compiles whatever a kernel holds once more with that kernel. So only what is ``inlined`` is in the machine code
-    of others: small ones, and those with one caller. All else is compiled once and called by its address, which costs
-    some nanoseconds; without this, most of the time to compile would go into the same functions, thirty times.
+    If all callers are in the cache, it is not needed, and loading it would take a sixth of the time to start.
     """
 
-    def compile_now(function: Callable[..., Any]) -> Any:
+    def __init__(self, function: Callable[..., Any], compile_now: Callable[[], Any]) -> None:
+        self.py_func = function
+        self._compile_now = compile_now
+
+    @cached_property
+    def _dispatcher(self) -> Any:
+        return self._compile_now()
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Numba asks for it when it compiles a caller."""
+        return numba.types.Dispatcher(self._dispatcher)
+
+
+def inner_kernel(signature: Any, *, inlined: bool = False) -> Decorator:
+    """`kernel` for functions that only other kernels call. It has no wrapper for Python, which takes a third of the
+    time to compile a small kernel.
+
+    LLVM compiles everything inside a kernel again with that kernel. So only functions that are ``inlined`` (small ones,
+    and those with one caller) are in the machine code of others. All others are compiled once and called by address,
+    which costs some nanoseconds. Otherwise most of the time to compile would go into the same functions, thirty times.
+    """
+
+    def declare(function: Callable[..., Any]) -> Any:
         flags = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": inlined}
-        dispatcher = _compiled(function, (signature,), _nrt=_makes_arrays(function), **flags)
+        compiled_now = partial(_compiled, function, (signature,), _nrt=_makes_arrays(function), **flags)
         if inlined:
-            return Inner(dispatcher, numba.types.Dispatcher(dispatcher))
+            return Inlined(function, compiled_now)
+        dispatcher = compiled_now()
         symbol = f"{function.__module__}.{function.__qualname__}"
         (compiled,) = dispatcher.overloads.values()
         add_symbol(symbol, compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
         def call(context: Any, builder: Any, typed: Any, arguments: Any) -> Any:
-            """Lowers a call, to LLVM's declaration of a function that is found by ``symbol``."""
+            """Lowers a call to LLVM's declaration of a function that is found by ``symbol``."""
             convention = context.call_conv
             kind = convention.get_function_type(typed.return_type, typed.args)
             declared = get_or_insert_function(builder.module, kind, symbol)
@@ -392,4 +490,4 @@ def inner_kernel(signature: Any, *, inlined: bool = False) -> Decorator:
         lower_builtin(symbol, *compiled.signature.args)(call)
         return Inner(dispatcher, numba.types.Function(make_concrete_template(symbol, symbol, [compiled.signature])))
 
-    return compile_now
+    return declare

@@ -1,4 +1,4 @@
-"""Logits processors of users, one object for each sequence: on both of vLLM's model runners, and with speculation.
+"""Users' logits processors, one object for each sequence, on both of vLLM's model runners and with speculation.
 
     @dotllm.logits_processor_factory
     def no_token_twice(params):
@@ -8,9 +8,9 @@
 vLLM's `AdapterLogitsProcessor`, which is the V1 runner's. The V2 runner has an interface of its own: one object for the
 batch, rows in the order of a step, and tokens on the device. This module serves it by the same adapter.
 
-vLLM does not say which sequences have ended, but which are in a step. So an object lives while its sequence is in the
+vLLM does not say which sequences have ended, only which are in a step. So an object lives while its sequence is in the
 batch. Preemption, or a step without the sequence, ends it; the next one is shown all output tokens at once. An object
-that reads the tokens it has not seen yet needs nothing else. Under speculation another one, made for the step, reads
+that reads the tokens it has not seen yet needs nothing else. With speculation a second object, made for the step, reads
 the drafts, which may be rejected.
 """
 
@@ -33,7 +33,7 @@ Factory = Callable[[SamplingParams], Process | None]
 def logits_processor_factory(factory: Factory) -> type:
     """The class that vLLM's ``--logits-processors MODULE:NAME`` and ``LLM(logits_processors=[…])`` take.
 
-    ``factory`` makes the object of a new sequence (each of ``n`` has its own), or None where it is to be left alone. A
+    ``factory`` makes the object of a new sequence (each of ``n`` has its own), or None to leave the sequence alone. A
     ValueError of the factory refuses the request (HTTP 400): the front end calls it, too, and forgets what it made.
     """
     names = {"__doc__": factory.__doc__, "__module__": factory.__module__, "__qualname__": factory.__qualname__}
@@ -75,7 +75,7 @@ class _PerSequence(AdapterLogitsProcessor, LogitsProcessor):  # type: ignore[mis
         return True
 
     def apply_staged_writes(self) -> None:
-        """V2, once a step: releases the objects of sequences that the last step was without."""
+        """V2, once a step: releases the objects of sequences that were not in the last step."""
         for slot in {*self.req_info} - self._in_step:
             del self.req_info[slot]
         self._in_step.clear()
@@ -89,7 +89,7 @@ class _PerSequence(AdapterLogitsProcessor, LogitsProcessor):  # type: ignore[mis
         rows = zip(slots, ctx.expanded_local_pos.tolist(), ctx.pos.tolist(), ctx.input_ids.tolist(), strict=True)
         for row, (slot, draft, position, token) in enumerate(rows):
             if slot not in self._params or position + 1 < self._requests.prefill_len.np[slot] or token < 0:
-                continue  # not for us, a part of a prompt, or no draft: nothing is sampled from the last two
+                continue  # not for us, part of a prompt, or not a draft: nothing is sampled from the last two
             if draft == 0:
                 tokens = self._requests.all_token_ids.gpu[slot, : position + 1].tolist()
                 prompt = tokens[: self._requests.prompt_len.np[slot]]

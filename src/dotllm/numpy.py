@@ -38,7 +38,7 @@ def fill_next_token_bitmask(guide: Guide, bitmask: Int32, index: int = 0) -> Non
     """Write the tokens that ``guide`` allows next into ``bitmask[index]``.
 
     Raises:
-        TypeError: the bitmask is no int32 array.
+        TypeError: the bitmask is not an int32 array.
         ValueError: the bitmask has another shape or is read-only.
         IndexError: the bitmask has no such row.
         BudgetExceededError: the mask takes too much work or memory.
@@ -63,8 +63,8 @@ def apply_token_bitmask_inplace(logits: NDArray[Any], bitmask: Int32) -> None:
     beyond the bitmask are not allowed.
 
     Raises:
-        TypeError: the logits are no floats, or the bitmask is not int32.
-        ValueError: there are not as many rows of the one as of the other.
+        TypeError: the logits are not floats, or the bitmask is not int32.
+        ValueError: the numbers of rows differ.
     """
     found = [getattr(array, "dtype", type(array).__name__) for array in (logits, bitmask)]
     if getattr(found[0], "kind", "") != "f" or found[1] != np.int32:

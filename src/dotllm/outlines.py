@@ -1,7 +1,7 @@
 """dotllm as a backend of Outlines 1.x, for its Transformers models.
 
 Outlines knows its backends by fixed names (``outlines.backends._get_backend``), so ``backend="dotllm"`` cannot be
-registered; but its generators take any logits processor, which is what a backend makes:
+registered; but its generators take any logits processor, and a backend makes such processors:
 
     backend = DotllmBackend(model)                      # model: outlines.from_transformers(…)
     generate = outlines.Generator(model, processor=backend.get_json_schema_logits_processor(schema))

@@ -23,8 +23,8 @@ __all__ = [
 
 
 def allocate_token_bitmask(batch_size: int, vocab_size: int) -> torch.Tensor:
-    """A bitmask int32 [batch_size, ceil(vocab_size / 32)] on the CPU that allows every token; pinned where there is a
-    GPU, so that copies to it need not be waited for."""
+    """A bitmask int32 [batch_size, ceil(vocab_size / 32)] on the CPU that allows every token; pinned if there is a GPU,
+    so that copies to it are asynchronous."""
     pinned = torch.cuda.is_available()
     return torch.full((batch_size, -(-vocab_size // 32)), -1, dtype=torch.int32, pin_memory=pinned)
 
@@ -48,8 +48,8 @@ def apply_token_bitmask_inplace(logits: torch.Tensor, bitmask: torch.Tensor) -> 
     beyond the bitmask are not allowed; it is copied to the device of the logits if it is elsewhere.
 
     Raises:
-        TypeError: the logits are no floats, or the bitmask is not int32.
-        ValueError: there are not as many rows of the one as of the other.
+        TypeError: the logits are not floats, or the bitmask is not int32.
+        ValueError: the numbers of rows differ.
     """
     kinds = [getattr(tensor, "dtype", type(tensor).__name__) for tensor in (logits, bitmask)]
     if not getattr(kinds[0], "is_floating_point", False) or kinds[1] != torch.int32:

@@ -7,8 +7,7 @@
 last step a row continues, and beam search reorders rows in every step. So the processor recognises rows by content: the
 rows of the first step are the prompts, and a later row continues the row that equals it without its last token.
 Padding, batches, ``num_return_sequences`` and beams need nothing further. But a prompt may look like a continued row,
-so a processor serves one generation; and assisted generation, which asks for places of a row that it takes back, is
-refused.
+so a processor serves one generation; and assisted generation, which rolls rows back, is refused.
 
 The processor no longer masks a row that has taken a forbidden token: ``generate`` fills rows that have stopped with
 padding, and carries beams of probability zero where there are more beams than texts.
@@ -86,7 +85,7 @@ class StructuredLogitsProcessor(LogitsProcessor):
         self._guides = {}
 
     def _step(self, rows: NDArray[np.int64]) -> list[Guide | None]:
-        """The guide of every row; None for one that is left alone."""
+        """The guide of every row; None for a row that is left alone."""
         beams = len(rows) // len(self._indexes)
         keys = [(row // beams, _digest(rows[row])) for row in range(len(rows))]
         after: dict[Key, Guide | None] = {}
@@ -98,7 +97,7 @@ class StructuredLogitsProcessor(LogitsProcessor):
                 if parent not in self._guides:
                     raise ValueError(_REUSED)
                 after[key] = self._continued(self._guides[parent], int(rows[row, -1]))
-        if not any(after.values()):  # a generation in which no row goes on would have ended
+        if not any(after.values()):  # a generation in which no row continues would have ended
             raise ValueError(_REUSED)
         self._guides = after
         return [after[key] for key in keys]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.automata.machine import layout, memory
+from dotllm.automata.machine import arena, layout
 from dotllm.errors import BudgetExceededError, EngineFault, SpecError
 
 
@@ -30,11 +30,11 @@ def test_every_region_grows_and_nothing_is_lost(vocabulary: Vocabulary, region: 
     index = Index.from_json_object(vocabulary)
     rows = walked(index, text)
     plain = [r for r in range(layout.REGIONS) if r not in (layout.LISTS, layout.TRIPLES)]
-    before = [memory.contents(index.mem, r).copy() for r in plain]
+    before = [arena.contents(index.mem, r).copy() for r in plain]
     for _ in range(5):
-        index._set_memory(memory.grow(index.mem, region))
+        index._set_memory(arena.grow(index.mem, region))
     for r, part in zip(plain, before, strict=True):
-        assert np.array_equal(memory.contents(index.mem, r)[: len(part)], part)
+        assert np.array_equal(arena.contents(index.mem, r)[: len(part)], part)
     states, configurations = index.states, index.configurations
     assert walked(index, text) == rows
     assert (index.states, index.configurations) == (states, configurations), "everything was found again"
@@ -43,21 +43,21 @@ def test_every_region_grows_and_nothing_is_lost(vocabulary: Vocabulary, region: 
 def test_the_arena_is_copied_rarely(vocabulary: Vocabulary) -> None:
     index = Index.from_json_object(vocabulary)
     copied = 0
-    while memory.used(index.mem) < 1 << 23:
+    while arena.used(index.mem) < 1 << 23:
         for region in (layout.POOL, layout.CONFIG, layout.TRIPLES):
-            before = memory.used(index.mem)
-            grown = memory.grow(index.mem, region)
+            before = arena.used(index.mem)
+            grown = arena.grow(index.mem, region)
             copied += before if grown is not index.mem else 0
             index._set_memory(grown)
-    assert 0 < copied < 2 * memory.used(index.mem), "all copies together are about as large as the last one"
-    assert not index.mem[memory.used(index.mem) :].any(), "free space is zero"
+    assert 0 < copied < 2 * arena.used(index.mem), "all copies together are about as large as the last one"
+    assert not index.mem[arena.used(index.mem) :].any(), "free space is zero"
 
 
 def test_the_limit_is_named(vocabulary: Vocabulary) -> None:
     index = Index.from_regex("[a-z]+", vocabulary)
-    index.mem[layout.H_LIMIT] = memory.used(index.mem) + 100
+    index.mem[layout.H_LIMIT] = arena.used(index.mem) + 100
     with pytest.raises(BudgetExceededError, match="MiB"):
-        memory.grow(index.mem, layout.POOL)
+        arena.grow(index.mem, layout.POOL)
 
 
 @pytest.mark.parametrize("region", range(layout.REGIONS))
@@ -67,23 +67,23 @@ def test_at_the_limit_a_region_takes_the_place_of_its_smaller_one(vocabulary: Vo
     rows = walked(index, text)
     states, configurations = index.states, index.configurations
     for _ in range(3):
-        index._set_memory(memory.grow(index.mem, region))
+        index._set_memory(arena.grow(index.mem, region))
     before = index.mem
-    grown = memory.grow(before.copy(), region)
+    grown = arena.grow(before.copy(), region)
     capacity, larger = (mem[layout.R + 1 : layout.R + 3 * layout.REGIONS : 3] for mem in (before, grown))
     needed = int(((larger != capacity) * larger) @ np.array(layout.WIDTH))
-    index.mem[layout.H_LIMIT] = memory._copied_size(before) + needed - 1  # with the old one it would be too large
-    index._set_memory(memory.grow(index.mem, region))
-    assert index.mem is not before and memory.used(index.mem) < memory._copied_size(before) + needed
+    index.mem[layout.H_LIMIT] = arena._copied_size(before) + needed - 1  # with the old one it would be too large
+    index._set_memory(arena.grow(index.mem, region))
+    assert index.mem is not before and arena.used(index.mem) < arena._copied_size(before) + needed
     assert walked(index, text) == rows
     assert (index.states, index.configurations) == (states, configurations), "everything was found again"
     with pytest.raises(BudgetExceededError):
         for _ in range(9):
-            index._set_memory(memory.grow(index.mem, region))
+            index._set_memory(arena.grow(index.mem, region))
 
 
 def test_a_broken_invariant_is_no_refusal(vocabulary: Vocabulary) -> None:
     index = Index.from_json_object(vocabulary)
     with pytest.raises(EngineFault, match="fault -4") as found:
-        memory.recover(index.mem, layout.FAULT)
+        arena.recover(index.mem, layout.FAULT)
     assert not isinstance(found.value, SpecError)  # which would be HTTP 400

@@ -47,7 +47,7 @@ def test_requests_are_sent_as_a_server_sends_them(backend: str, constraint: Cons
 
 def test_no_schema_is_sent_twice_to_a_backend() -> None:
     target = SharedEngine.__new__(SharedEngine)
-    bursts = Bursts(target, Turns(None, 1))
+    bursts = Bursts(target, Turns(None, 1), "a-model")
     schemas = [Constraint(str(i), "json_schema", {"const": i}) for i in range(5)]
     assert [*bursts.unused("real", schemas, 2), *bursts.unused("real", schemas, 3)] == schemas
     target.backend = "xgrammar"

@@ -15,13 +15,16 @@ import pytest
 from dotllm.cli import check
 from dotllm.cli.check import REFUSED, WRONG
 from dotllm.compilation import compiler
+from dotllm.compilation.inputs import files_of
 from dotllm.diagnosis.frames import wants_colour
 from dotllm.errors import EngineFault, InvalidSpecError, Pointer
 
 
 @pytest.fixture
 def specs(tmp_path: Path) -> Path:
-    (tmp_path / "good.json").write_text(json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    (tmp_path / "good.json").write_text(
+        json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": True})
+    )
     unique = {"properties": {"a/b": {"type": "array", "contains": {"type": "string"}, "uniqueItems": True}}}
     (tmp_path / "refused.json").write_text(json.dumps(unique))
     (tmp_path / "wrong.json").write_text('{"type": 3}')
@@ -59,9 +62,7 @@ def test_lines_for_people(specs: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert first.startswith("good.json: enforced (") and "first mask" in first
     assert shortest == "  shortest answer: 3 tokens with the end token, 2 bytes"
     assert growth == "  grows without bound: / (an object that takes further properties)"
-    assert (
-        frame[0] == "error[unsupported]: uniqueItems cannot be enforced beside contains, or where not excludes arrays"
-    )
+    assert frame[0] == "error[unsupported]: uniqueItems cannot be combined with contains, or with a not about arrays"
     assert frame[1].endswith("refused.json:1:74  (/properties/a~1b/uniqueItems)") and '"uniqueItems": true' in frame[2]
     assert frame[4:] == [
         "  = help: remove one of them, or check it after the answer",
@@ -183,10 +184,10 @@ def test_keywords_that_mean_nothing_are_named(tmp_path: Path, capsys: pytest.Cap
     path.write_text(json.dumps({"properties": {"name": {"type": "string", "maxlength": 5}}, "requierd": ["name"]}))
     assert check.main([str(path)]) == 0, "the standard ignores them"
     said = capsys.readouterr().out
-    assert "warning: 'requierd' is no keyword of JSON Schema; did you mean \"required\"?" in said
+    assert "warning: 'requierd' is not a keyword of JSON Schema; did you mean \"required\"?" in said
     assert "typo.json:1:62  (/requierd)" in said and '"maxLength"' in said
     assert check.main([str(path), "--strict"]) == REFUSED
-    assert "error: 'requierd' is no keyword" in capsys.readouterr().out
+    assert "error: 'requierd' is not a keyword" in capsys.readouterr().out
     _, found = verdicts(capsys, str(path))
     assert [warning["pointer"] for warning in found["typo.json"]["warnings"]] == [
         "/requierd",
@@ -256,3 +257,146 @@ def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wants_colour(terminal) and not wants_colour(io.StringIO())
     monkeypatch.setenv("NO_COLOR", "1")
     assert not wants_colour(terminal)
+
+
+def test_what_cannot_be_read_loads_no_kernel(tmp_path: Path) -> None:
+    """Machine code takes seconds to load; a misspelt name is told at once."""
+    script = (
+        "import sys; from dotllm.cli import check; "
+        "status = check.main(sys.argv[1:]); print(status, 'numba' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "none.json")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-2:] == [str(WRONG), "False"]
+
+
+def test_files_that_may_not_be_looked_at_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "good.json").write_text("{}")
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
+    real = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if path.name == "loop.json":
+            raise OSError("too many levels of symbolic links")
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    assert [file.name for file in files_of(tmp_path)] == ["good.json"]
+
+
+ANSWERS = [
+    {"name": "Ada", "age": 36}, {"title": "Dune", "type": "book"}, {"items": [1, 2], "total": 2}, [1, 2], "text", 5,
+    {"name": "pkg", "version": "1.0.0", "type": "module"}, {"compilerOptions": {"strict": True}},
+    {"properties": {"a": 1}, "id": 7, "kind": "Feature"}, {"enum": "x", "value": 1},
+    {"prefix": [], "any_off": []}, {"types": "modules"}, {"tpye": 5}, {"proprties": {"a": 1}},
+]  # fmt: skip
+SCHEMAS = [
+    {}, True, {"type": "strnig"}, {"type": 3}, {"minLength": "3"}, {"requierd": ["a"], "type": "object"},
+    {"$ref": "Foo"}, {"title": "a"}, {"anyOf": [{"type": "string"}], "extra": 1}, {"type": "date"},
+    {"properties": {"a": {}}, "requierd": ["a"]}, {"type": ["string", None], "b": 1},
+    {"tpye": "object"}, {"Type": ["string", "null"], "name": "a"}, {"propertis": {"a": {"type": "string"}}},
+    {"any_of": [{"type": "string"}], "name": "a"},
+]  # fmt: skip
+
+
+def test_answers_in_a_directory_are_passed_over_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, answer in enumerate(ANSWERS):
+        (tmp_path / f"answer{number}.json").write_text(json.dumps(answer))
+    assert check.main([str(tmp_path)]) == WRONG
+    assert f"{len(ANSWERS)} files are not schemas" in capsys.readouterr().out
+    for number, schema in enumerate(SCHEMAS):
+        (tmp_path / f"schema{number}.json").write_text(json.dumps(schema))
+    status = check.main(["--json", str(tmp_path)])
+    printed = capsys.readouterr()
+    assert status == REFUSED and len(printed.out.splitlines()) == len(SCHEMAS)
+    assert f"{len(ANSWERS)} files are not schemas" in printed.err
+    assert check.main([str(tmp_path / "answer0.json")]) == REFUSED, "named, and so judged"
+    assert check.main([str(tmp_path), "--kind", "json_schema"]) == REFUSED
+    assert "not schemas" not in capsys.readouterr().out
+
+
+def test_the_whole_disk_is_no_directory_of_specifications(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main(["/"]) == WRONG
+    assert "name the directory that holds the specifications" in capsys.readouterr().out
+
+
+def test_a_folder_that_goes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "good.json").write_text("{}")
+    real = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("inner"):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert [file.name for file in files_of(tmp_path)] == ["good.json"]
+
+
+def test_the_frame_shows_where_and_what_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"type": "object",\n "properties": {"a": {"type": ["string", null]}}}')
+    assert check.main([str(path)]) == REFUSED
+    shown = capsys.readouterr().out
+    assert "error[invalid_value]: type holds names, not null" in shown
+    assert "s.json:2:" in shown and "^^^^" in shown and 'help: write "null"' in shown
+    path.write_text('{"properties": {"a": {"enum": []}}}')
+    assert check.main(["--strict", str(path)]) == REFUSED
+    assert "no document has 'a'" in capsys.readouterr().out
+
+
+def test_the_tokens_of_the_tokenizer_are_in_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dotllm.demo import model
+
+    made = ["--tokenizer", str(model.make(tmp_path / "model"))]
+    grammar, good, bad = tmp_path / "i.lark", tmp_path / "good.txt", tmp_path / "bad.txt"
+    name = "<|im_start|>"
+    grammar.write_text(f'start: "a" {name} "b"')
+    good.write_text(f"a{name}b\n")
+    bad.write_text("ab\n")
+    documents = ["--document", str(good), "--document", str(bad)]
+    assert check.main([str(grammar), *made, *documents]) == REFUSED
+    said = capsys.readouterr().out
+    assert "good.txt: fits i.lark" in said and "bad.txt:1:2" in said and f"allowed here: {name}" in said
+    for arguments in ([], documents):
+        assert check.main([str(grammar), *arguments]) == REFUSED
+        said = capsys.readouterr().out
+        assert "error[unknown_token]: it names a token" in said and "--tokenizer MODEL" in said
+        assert "i.lark:1:12" in said and "the tokenizer has no" not in said
+
+
+def test_a_structural_tag_in_a_json_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": {"type": "string"}}}
+    path = tmp_path / "g.json"
+    path.write_text(json.dumps(tag))
+    (tmp_path / "answer.json").write_text('{"name": "Ada", "age": 36}')
+    assert check.main([str(path)]) == REFUSED
+    said = capsys.readouterr().out
+    assert "--kind structural_tag" in said and "warning" not in said
+    assert check.main([str(path), "--kind", "structural_tag"]) == 0
+    capsys.readouterr()
+    status, found = verdicts(capsys, str(tmp_path))
+    assert status == 0 and {name: row["kind"] for name, row in found.items()} == {"g.json": "structural_tag"}
+
+
+@pytest.mark.parametrize("wrapper", [
+    {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "string"}}},
+    {"type": "json_schema", "schema": {"type": "string"}}, {"name": "a", "schema": {"type": "string"}},
+])  # fmt: skip
+def test_a_wrapper_is_refused_without_guesses(wrapper: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "w.json").write_text(json.dumps(wrapper))
+    assert check.main([str(tmp_path / "w.json")]) == REFUSED
+    said = capsys.readouterr().out
+    assert "pass what is under" in said and "did you mean" not in said and "warning" not in said
+
+
+def test_only_the_empty_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "hex.ebnf"
+    for text, is_empty in (("root ::= #x41", True), ('root ::= "A" #x41', False), ('root ::= "" | "A"', False)):
+        path.write_text(text)
+        assert check.main([str(path)]) == 0
+        said = capsys.readouterr().out
+        assert ("only the empty text is left" in said) == is_empty and "1 tokens" not in said and "1 bytes" not in said
+        assert not is_empty or "1 token, the end token, 0 bytes" in said

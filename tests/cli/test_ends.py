@@ -71,7 +71,7 @@ def end_a_compile(signum: signal.Signals, status: int, folder: Path, model: Path
         assert time.monotonic() < limit
         time.sleep(0.02)
     os.killpg(process.pid, signum) if signum == signal.SIGINT else process.send_signal(signum)
-    assert process.wait(60) == status
+    assert process.wait(600) == status
     limit = time.monotonic() + 60
     while left := [pid for pid in began if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < limit, f"{signum.name}: {left} run on"

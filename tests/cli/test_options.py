@@ -96,3 +96,13 @@ def test_numbers_of_subcommands_out_of_range(arguments: str, capsys: pytest.Capt
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(f"dotllm.cli.{name}").main(rest)
     assert ended.value.code == 2 and "is not a whole number from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.flag)
+@pytest.mark.parametrize("argv", ["{}=", "{}= ", "{} "])
+def test_an_empty_value_is_refused(option: options.Option, argv: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It meant the default, as an empty variable does: --dotllm-hooks "" turned all tiers on."""
+    with pytest.raises(SystemExit) as ended:
+        options.export(argv.format(option.flag).split(" ", 1), {})
+    assert ended.value.code == 2
+    assert f"{option.flag} needs a value {option.metavar}" in capsys.readouterr().err

@@ -35,16 +35,14 @@ def test_ours_become_variables_and_vllm_gets_the_rest(path: Path) -> None:
 
 
 def test_booleans_of_yaml(path: Path) -> None:
-    path.write_text(
-        "dotllm-coalescence: off\ndotllm-gpu-masks: on\ndotllm-overlap: false\ndotllm-default-backend: true\n"
-    )
+    path.write_text("dotllm-coalescence: off\ndotllm-gpu-masks: on\ndotllm-overlap: false\ndotllm-warnings: true\n")
     environment: dict[str, str] = {}
     options.take_from_file(["serve", "m", "--config", str(path)], environment)
     assert environment == {
         "DOTLLM_COALESCENCE": "off",
         "DOTLLM_GPU_MASKS": "on",
         "DOTLLM_OVERLAP": "off",
-        "DOTLLM_DEFAULT_BACKEND": "on",
+        "DOTLLM_WARNINGS": "on",
     }
 
 

@@ -74,7 +74,7 @@ def test_a_newer_vllm_is_served_with_a_warning(
 
 def test_help_imports_nothing_of_vllm() -> None:
     program = "import sys; from dotllm.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert all(text in done.stdout for text in ("check", "serve", "run-batch", "Exit status"))
     loaded = ast.literal_eval(done.stderr.splitlines()[-1])
     assert not {"vllm", "torch", "numba", "numpy"}.intersection(loaded)
@@ -84,10 +84,10 @@ def test_help_of_a_command_and_errors_of_a_front_end_load_no_kernels() -> None:
     program = """
 import sys
 from dotllm.cli import check, doctor
-from dotllm.diagnosis import openai_error, tool_place
+from dotllm.diagnosis import openai_error
 print("numba" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "False\n"
 
 

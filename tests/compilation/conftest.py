@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helpers of these tests, fo
 import fake_engine
 
 from dotllm.compilation import CompilationManager, CompilationOptions
-from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.metrics import Metrics
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-from dotllm.compilation.contract import Engine
+from dotllm.compilation.compiled import Engine
 from dotllm.compilation.specification import Specification
 from dotllm.errors import BudgetExceededError, Pointer, UnsupportedError
 
@@ -30,25 +29,28 @@ class FakeGuide:
 
 
 class FakeIndex:
-    nearly_full = False
-
     def __init__(self, text: str, nbytes: int) -> None:
         self.text = text
         self.nbytes = nbytes
 
+    @property
+    def generations(self) -> list[FakeIndex]:
+        return [self]
+
+    remembered_bytes = 0
+
+    def newest(self) -> FakeIndex:
+        return self
+
     def guide(self) -> FakeGuide:
         return FakeGuide(self)
-
-    def save(self, path: Path) -> None:
-        path.write_bytes(self.to_bytes())
 
     def to_bytes(self) -> bytes:
         return json.dumps({"text": self.text, "nbytes": self.nbytes}).ljust(self.nbytes).encode()
 
 
-def load(source: Path | bytes, vocabulary: Any) -> FakeIndex:
-    raw = source if isinstance(source, bytes) else source.read_bytes()
-    data = json.loads(raw.split(b"dotllmEN")[0])
+def load(content: bytes, vocabulary: Any) -> FakeIndex:
+    data = json.loads(content.split(b"dotllmEN")[0])
     return FakeIndex(data["text"], data["nbytes"])
 
 

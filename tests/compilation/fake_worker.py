@@ -1,4 +1,4 @@
-"""`dotllm.compilation.workers.worker` on the fake engine; a specification may also ask to eat memory or to die.
+"""`dotllm.compilation.worker` on the fake engine; a specification may also ask to eat memory or to die.
 
 Run by file name: ``ProcessCompiler(command=…)``.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import fake_engine
 
-from dotllm.compilation.workers import wire, worker
+from dotllm.compilation import wire, worker
 from dotllm.system import lazy_memory
 
 compiler = fake_engine.Compiler()

@@ -33,12 +33,11 @@ from hypothesis.stateful import (
 
 from dotllm import cancellation
 from dotllm.cancellation import Cancelled
-from dotllm.compilation import CompilationManager, CompilationOptions, Specification
-from dotllm.compilation.accounting.metrics import Metrics
-from dotllm.compilation.cache import disk as disk_cache
-from dotllm.compilation.cache import envelope
+from dotllm.compilation import CompilationManager, CompilationOptions, Specification, disk
+from dotllm.compilation import disk as disk_cache
 from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, ProcessDied
-from dotllm.compilation.jobs.job import Ticket
+from dotllm.compilation.jobs import Ticket
+from dotllm.compilation.metrics import Metrics
 from dotllm.errors import UnsupportedError
 from tests.model_based import sequences
 
@@ -290,9 +289,9 @@ class Manager(RuleBasedStateMachine):
         index = fake_engine.FakeIndex(specification.text, 100)
         if has_it and unreadable:
             has_it = False
-            answer(envelope.sealed(lambda path: path.write_bytes(b"no index") and None, key))
+            answer(disk.seal(b"no index", key))
         elif has_it:
-            answer(envelope.sealed(index.save, key))
+            answer(disk.seal(index.to_bytes(), key))
             self.on_disk |= {name} if self.with_disk else set()
         else:
             answer(None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dotllm.cli.options import OPTIONS
-from dotllm.compilation.accounting.metrics import COUNTERS, GAUGES, HISTOGRAMS
+from dotllm.compilation.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from dotllm.compilation.options import (
     CompilationOptions,
     describe,

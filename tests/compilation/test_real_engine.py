@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,15 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.compilation import CompilationManager, CompilationOptions, Specification
+from dotllm.automata.machine import layout
+from dotllm.compilation import CompilationManager, CompilationOptions, Specification, process
 from dotllm.compilation.ahead import compile_ahead
 from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.errors import CompileMemory
 from dotllm.compilation.inputs import Input
-from dotllm.compilation.workers import process
-from dotllm.compilation.workers.process import ProcessCompiler
+from dotllm.compilation.process import ProcessCompiler
 from dotllm.errors import InvalidSpecError
+from dotllm.index import advance_guides, fill_masks
 
 SCHEMA = {
     "type": "object",
@@ -245,6 +248,36 @@ def test_rows_of_evicted_indexes_are_freed(vocabulary: Vocabulary, tmp_path: Pat
     for _ in range(3):
         ENGINE.collect(own)
     assert ENGINE.shared_bytes(own) < rows
+    manager.close()
+
+
+def test_long_answers_at_once_do_not_end_one_another(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """Four that each nearly fill an index, again and again, in the batches of an engine. What is full is not cached."""
+    names = [f"v{i}" for i in range(40)]
+    schema = {"type": "array", "items": {"enum": names}, "uniqueItems": True}
+    manager = manager_on(vocabulary, tmp_path, disk_bytes=0)
+    compiled = manager.compile(Specification.from_value("json_schema", schema), 60)
+    first = weakref.ref(compiled.index)
+    compiled.index.mem[layout.H_LIMIT] = 450_000  # type: ignore[attr-defined]
+    rng = random.Random(1)
+    for _ in range(3):
+        texts = [vocabulary.encode(json.dumps(rng.sample(names, 36)).encode()) for _ in range(4)]
+        guides = [compiled.guide() for _ in texts]
+        bitmask = np.zeros((4, vocabulary.words), np.int32)
+        for step in range(max(map(len, texts))):
+            here = [i for i, text in enumerate(texts) if step < len(text)]
+            assert not fill_masks([guides[i] for i in here], bitmask, here)
+            tokens = [texts[i][step] for i in here]
+            assert all(bitmask[i, token >> 5] >> (token & 31) & 1 for i, token in zip(here, tokens, strict=True))
+            accepted, failures = advance_guides([guides[i] for i in here], tokens)
+            assert all(accepted) and not failures
+        assert all(guide.can_finish for guide in guides)
+        assert manager._pinned.count(manager._table.cached_indexes()) > 0, "those that guides have moved to"
+        del guides
+    compiled.guide()
+    gc.collect()
+    assert first() is None and len(compiled.index.generations) == 1
+    assert manager._pinned.count(manager._table.cached_indexes()) == 0
     manager.close()
 
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dotllm
-from dotllm.compilation import Specification, fingerprint
+from dotllm.compilation import Specification, specification
 from dotllm.compilation.specification import Kind
 
 
 def test_key_depends_on_everything() -> None:
-    context = fingerprint.context("vocabulary", engine="engine")
+    context = specification.context("vocabulary", engine="engine")
     variants = [
         Specification.create("regex", "a"),
         Specification.create("regex", "b"),
@@ -27,8 +27,8 @@ def test_key_depends_on_everything() -> None:
         Specification.create("regex", "a", {"other": True}),
     ]
     keys = [variant.key(context) for variant in variants]
-    keys.append(variants[0].key(fingerprint.context("another vocabulary", engine="engine")))
-    keys.append(variants[0].key(fingerprint.context("vocabulary", engine="another engine")))
+    keys.append(variants[0].key(specification.context("another vocabulary", engine="engine")))
+    keys.append(variants[0].key(specification.context("vocabulary", engine="another engine")))
     for one, other in itertools.combinations(keys, 2):
         assert one != other
 
@@ -47,6 +47,14 @@ def test_options_that_are_none_say_nothing_and_false_says_something() -> None:
     compact = Specification.create("json_schema", "{}", {"any_whitespace": False})
     assert compact != plain
     assert Specification.from_json(compact.to_json()) == compact
+
+
+def test_options_about_declared_properties_are_none_of_any_object() -> None:
+    """They were a TypeError of ``dotllm check --kind json_object --property-order any``."""
+    options = {"order": "any", "additional_properties": "open", "any_whitespace": False}
+    specification = Specification.from_value(Kind.JSON_OBJECT, True, options)
+    assert specification.options == (("any_whitespace", False),)
+    assert dict(Specification.from_value(Kind.JSON_SCHEMA, {}, options).options) == options
 
 
 def test_values_are_written_as_vllm_writes_them() -> None:
@@ -69,26 +77,26 @@ def copied_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     original = Path(dotllm.__file__).parent
     copy = tmp_path / "dotllm"
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(fingerprint, "PACKAGE", copy)
+    monkeypatch.setattr(specification, "PACKAGE", copy)
     yield copy
-    fingerprint.engine_fingerprint.cache_clear()
+    specification.engine_fingerprint.cache_clear()
 
 
 def current_fingerprint() -> str:
-    fingerprint.engine_fingerprint.cache_clear()
-    return fingerprint.engine_fingerprint()
+    specification.engine_fingerprint.cache_clear()
+    return specification.engine_fingerprint()
 
 
 def test_the_fingerprint_follows_contents_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "PACKAGE", tmp_path)
+    monkeypatch.setattr(specification, "PACKAGE", tmp_path)
     file = tmp_path / "index" / "a.py"
     file.parent.mkdir()
     found = []
     for text in ("x = 1", "x = 2", "x = 22"):
         file.write_text(text)
-        found.append(fingerprint.engine_fingerprint.__wrapped__())
+        found.append(specification.engine_fingerprint.__wrapped__())
     file.rename(file.with_name("b.py"))
-    found.append(fingerprint.engine_fingerprint.__wrapped__())
+    found.append(specification.engine_fingerprint.__wrapped__())
     assert len(set(found)) == 4
 
 
@@ -131,7 +139,7 @@ def test_the_fingerprint_follows_every_file_that_a_compile_reads(copied_package:
     """Also `languages/regex/unicode.txt`, which is no source file."""
     answer = subprocess.run([sys.executable, "-c", READS], capture_output=True, text=True)
     assert not answer.returncode, answer.stderr
-    named = set(fingerprint.ENGINE_FILES)
+    named = set(specification.ENGINE_FILES)
     read = [
         name
         for name in answer.stdout.split()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
+from dotllm import cancellation
 from dotllm.compilation import Specification, validation_cache
 from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 
@@ -106,14 +108,79 @@ def test_an_event_loop_waits_for_no_check(monkeypatch: pytest.MonkeyPatch) -> No
             with pytest.raises(InvalidSpecError):
                 await validation_cache.check_beside(specification)
         go_on.set()
-        while specification_is_new(slow):
-            await asyncio.sleep(0.001)
         with pytest.raises(InvalidSpecError):
             await validation_cache.check_beside(slow)
-
-    def specification_is_new(specification: Specification) -> bool:
-        return not validation_cache._remembered(specification.key(b""))
 
     monkeypatch.setattr(validation_cache, "_check", slowly)
     monkeypatch.setattr(validation_cache, "TIMEOUT_S", 0.5)
     asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_who_waits_for_a_busy_thread_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal is a refusal, however busy the front end is: it waited half a second for both, and then passed."""
+    check, running = validation_cache._check, threading.Semaphore(0)
+
+    def slowly(specification: Specification, tokens: object) -> None:
+        if specification.text.startswith("busy"):
+            running.release()
+            time.sleep(0.4)
+        check(specification, dict)
+
+    async def ask() -> None:
+        others = [Specification.create("regex", f"busy{number}") for number in range(8)]
+        busy = [asyncio.ensure_future(validation_cache.check_beside(other)) for other in others]
+        await asyncio.to_thread(running.acquire)
+        began = time.monotonic()
+        with pytest.raises(InvalidSpecError):
+            await validation_cache.check_beside(Specification.create("regex", "late("))
+        assert time.monotonic() - began > 0.8, "nothing was busy"
+        await asyncio.gather(*busy)
+
+    monkeypatch.setattr(validation_cache, "_check", slowly)
+    monkeypatch.setattr(validation_cache, "TIMEOUT_S", 0.5)
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_large_specifications_do_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, check = threading.Event(), validation_cache._check
+
+    def slowly(specification: Specification, tokens: object) -> None:
+        if specification.size >= validation_cache.LARGE:
+            go_on.wait(60)
+        check(specification, dict)
+
+    async def ask() -> None:
+        large = [Specification.create("regex", f"{number}" * validation_cache.LARGE) for number in range(4)]
+        waiting = [asyncio.ensure_future(validation_cache.check_beside(one)) for one in large]
+        await asyncio.sleep(0.05)
+        with pytest.raises(InvalidSpecError):
+            await validation_cache.check_beside(Specification.create("regex", "small("))
+        assert not any(one.done() for one in waiting)
+        go_on.set()
+        await asyncio.gather(*waiting)
+
+    monkeypatch.setattr(validation_cache, "_check", slowly)
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_check_that_nobody_waits_for_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread is for those who come next."""
+    stopped = []
+
+    def endless(specification: Specification, tokens: object) -> None:
+        try:
+            while True:
+                cancellation.check()
+                time.sleep(0.001)
+        except cancellation.Cancelled:
+            stopped.append(specification)
+            raise
+
+    async def ask() -> None:
+        for number in range(12):  # more than there are threads
+            await validation_cache.check_beside(Specification.create("regex", f"{number}"))
+
+    monkeypatch.setattr(validation_cache, "_check", endless)
+    monkeypatch.setattr(validation_cache, "TIMEOUT_S", 0.01)
+    asyncio.run(asyncio.wait_for(ask(), 30))
+    assert len(stopped) >= 10

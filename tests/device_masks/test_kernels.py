@@ -1,4 +1,4 @@
-"""Our Triton kernel compiles for a GPU: the interpreter, in which the other tests run them, takes Python that does not."""
+"""Our Triton kernels compile for a GPU: the interpreter, in which the other tests run them, takes Python that does not."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from triton.compiler import ASTSource
 from dotllm.device_masks import kernels
 
 capability = int(sys.argv[1])
-special = {"logits": "*bf16", "MOST": "constexpr", "BLOCK": "constexpr"}
-numbers = ("table_stride", "logits_stride", "vocabulary")
-kernel = kernels._apply_rows
-names = kernel.arg_names
-signature = {n: special.get(n, "i32" if n in numbers else "*i32") for n in names}
-for most in (1, 4):
-    source = ASTSource(kernel, signature, {(names.index("MOST"),): most, (names.index("BLOCK"),): 8192})
-    assert compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
+special = {"logits": "*bf16", "sums": "*fp32", "MOST": "constexpr", "BLOCK": "constexpr"}
+numbers = ("table_stride", "logits_stride", "vocabulary", "blocks")
+for kernel in (kernels._apply_rows, kernels._log_sums):
+    names = kernel.arg_names
+    signature = {n: special.get(n, "i32" if n in numbers else "*i32") for n in names}
+    for most in (1, 4):
+        source = ASTSource(kernel, signature, {(names.index("MOST"),): most, (names.index("BLOCK"),): 8192})
+        assert compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 print("compiled")
 """
 
 
 @pytest.mark.parametrize("capability", [80, 90])
-def test_the_kernel_compiles_for_a_gpu(capability: int) -> None:
+def test_the_kernels_compile_for_a_gpu(capability: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(capability)], capture_output=True, text=True, check=False,
         env={k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"},

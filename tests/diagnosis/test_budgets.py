@@ -16,7 +16,14 @@ CHOICES = [{"anyOf": [{"properties": {f"k{i}": {"const": j}}} for j in range(4)]
 @pytest.mark.parametrize(
     ("schema", "where"),
     [
-        ({"properties": {f"p{i}": {"type": "integer"} for i in range(100_000)}}, "/properties"),
+        (
+            {"patternProperties": {f"k{i}_": {"type": "string", "maxLength": i} for i in range(200)}},
+            "/patternProperties",
+        ),
+        (
+            {"patternProperties": {f"k{i}_": {"type": "string", "maxLength": i} for i in range(14)}},
+            "/patternProperties",
+        ),
         ({"type": "object", "anyOf": KINDS}, "/anyOf"),
         ({"allOf": CHOICES}, ""),
         ({"type": "integer", "multipleOf": 1000003 * 999983}, "/multipleOf"),

@@ -26,8 +26,8 @@ def test_the_shortest_answer() -> None:
         (lambda v: Index.from_json_schema({"type": "array", "items": CLOSED}, v), True),
         (lambda v: Index.from_json_schema({"type": "string", "pattern": "^(ab|c){2,40}$"}, v), False),
         (lambda v: Index.from_json_schema({"type": "string"}, v), True),
-        (lambda v: Index.from_json_schema(CLOSED, v, order="any"), False),
-        (lambda v: Index.from_json_schema({"type": "object"}, v, order="any"), True),
+        (lambda v: Index.from_json_schema(CLOSED, v, property_order="any"), False),
+        (lambda v: Index.from_json_schema({"type": "object"}, v, property_order="any"), True),
         (lambda v: Index.from_regex("a{3,}", v), True),
         (lambda v: Index.from_regex("(a|bc){3,500}", v), False),
         (lambda v: Index.from_grammar('root ::= "(" root ")" | "x"\n', v), True),
@@ -50,7 +50,7 @@ def test_where_answers_grow() -> None:
         "additionalProperties": False,
         "$defs": {"t": {"type": "object", "properties": {"t": {"$ref": "#/$defs/t"}}, "additionalProperties": False}},
     }
-    assert [tuple(place) for place in growth(schema)] == [
+    assert [tuple(place) for place in growth(schema, {})] == [
         ("/properties/a~1b", "a string without maxLength"),
         ("/properties/c", "an array without maxItems"),
         ("/$defs/t/properties/t", "refers to itself"),
@@ -58,16 +58,32 @@ def test_where_answers_grow() -> None:
     ]
 
 
+def test_objects_grow_where_they_are_open() -> None:
+    listed, maps = {"type": "object", "properties": {"a": {"type": "null"}}}, {"type": "object", "patternProperties": {"^x": {"type": "null"}}}  # fmt: skip
+    says_so = {**listed, "additionalProperties": {"type": "null"}}
+    for options, open_ones in (
+        ({}, [maps, says_so]),
+        ({"additional_properties": "open"}, [listed, maps, says_so]),
+        ({"additional_properties": False}, [says_so]),
+    ):
+        found = [one for one in (listed, maps, says_so) if [*growth(one, options)]]
+        assert found == open_ones, options
+
+
 def test_a_long_chain_of_references_ends_somewhere() -> None:
     """It was a RecursionError of `dotllm check`."""
     links = {f"d{i}": {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["a"]} for i in range(5000)}
-    found = [place.pointer for place in growth({"$ref": "#/$defs/d0", "$defs": links | {"d5000": {}}})]
+    found = [
+        place.pointer
+        for place in growth({"$ref": "#/$defs/d0", "$defs": links | {"d5000": {}}}, {"additional_properties": "open"})
+    ]
     assert found[0] == "/$defs/d0" and 50 < len(found) < 1000
 
 
 def test_what_hurts_answers() -> None:
     schema = {"type": "object", "properties": {"answer": {"enum": ["new", "new york", "b"]}, "reasoning": {"type": "string"}}}  # fmt: skip
-    found = [*advice(schema, {"any_whitespace": False})]
+    assert next(piece.pointer for piece in advice(schema, {"any_whitespace": False})) != "", "closed by default"
+    found = [*advice(schema, {"any_whitespace": False, "additional_properties": "open"})]
     assert [piece.pointer for piece in found] == ["", "/properties/reasoning", "/properties/answer/enum"]
     assert [piece.page.partition("#")[2] for piece in found] == [
         "compact-output-and-open-objects", "reasoning-first", "members-that-begin-others",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.diagnosis import tool_place
+from dotllm.diagnosis import json_places
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, Pointer, SpecError
 from dotllm.languages.structural_tag import structural_tag_to_grammar
 
@@ -39,7 +39,7 @@ def refusal_of(tag: str) -> SpecError:
 
 
 def located(error: SpecError, tools: Any, tag: str, *, anthropic: bool = False) -> str:
-    return tool_place.located(str(error), tag, tools, of_anthropic=anthropic)
+    return json_places.located(str(error), tag, tools, of_anthropic=anthropic)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,26 @@ def sized(random: Random, depth: int = 3) -> Any:
     return made | {word: size(random) for word in words if random.random() < 0.5}
 
 
+def growing(random: Random) -> Any:
+    """A schema whose answers keep making new states: counters within counters, sets of what has come, deep stacks."""
+    names = [f"n{i}" for i in range(random.randint(3, 30))]
+    pick = random.randrange(6)
+    if pick == 0:
+        return {"type": "array", "items": {"enum": names}, "uniqueItems": True}
+    if pick == 1:
+        return {"type": "object", "properties": {name: {"type": "boolean"} for name in names}}
+    if pick == 2:
+        word = {"type": "string", "minLength": 1, "maxLength": random.randint(20, 200)}
+        return {"type": "array", "items": {"type": "array", "items": word, "maxItems": 50}, "maxItems": 50}
+    if pick == 3:
+        item = random.choice([{"type": "integer"}, {"type": ["string", "array", "boolean"]}])
+        return {"type": "array", "items": item, "uniqueItems": True}
+    if pick == 4:
+        return {"type": "object", "additionalProperties": {"enum": names[:3]}, "minProperties": 2, "maxProperties": 40}
+    node = {"type": "object", "properties": {"l": {"$ref": "#/$defs/n"}, "v": {"enum": names}}, "required": ["v"]}
+    return {"$defs": {"n": {"anyOf": [node, {"type": "array", "items": {"$ref": "#/$defs/n"}}]}}, "$ref": "#/$defs/n"}
+
+
 def sized_regex(random: Random, depth: int = 3) -> str:
     """A regular expression that is all about numbers."""
     if depth == 0:
@@ -236,6 +256,27 @@ def grammar(random: Random) -> str:
     return text
 
 
+def recursion(random: Random) -> str:
+    """A grammar whose rules call themselves at their ends, where more may follow or nothing."""
+    count = random.randint(1, 3)
+
+    def text() -> str:
+        return random.choice(['"a"', '"b"', '","', '"ab"', "/a|b/", "/b+/"])
+
+    def part() -> str:
+        rule = f"r{random.randrange(count)}"
+        return random.choice(
+            [text(), text(), rule, rule, f"({text()} {rule})?", f"{text()}?", f"({text()} {rule} {text()}?)~0..2", f"{rule}*"]
+        )  # fmt: skip
+
+    def choice() -> str:
+        return " ".join([random.choice([text(), text(), part()]), *(part() for _ in range(random.randint(0, 3)))])
+
+    rules = [f"r{i}: " + " | ".join([text(), *(choice() for _ in range(random.randint(1, 4)))]) for i in range(count)]
+    start = [random.choice(["", text()]), "r0", random.choice(["", text(), f"{text()}?"])]
+    return "\n".join([f"start: {' '.join(start)}", *rules])
+
+
 def structural_tag(random: Random, depth: int = 3) -> Any:
     if random.random() < 0.1:
         tags = [
@@ -308,6 +349,60 @@ def tokens(random: Random) -> list[bytes | None]:
     out: list[bytes | None] = [*single, *words, *([None] * random.choice([0, 0, 3]))]
     random.shuffle(out)
     return [*out, None]
+
+
+_WORDS = (
+    "session",
+    "trace_id",
+    "tags",
+    "plan",
+    "effort",
+    "budget",
+    "provider",
+    "Order",
+    "is-cached",
+    "x_request",
+    "é",
+)
+_FOREIGN = (
+    "guided_json", "schema", "json_schema", "response_schema", "format", "text_format", "structured_output",
+    "extra_body", "nvext", "sampling_params", "parameters", "options", "json", "grammar", *_WORDS,
+)  # fmt: skip
+
+
+def foreign_fields(random: Random) -> tuple[str, dict[str, Any], bool]:
+    """A class of `requests.CLASSES`, a request of it without a constraint and with fields that it does not have, and
+    whether they hold one."""
+    from tests.languages.json_schema.random_schemas import random_schema
+
+    names = random.sample(["a", "b", "c d", "é", "properties", "type"], random.randint(1, 3))
+    schema = {
+        "type": random.choice(["object", ["object", "null"]]),
+        "properties": {name: random_schema(random, random.choice([0, 1])) for name in names},
+        "additionalProperties": random.choice([True, False]),
+    }
+    constraint = random.choice([schema, schema, json.dumps(schema), 'root ::= "a"', {"$schema": "x", **schema}])
+
+    def plain(depth: int) -> Any:
+        if depth and random.random() < 0.6:
+            return {random.choice(_WORDS): plain(depth - 1) for _ in range(random.randint(0, 3))}
+        value = random.choice([None, True, 0, 1.5, "text", "a: b", "{", "object", ["a"], [1, {"type": "text"}], {}])
+        return [value] if random.random() < 0.1 else value
+
+    fields = {random.choice(_WORDS): plain(3) for _ in range(random.randint(0, 3))}
+    is_constraint = random.random() < 0.7
+    if is_constraint:
+        for _ in range(random.choice([0, 0, 1, 2])):
+            holder = {random.choice(_WORDS): constraint}
+            constraint = random.choice([holder, [holder]])
+        fields[random.choice(_FOREIGN)] = constraint
+    kind = random.choice(["chat", "batch", "completion", "response", "message"])
+    messages = {"messages": [{"role": "user", "content": "?"}]}
+    bodies: dict[str, dict[str, Any]] = {
+        "chat": messages, "batch": {"messages": [messages["messages"]]}, "completion": {"prompt": "?"},
+        "response": {"input": "?"}, "message": {**messages, "max_tokens": 8},
+    }  # fmt: skip
+    return kind, {"model": "m", **bodies[kind], **fields}, is_constraint
 
 
 def body(random: Random) -> tuple[str, Any]:

@@ -19,10 +19,34 @@ def _hooks() -> None:
 
 CLASSES = {
     "chat": "vllm.entrypoints.openai.chat_completion.protocol:ChatCompletionRequest",
+    "batch": "vllm.entrypoints.openai.chat_completion.protocol:BatchChatCompletionRequest",
     "completion": "vllm.entrypoints.openai.completion.protocol:CompletionRequest",
     "response": "vllm.entrypoints.openai.responses.protocol:ResponsesRequest",
     "message": "vllm.entrypoints.anthropic.protocol:AnthropicMessagesRequest",
 }
+
+
+class _Tokenizer:
+    """As far as the parser of hermes' notation needs it to make a constraint of tools."""
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, tokens: list[int], **_: Any) -> str:
+        return bytes(tokens).decode()
+
+    def get_vocab(self) -> dict[str, int]:
+        return {}
+
+
+def with_tools(request: Any) -> Any:
+    """``request`` as it is when vLLM has made a constraint of its tools, with the parser hermes."""
+    from vllm.parser.parser_manager import ParserManager
+
+    if not getattr(request, "tools", None) or request.tool_choice == "none":
+        return request
+    parser_class = ParserManager.get_parser(tool_parser_name="hermes", enable_auto_tools=True)
+    return parser_class(_Tokenizer(), request.tools).adjust_request(request)
 
 
 _SPECIFICATIONS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -36,6 +60,10 @@ class Outcome(NamedTuple):
     """what becomes an HTTP 500"""
     is_free: bool = False
     """accepted, and nothing constrains the answer"""
+    refusal: str | None = None
+    """the message of an HTTP 400"""
+    param: str | None = None
+    code: str | None = None
 
 
 def asks(kind: str, body: Any) -> bool:
@@ -56,7 +84,7 @@ def ask(kind: str, body: Any, backend: str = "auto") -> Outcome:
     from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
     from vllm.exceptions import VLLMValidationError
 
-    from dotllm.vllm_plugin.frontend import engine_info, validation
+    from dotllm.vllm_plugin.enforce import engine_info, validation
 
     config = SimpleNamespace(
         backend=backend, reasoning_parser="", disable_any_whitespace=False, disable_additional_properties=False
@@ -67,11 +95,14 @@ def ask(kind: str, body: Any, backend: str = "auto") -> Outcome:
         request = pkgutil.resolve_name(CLASSES[kind]).model_validate(body)
         if kind == "message":
             request = AnthropicServingMessages.to_chat_completion_request(request)
-        parameters = request.to_sampling_params(8, {})
+        elif kind == "batch":
+            request = request.to_chat_completion_request(request.messages[0])
+        parameters = with_tools(request).to_sampling_params(8, {})
         if backend == "auto" and parameters.structured_outputs is not None:
             validation.specification_of(parameters, config)  # type: ignore[arg-type]
-    except (ValidationError, VLLMValidationError, SpecError, ValueError):  # HTTP 400
-        return Outcome()
+    except (ValidationError, VLLMValidationError, SpecError, ValueError) as error:  # HTTP 400
+        message = error.args[0] if isinstance(error, VLLMValidationError) else str(error)
+        return Outcome(None, False, message, getattr(error, "parameter", None), getattr(error, "dotllm_code", None))
     except Exception as error:
         return Outcome(error)
     finally:

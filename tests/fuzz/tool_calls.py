@@ -1,18 +1,29 @@
-"""A tool with random parameters, as a server has it: the mask, a call under it, and what vLLM's parser reads of it."""
+"""Tools with random parameters and with none, as a server has them: the mask, an answer under it with several calls and
+text around, and what vLLM's parser reads of it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from dotllm import Index, Vocabulary
 from dotllm.errors import SpecError
 from tests.languages.json_schema.random_schemas import random_schema
+from tests.vllm_plugin.frontend.tool_calls import several_calls
 from tests.vllm_plugin.frontend.tool_calls import test_tool_parsers as parsers
+
+NOTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+ONE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
 
 
 @cache
@@ -36,52 +47,79 @@ def parameters(random: Random) -> dict[str, Any]:
     }
 
 
-def call(random: Random, schema: dict[str, Any]) -> tuple[str, str, str, str] | None:
-    """A parser's name, a text under the mask, and the arguments in it: read at once, and in a stream.
+class Call(NamedTuple):
+    """One call of an answer, as vLLM's parser reads it."""
 
-    None: nothing enforces the schema, or the walk did not end.
-    """
-    from vllm.exceptions import VLLMValidationError
-
-    name = random.choice(parsers.PARSERS)
-    tokenizer, vocabulary = _tokenizer()
-    try:
-        parser, request = parsers.with_strict_tool(name, schema, tokenizer)
-        tag = request.structured_outputs.structural_tag
-        index = Index.from_structural_tag(tag, vocabulary, any_whitespace=random.random() < 0.2)
-        tokens = _walk(index, random)
-    except (SpecError, VLLMValidationError):
-        return None
-    if tokens is None:
-        return None
-    text = tokenizer.decode(tokens, skip_special_tokens=False)
-    _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
-    assert calls and len(calls) == 1 and calls[0].name == "f", f"{name}: {json.dumps(schema)}\nand {text!r}"
-    streamed = calls[0].arguments
-    if name != "llama3_json" and len(tokens) < 100:  # (what is lost there: docs/structural-tags.md)
-        parser, request = parsers.with_strict_tool(name, schema, tokenizer)
-        (streamed,) = parsers.stream(parser, request, tokens, tokenizer)
-    return name, text, calls[0].arguments, streamed
+    parser: str
+    schema: dict[str, Any]
+    text: str
+    written: str
+    """Its arguments in the text, where that is JSON; else empty."""
+    at_once: str
+    streamed: dict[str, str]
+    """Its arguments, by how the stream was cut."""
 
 
-def written_as_json(name: str, text: str) -> Any:
-    """The arguments that stand in ``text``, if the parser's notation is JSON."""
-    if name not in ("deepseek_v3", "deepseek_v31", "hermes", "kimi_k2", "llama3_json", "longcat", "plamo3"):
-        return None
-    found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
-    for field in ("arguments", "parameters"):
-        if found.get("name") == "f" and field in found and len(found) == 2:
-            return found[field]
+@cache
+def _parsers() -> list[str]:
+    """Those of vLLM's for which there is a constraint, with this tokenizer."""
+    from vllm.tool_parsers import ToolParserManager
+
+    tokenizer, _ = _tokenizer()
+    found = []
+    for name in ToolParserManager.list_registered():
+        with contextlib.suppress(
+            Exception
+        ):  # of parsers that need another tokenizer, or package, or refuse strict tools
+            if name != "openai" and several_calls.ask(name, [_tool("f", {})], "required", tokenizer).tag is not None:
+                found.append(name)
     return found
 
 
-def _walk(index: Index, random: Random) -> list[int] | None:
-    guide, ends = index.guide(), {*index.vocabulary.eos_token_ids}
-    tokens: list[int] = []
-    while len(tokens) < 250:
-        allowed = [token for token in guide.allowed_tokens() if token not in ends]
-        if not allowed or (guide.can_finish and random.random() < 0.7):
-            return tokens
-        tokens.append(random.choice(allowed))
-        assert guide.advance(tokens[-1])
-    return None
+def _tool(name: str, parameters: dict[str, Any] | None) -> dict[str, Any]:
+    function = {"name": name, "strict": True} | ({} if parameters is None else {"parameters": parameters})
+    return {"type": "function", "function": function}
+
+
+def calls(random: Random, schema: dict[str, Any]) -> list[Call]:
+    """All calls of an answer under the mask: several, with text around, of tools with and without arguments.
+
+    There may be none: nothing enforces the schema, or the walk did not end.
+    """
+    from vllm.exceptions import VLLMValidationError
+
+    tokenizer, vocabulary = _tokenizer()
+    name, schemas = random.choice(_parsers()), {"f": schema, "now": NOTHING}
+    if random.random() < 0.5:
+        schemas["g_1"] = ONE
+    tools = [_tool(tool, None if one is NOTHING and random.random() < 0.5 else one) for tool, one in schemas.items()]
+    random.shuffle(tools)
+    choice: Any = random.choice(
+        ["auto", "auto", "required", "required", {"type": "function", "function": {"name": "f"}}]
+    )
+    try:
+        asked = several_calls.ask(name, tools, choice, tokenizer, parallel=random.random() < 0.7)
+        if asked.tag is None:
+            return []
+        index = Index.from_structural_tag(
+            asked.tag,
+            vocabulary,
+            any_whitespace=random.random() < 0.2,
+            property_order=random.choice(["any", "declared"]),
+        )
+        tokens = several_calls.walk(asked, index, random, tokenizer, 250)
+    except (SpecError, VLLMValidationError):
+        return []
+    if tokens is None:
+        return []
+    text = tokenizer.decode(tokens, skip_special_tokens=False)
+    stated = several_calls.written(asked, text)
+    readings = several_calls.every_reading(asked, tokens, tokenizer, random)
+    for how, found in readings.items():
+        names, expected = [tool for tool, _ in found], [tool for tool, _ in stated]
+        assert names == expected, f"{name}, {how}: {json.dumps(tools)}\nand {text!r}\nread as {found}"
+    at_once = readings.pop("at once")
+    return [
+        Call(name, schemas[tool], text, stated[i][1], arguments, {how: found[i][1] for how, found in readings.items()})
+        for i, (tool, arguments) in enumerate(at_once)
+    ]

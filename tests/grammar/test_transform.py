@@ -200,7 +200,7 @@ def test_as_many_parts_as_can_be_counted() -> None:
         if fits:
             g.unordered(parts[:3], parts[3:10], parts[10:], comma)
         else:
-            with pytest.raises(ValueError, match="too many"):
+            with pytest.raises(BudgetExceededError, match="any order"):
                 g.unordered(parts[:3], parts[3:10], parts[10:], comma)
 
 

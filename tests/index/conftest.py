@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
 
 from dotllm import Vocabulary
-
-TEKKEN = Path(__file__).resolve().parents[3] / "shared/data/tokenizers/tekken/tokenizer.json.gz"
 
 
 @pytest.fixture(scope="session")
@@ -25,10 +22,9 @@ def bytes_vocabulary() -> Vocabulary:
 
 @pytest.fixture(scope="session")
 def tekken() -> Vocabulary:
-    """The 131,072 tokens that are measured with."""
-    if not TEKKEN.exists():
-        pytest.skip("the tekken tokenizer is not beside this checkout")
-    from tokenizers import Tokenizer
+    """The 131,072 tokens that are measured with, out of mistral_common, which comes with vLLM."""
+    package = pytest.importorskip("mistral_common", reason="the tekken tokenizer comes with mistral_common")
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-    tokenizer = Tokenizer.from_str(gzip.decompress(TEKKEN.read_bytes()).decode())
+    tokenizer = Tekkenizer.from_file(Path(package.__file__).parent / "data" / "tekken_240911.json")
     return Vocabulary.from_tokenizer(tokenizer, eos_token_ids=[2])

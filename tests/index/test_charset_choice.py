@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dotllm import Index, Vocabulary
 from dotllm.charset import CharSet
-from dotllm.index.charset_choice import PassedOver, counted_charsets, worth_tables
-from dotllm.index.token_space import TokenSpace
+from dotllm.index.token_space import PassedOver, TokenSpace, counted_charsets, worth_tables
 from dotllm.languages.regex import regex_to_grammar
 
 LOWER, DIGITS, UPPER = CharSet.of((97, 122)), CharSet.of((48, 57)), CharSet.of((65, 90))

@@ -51,7 +51,7 @@ def repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_walks_end_and_are_valid(schema: dict[str, Any], order: Any, vocabulary: Vocabulary) -> None:
     """Masks are what `Guide.advance` allows, no walk is stuck, and what has ended is valid as its reader sees it."""
-    index = Index.from_json_schema(schema, vocabulary, order=order, any_whitespace=False)
+    index = Index.from_json_schema(schema, vocabulary, property_order=order, any_whitespace=False)
     judge = Draft202012Validator(schema)
     ends = b'"}],:'
     several = 0
@@ -114,7 +114,7 @@ def two() -> Index:
     ],
 )  # fmt: skip
 def test_texts(schema: dict[str, Any], valid: list[str], invalid: list[str], vocabulary: Vocabulary) -> None:
-    index = Index.from_json_schema(schema, vocabulary)
+    index = Index.from_json_schema(schema, vocabulary, additional_properties="open")
     for text in valid:
         guide = index.guide()
         assert taken(guide, text) and guide.can_finish, text

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dotllm import Vocabulary
-from dotllm.index.forced import stable_tokens
+from dotllm.index.guide import stable_tokens
 from dotllm.index.token_space import TokenSpace
 
 PIECES = st.text('ab{"', min_size=1, max_size=4).map(str.encode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,12 +14,12 @@ import numpy as np
 import pytest
 
 from dotllm import Guide, Index, Vocabulary
-from dotllm.automata.machine import arena, layout, memory
+from dotllm.automata.machine import arena, layout
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError
 from dotllm.index import advance_guides, fill_masks, mask_rows, token_space
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
-from dotllm.index.token_space import TokenSpace
+from dotllm.index.token_space import Ranges, TokenSpace
 
 GUIDES, MOST_BYTES = 128, 64 << 20
 LARK = """
@@ -139,13 +140,13 @@ def test_every_region_is_full_at_first(threads: int, words: Vocabulary, monkeypa
     tiny = tuple(least.get(region, 2) if first else 0 for region, first in enumerate(arena._INITIAL))
     monkeypatch.setattr(arena, "_INITIAL", tiny)
     grown: Counter[int] = Counter()
-    grow = memory.grow
+    grow = arena.grow
 
     def noted(mem: np.ndarray, region: int) -> np.ndarray:
         grown[region] += 1
         return grow(mem, region)
 
-    monkeypatch.setattr(memory, "grow", noted)
+    monkeypatch.setattr(arena, "grow", noted)
     cold = [make(words) for make in MAKE.values()]
     guides = [cold[i % len(cold)].guide() for i in range(60)]
     reference = [known[i % len(known)].guide() for i in range(60)]
@@ -174,8 +175,10 @@ def test_every_region_is_full_at_first(threads: int, words: Vocabulary, monkeypa
         assert all(a <= 4 * b for a, b in zip(capacities(index), capacities(one), strict=True))
 
 
-def fill_up(index: Index, region: int) -> None:
-    """From now on this region is full and may not grow."""
+def fill_up(index: Index, region: int, guides: Sequence[Guide]) -> None:
+    """From now on this region is full and may not grow, and these guides cannot move on, as if they had filled it."""
+    for guide in guides:
+        guide._own = index
     index.mem[layout.H_LIMIT] = 1
     index.mem[layout.R + 3 * region + 1] = min(index.mem[layout.R + 3 * region + 1], 1)
 
@@ -183,20 +186,21 @@ def fill_up(index: Index, region: int) -> None:
 def test_what_may_not_grow_is_asked_for_once(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """All guides of an index at its limit fail, those of others do not; nothing is copied to find that out."""
     asked: Counter[tuple[int, int]] = Counter()
-    grow = memory.grow
+    grow = arena.grow
 
     def noted(mem: np.ndarray, region: int) -> np.ndarray:
         asked[id(mem), region] += 1
         return grow(mem, region)
 
-    monkeypatch.setattr(memory, "grow", noted)
-    monkeypatch.setattr(memory, "_copy", lambda *_: pytest.fail("copied"))
+    monkeypatch.setattr(arena, "grow", noted)
+    monkeypatch.setattr(arena, "_copy", lambda *_: pytest.fail("copied"))
     full, good = Index.from_regex("([a-z]{1,200},){1,200}", words), Index.from_regex("[a-z]+", words)
     texts = [b"a", b"ab", b"abc", b"abcd"]
     guides = [full.guide() for _ in range(40)]
     for i, guide in enumerate(guides):
         assert all(guide.advance(words.encode(bytes([c]))[0]) for c in texts[i % 4])
-    fill_up(full, layout.LOCAL)
+    alone = guides
+    fill_up(full, layout.LOCAL, alone)
     guides = [guide for one in guides for guide in (one, good.guide())]
     bad = set(range(0, 80, 2))
     bitmask = np.full((80, words.words), -1, np.int32)
@@ -205,7 +209,7 @@ def test_what_may_not_grow_is_asked_for_once(words: Vocabulary, monkeypatch: pyt
     assert not bitmask[::2].any() and bitmask[1::2].any(axis=1).all()
     assert max(asked.values()) == 1
     asked.clear()
-    fill_up(full, layout.CONFIG)
+    fill_up(full, layout.CONFIG, alone)
     token = words.encode(b",")[0]
     accepted, failures = advance_guides(guides, [token] * 80)
     assert set(failures) == bad and not any(accepted)
@@ -219,10 +223,10 @@ def test_a_failure_holds_no_index(words: Vocabulary) -> None:
     gc.disable()
     try:
         index = Index.from_regex("([a-z]{1,200},){1,200}", words)
-        fill_up(index, layout.LOCAL)
         there, guides = weakref.ref(index), [index.guide() for _ in range(4)]
+        fill_up(index, layout.LOCAL, guides)
         failures = [*mask_rows(guides)[1].values(), *mask_rows_along(guides, [[1]] * 4)[2].values()]
-        fill_up(index, layout.CONFIG)
+        fill_up(index, layout.CONFIG, guides)
         failures.extend(advance_guides(guides, [words.encode(b"a")[0]] * 4)[1].values())
         assert len(failures) == 12
         del index, guides
@@ -273,7 +277,7 @@ def test_a_full_table_of_rows(words: Vocabulary, monkeypatch: pytest.MonkeyPatch
 
 def test_a_set_for_whose_numbers_there_is_no_room_takes_none(words: Vocabulary) -> None:
     space = TokenSpace.of(copy_of(words))
-    space.set_ints = space.set_ints[:2]
+    space._ints = Ranges(2)
     before = space.nbytes
     assert [space.charset_number(CharSet.of((97, 100 + i))) for i in range(5)] == [-1] * 5
     assert space.nbytes == before
@@ -295,3 +299,85 @@ def test_full_tables_of_character_sets(words: Vocabulary, monkeypatch: pytest.Mo
             assert np.array_equal(space.rows[row], one.masks[one.guide().mask_row])
         assert len(space._numbers) < len(patterns)
         monkeypatch.undo()
+
+
+def always_worth(new: Sequence[tuple[int, CharSet, int]], *_: object) -> set[int]:
+    return {i for i, _, _ in new}
+
+
+def test_tables_of_character_sets_are_freed_least_used_first(
+    words: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were first come, first served: then every new set was walked for ever."""
+    vocabulary = copy_of(words)
+    monkeypatch.setattr(token_space, "worth_tables", always_worth)
+    space = space_of(vocabulary, monkeypatch, MAX_CHARSETS=16)
+    kept = Index.from_regex("[^é]*a", vocabulary)  # used all the time
+    patterns = [f"[^{chr(c)}]*a" for c in range(0x100, 0x180)]
+    indexes = []
+    for i, pattern in enumerate(patterns):
+        indexes.append(Index.from_regex(pattern, vocabulary))
+        guide = kept.guide()
+        assert guide.advance(words.encode(b"c")[0]) and guide.mask_row and len(kept.charset_numbers()) == 1
+        if i % 3 == 0:
+            assert len(indexes[-1].charset_numbers()) == 1, "the newest has a table"
+    assert len(space._numbers) <= 16 and space.times_freed > 3
+    assert space._nodes.used < 40 * len(words.trie.byte), "and what they took of the tries comes back"
+    assert not any(len(index.charset_numbers()) for index in indexes[:-16]), "the first ones walk now"
+    for pattern, index in zip(patterns, indexes, strict=True):  # ... and allow what they did
+        fresh = Index.from_regex(pattern, words).guide()
+        guide = index.guide()
+        for byte in (words.encode(bytes([byte]))[0] for byte in b"xyz"):
+            assert guide.advance(byte) and fresh.advance(byte)
+            assert np.array_equal(space.rows[guide.mask_row], fresh.index.masks[fresh.mask_row])
+    again = Index.from_bytes(indexes[0].to_bytes(), vocabulary)
+    assert np.array_equal(space.rows[again.guide().mask_row], space.rows[indexes[0].guide().mask_row])
+
+
+def test_tables_are_freed_under_threads(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes are compiled, walked, saved and loaded while the tables change hands."""
+    vocabulary = copy_of(words)
+    monkeypatch.setattr(token_space, "worth_tables", always_worth)
+    space = space_of(vocabulary, monkeypatch, MAX_CHARSETS=8)
+    wrong: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        rng = Random(seed)
+        try:
+            for _ in range(60):
+                pattern = f"[^{chr(0x100 + rng.randrange(40))}]{{1,{rng.randrange(3, 90)}}}x"
+                index = Index.from_regex(pattern, vocabulary)
+                if rng.random() < 0.3:
+                    index = Index.from_bytes(index.to_bytes(), vocabulary)
+                guide, fresh = index.guide(), Index.from_regex(pattern, words).guide()
+                for byte in (words.encode(bytes([byte]))[0] for byte in rng.choices(b"abx ", k=rng.randrange(1, 8))):
+                    assert guide.advance(byte) == fresh.advance(byte)
+                    assert np.array_equal(index.masks[guide.mask_row], fresh.index.masks[fresh.mask_row]), pattern
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert space.times_freed > 10
+
+
+def test_ranges_give_what_is_free(words: Vocabulary) -> None:
+    rng, taken = Random(1), dict[int, int]()
+    ranges = Ranges(1000)
+    for _ in range(5000):
+        size = rng.randrange(1, 120)
+        if rng.random() < 0.5 and taken:
+            start = rng.choice([*taken])
+            ranges.give(start, taken.pop(start))
+        elif (start := ranges.take(size)) >= 0:
+            assert start + size <= 1000
+            assert all(start + size <= other or start >= other + length for other, length in taken.items())
+            taken[start] = size
+        assert ranges.used == sum(taken.values())
+    for start, size in taken.items():
+        ranges.give(start, size)
+    assert ranges.take(1000) == 0

@@ -141,10 +141,10 @@ def test_any_token_is_none_that_only_pads_the_vocabulary() -> None:
 
 def test_options_that_do_not_exist_are_refused(bytes_vocabulary: Vocabulary) -> None:
     with pytest.raises(InvalidSpecError, match="order must be"):
-        Index.from_json_schema({}, bytes_vocabulary, order="Any")
+        Index.from_json_schema({}, bytes_vocabulary, property_order="Any")
     with pytest.raises(InvalidSpecError, match="order must be"):
         spec = {"format": {"type": "json_schema", "json_schema": {}}}
-        Index.from_structural_tag(spec, bytes_vocabulary, order="Any")
+        Index.from_structural_tag(spec, bytes_vocabulary, property_order="Any")
     with pytest.raises(ValueError, match="dialect must be"):
         Index.from_regex("a", bytes_vocabulary, dialect="pcre")
     with pytest.raises(InvalidSpecError, match="must be a string, not NoneType"):

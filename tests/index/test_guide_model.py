@@ -1,7 +1,8 @@
 """Guides, moved about at random, beside a list of tokens: at any time each is what a replay of its list makes.
 
-The replay runs on an index of its own that nothing has been asked of, so warm rows, loaded arenas, freed rows and
-shared caches are compared with cold ones.
+The replay runs on an index of its own that nothing has been asked of, so warm rows, loaded arenas, freed rows, shared
+caches and guides that have moved are compared with cold ones. Indexes are small in half of the sequences, so that their
+guides have to move.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hypothesis.stateful import (
 )
 
 from dotllm import Guide, Index, Vocabulary
+from dotllm.automata.machine import arena, layout
 from dotllm.errors import TooFewTokensError
 from dotllm.index import advance_guides, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, advance_along, allowed_drafts, mask_rows_along
@@ -47,14 +49,19 @@ GRAMMARS = {
     "any order": lambda v: Index.from_json_schema(
         {"properties": {"a": {"type": "boolean"}, "b": {"const": "é"}}, "required": ["a", "b"], "type": "object"},
         v,
-        order="any",
+        property_order="any",
     ),
     "recursion": lambda v: Index.from_grammar('start: "[" (start ("," start)*)? "]" | "1" | <tool>', v),
+    "optional frames": lambda v: Index.from_grammar('start: "[" start "," start | "[" start | "1" | "12"', v),
     "distinct items": lambda v: Index.from_json_schema(
         {"type": "array", "items": {"enum": [1, 12, "ab", "a", True]}, "uniqueItems": True, "minItems": 2}, v
     ),
+    "remembered items": lambda v: Index.from_json_schema(
+        {"type": "array", "items": {"type": ["integer", "string", "array"]}, "uniqueItems": True}, v
+    ),
 }
 COLD = {name: make(VOCABULARY).to_bytes() for name, make in GRAMMARS.items()}
+SPARE = 16_000
 TOKEN = st.integers(-2, VOCABULARY.size + 1)
 
 
@@ -65,9 +72,11 @@ def mask_of(guide: Guide) -> Any:
 
 
 class Guides(RuleBasedStateMachine):
-    @initialize(name=st.sampled_from(sorted(GRAMMARS)))
-    def begin(self, name: str) -> None:
+    @initialize(name=st.sampled_from(sorted(GRAMMARS)), small=st.booleans())
+    def begin(self, name: str, small: bool) -> None:
         self.index = Index.from_bytes(COLD[name], VOCABULARY)
+        if small:  # some tokens, and it is full
+            self.index.mem[layout.H_LIMIT] = arena.used(self.index.renewed().mem) + SPARE
         self.replays = Index.from_bytes(COLD[name], VOCABULARY)
         self.guides: list[tuple[Guide, list[int]]] = [(self.index.guide(), [])]
         self.touched = 0
@@ -129,6 +138,13 @@ class Guides(RuleBasedStateMachine):
         self.guides[self.touched] = (new, tokens)
         self.index = self.index if kept else index
 
+    @rule(data=st.data())
+    def move_on(self, data: Any) -> None:
+        """As if its index were full."""
+        guide, _ = self.pick(data)
+        guide._own = None
+        assert guide.move_on()
+
     @rule()
     def collect(self) -> None:
         self.index.space.collect()
@@ -157,7 +173,8 @@ class Guides(RuleBasedStateMachine):
     def masks_along_drafts(self, data: Any) -> None:
         drafts, guides = self.drafts(data), [guide for guide, _ in self.guides]
         counts = [guide.accepts(draft) for guide, draft in zip(guides, drafts, strict=True)]
-        assert list(allowed_drafts(guides, drafts)) == counts
+        told = allowed_drafts(guides, drafts)
+        assert told == [-1 if guide.is_stateful else count for guide, count in zip(guides, counts, strict=True)]
         rows, _, failures = mask_rows_along(guides, drafts)
         assert not failures
         at = 0

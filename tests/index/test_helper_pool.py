@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from dotllm.arrays import Int64
-from dotllm.index.atomics import fetch_add, load
 from dotllm.index.helper_pool import (
     CLOSED,
     CONTENT,
@@ -22,6 +21,8 @@ from dotllm.index.helper_pool import (
     close_job,
     enter_job,
     exit_job,
+    fetch_add,
+    load,
     new_job,
     open_job,
     wait_for_job,

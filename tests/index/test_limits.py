@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from dotllm import Index, TooFewTokensError, Vocabulary
+from dotllm.automata.machine import layout
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar import Grammar
-from dotllm.index import NO_LIMIT, Guide, fill_masks, mask_rows
+from dotllm.index import NO_LIMIT, Guide, fill_masks, limits, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.limits import tight_guides
 
@@ -71,7 +73,7 @@ TAG = {
 }
 MAKERS: list[tuple[str, Callable[[Vocabulary], Index]]] = [
     *[(json.dumps(s)[:50], lambda v, s=s: Index.from_json_schema(s, v)) for s in SCHEMAS],
-    ("any order", lambda v: Index.from_json_schema(SCHEMAS[0] | {"properties": {"name": {"const": 1}, "b": {"type": "string"}, "age": {"type": "integer"}}}, v, order="any")),
+    ("any order", lambda v: Index.from_json_schema(SCHEMAS[0] | {"properties": {"name": {"const": 1}, "b": {"type": "string"}, "age": {"type": "integer"}}}, v, property_order="any")),
     *[(p, lambda v, p=p: Index.from_regex(p, v)) for p in (r"[a-z]*abc", r"(a|b|c)*a(a|b|c){20}", r"([a-c]{2,4},){3,5};", "é+ü|zzz", r"\w+( \w+){2,30}")],
     ("choice", lambda v: Index.from_choice(["ab", "abcde", "x" * 30], v)),
     ("grammar", lambda v: Index.from_grammar(GRAMMAR, v)),
@@ -219,8 +221,8 @@ def test_shortest_bytes(pattern: str, prefixes: list[str]) -> None:
 
 def test_keys_in_any_order() -> None:
     """What is required and has not come is still written, behind a separator or before it."""
-    schema = {"type": "object", "properties": {"a": {"enum": [12, 345]}, "b": {"type": "string"}, "long": {"const": True}, "d": {"const": 1}}, "required": ["a", "long", "b"]}  # fmt: skip
-    index = Index.from_json_schema(schema, BYTES, any_whitespace=False, order="any")
+    schema = {"type": "object", "properties": {"a": {"enum": [12, 345]}, "b": {"type": "string"}, "long": {"const": True}, "d": {"const": 1}}, "required": ["a", "long", "b"], "additionalProperties": True}  # fmt: skip
+    index = Index.from_json_schema(schema, BYTES, any_whitespace=False, property_order="any")
     whole = '"a":12,"long":true,"b":""}'
     for prefix, rest in (("", "{" + whole), ("{", whole), ('{"d":1', "," + whole), ('{"d":1,', whole), ('{"b":""', ',"a":12,"long":true}'), ('{"b":"",', '"a":12,"long":true}'), ('{"b":"","zz":[', '],"a":12,"long":true}'), ('{"long":true,"a":12,"b":"', '"}')):  # fmt: skip
         config = index.advance_bytes(index.guide().config, prefix.encode())
@@ -483,7 +485,7 @@ def test_what_no_answer_could_end_is_told(schema: object) -> None:
     ],
 )  # fmt: skip
 def test_a_limit_leads_past_what_is_too_far(schema: object, order: str) -> None:
-    index = Index.from_json_schema(schema, FEW, order=order)
+    index = Index.from_json_schema(schema, FEW, property_order=order)
     least = index.guide().tokens_to_finish
     before = index.nbytes
     for seed in range(20):
@@ -497,3 +499,31 @@ def test_automata_of_millions_of_nodes_have_ways() -> None:
     guide = Index.from_choice(["x" * 9_000_000, "ab"], BYTES).guide()
     assert guide.advance(ord("a"))
     assert guide.tokens_to_finish == 2
+
+
+def test_the_shortest_ways_are_found_without_the_lock(
+    bytes_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take seconds for tens of thousands of choices, and other guides of the index must not wait for that."""
+    index = Index.from_choice([f"choice {i}" for i in range(300)], bytes_vocabulary)
+    expected = Index.from_bytes(index.to_bytes(), bytes_vocabulary).tokens_to_finish()
+    find, waits = limits.find_shortest_ways, []
+
+    def use_the_index() -> None:
+        if index.lock.acquire(timeout=5):
+            waits.append(None)
+            index.lock.release()
+
+    def find_shortest_ways(asked: Index) -> None:
+        if not asked.mem[layout.H_HAS_WAYS]:
+            other = threading.Thread(target=use_the_index)
+            other.start()
+            other.join()
+        find(asked)
+
+    monkeypatch.setattr(limits, "find_shortest_ways", find_shortest_ways)
+    assert index.guide().tokens_to_finish == expected
+    assert waits == [None], "another thread had the lock meanwhile"
+    assert index.mem[layout.H_HAS_WAYS] == 1
+    later = index.renewed()
+    assert later.guide().tokens_to_finish == expected and len(waits) == 1, "and they are found once"

@@ -55,7 +55,7 @@ def test_rows_go_with_their_indexes(vocabulary: Vocabulary) -> None:
     high = int(space.rows_used[0])
     assert space.collect() == 0, "rows interned in the epoch before are kept, whoever knows them"
     assert space.collect() >= many - alone - 2
-    assert space.row_count <= alone + 2 and space.nbytes < many * space.words * 4 + space._trie_used * 17
+    assert space.row_count <= alone + 2 and space.nbytes < many * space.words * 4 + space._nodes.used * 17
     for number in range(100, 150):
         walk(Index.from_regex(pattern(number), vocabulary), 20, seed=number)
     assert int(space.rows_used[0]) <= high + 5, "their numbers are used again"

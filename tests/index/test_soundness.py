@@ -20,10 +20,7 @@ from dotllm.arrays import Int32
 from dotllm.automata.kinds import HEAD as NFA_HEAD
 from dotllm.automata.kinds import N_ACCEPT, N_CALL, N_END, N_ENTER, N_PLAIN, N_TOKENS, NfaArray
 from dotllm.automata.machine import layout as at
-from dotllm.index.storage.file import _PARTS, _SAVED
-from dotllm.index.storage.restore import unpack_rows
-from dotllm.index.storage.verify_arena import WAY_ARRAYS
-from dotllm.index.storage.verify_nfa import verify_nfa
+from dotllm.index.storage import _PARTS, _SAVED, unpack_rows, verify_nfa
 from tests.index.walk_damaged import HEAD, SCHEMA, indexes, vocabulary, walk
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +89,7 @@ def set_value(kind: int, value: int) -> Edit:
 
 def set_way(array: int, value: int) -> Edit:
     def edit(parts: list[Int32]) -> None:
-        ways = parts[2].reshape(WAY_ARRAYS, -1)
+        ways = parts[2].reshape(at.WAY_ARRAYS, -1)
         ways[array, np.argmax(ways[array] > 0)] = value
 
     return edit
@@ -248,7 +245,7 @@ def automata(of: Vocabulary) -> Iterator[tuple[Int32, int, int]]:
     """The block of a small automaton, and how many character and token sets it refers to; all kinds of nodes."""
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"maxLength": 70, "type": "string"}}}
     for index in (
-        Index.from_json_schema(schema | {"required": ["a"]}, of, order="any"),
+        Index.from_json_schema(schema | {"required": ["a"]}, of, property_order="any"),
         Index.from_regex(r"((ab|c){3,90}x)*[a-z]{2}", of),
         Index.from_grammar('start: <tool> | "(" start start ")"', of),
     ):

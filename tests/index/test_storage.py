@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,27 @@ def test_round_trip_is_warm(tmp_path: Path, bytes_vocabulary: Vocabulary) -> Non
     assert visited == (index.states, index.configurations)
     assert rows(again) == before
     assert (again.states, again.configurations) == visited
+
+
+def test_many_threads_save_to_one_file(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    """Each writes a file of its own until it is whole; they had one name."""
+    index, whole = Index.from_regex("[a-z]+", bytes_vocabulary), tmp_path / "i"
+    index.save(whole)
+
+    def save(_: int) -> None:
+        index.save(whole)
+        Index.load(whole, bytes_vocabulary)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(save, range(300)))
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def test_a_failed_save_leaves_nothing(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    (tmp_path / "i" / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match="i"):
+        Index.from_regex("a", bytes_vocabulary).save(tmp_path / "i")
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
 
 
 def test_masks_get_the_numbers_that_they_have_here(bytes_vocabulary: Vocabulary) -> None:

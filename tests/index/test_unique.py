@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,8 +16,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from dotllm import Guide, Index, SpecError, Vocabulary
+from dotllm.errors import BudgetExceededError
 from dotllm.index.batch import advance_guides, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
+from dotllm.index.unique import guide as remembering
+from dotllm.index.unique.values import EMPTY, NOTHING, Seen, entries, find, inserted, number_may_equal
+from dotllm.index.unique.values import number as number_of
 from dotllm.languages.json_schema.arrays import unique
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "corpus" / "unique_items.json").read_text())
@@ -397,3 +404,123 @@ def test_few_values_inside_of_arrays_that_are_remembered(vocabulary: Vocabulary)
     assert not taken(guide.fork(), "],[1,2,3]")
     assert not taken(guide.fork(), "],[1,2,3,4,1")
     assert index.nbytes < 100 << 20
+
+
+ITEMS: dict[str, tuple[dict[str, Any], Callable[[int], Any]]] = {
+    "integers": ({"type": "integer"}, lambda i: i * 7919 % 1_000_003),
+    "strings": ({"type": "string"}, lambda i: f"item {i * 7919 % 1_000_003}"),
+    "objects": ({"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}, lambda i: {"a": i}),
+    "arrays": ({"type": "array", "items": {"type": "integer"}}, lambda i: [i, i % 3]),
+}  # fmt: skip
+
+
+def text_of(items: list[Any]) -> bytes:
+    return json.dumps(items, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("kind", ITEMS)
+def test_memory_grows_with_the_items(kind: str, vocabulary: Vocabulary) -> None:
+    """Not with their square: each item's state held all items before it."""
+    schema, item = ITEMS[kind]
+    index = Index.from_json_schema({"type": "array", "items": schema, "uniqueItems": True}, vocabulary)
+    held: list[int] = []
+    for count in (200, 800):
+        guide = index.guide()
+        tracemalloc.start()
+        assert all(map(guide.advance, text_of([item(i) for i in range(count)])[:-1]))
+        gc.collect()
+        held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert 0.2 < index.remembered_bytes / held[-1] < 5, "about what is counted"
+        again = guide.fork()
+        again.rollback(guide.tokens_taken // 2)
+        del guide, again
+    assert held[1] < 8 * held[0]
+    assert index.remembered_bytes == 0
+
+
+def test_a_long_string_is_kept_once(vocabulary: Vocabulary) -> None:
+    """Each token's state held the string so far."""
+    index = Index.from_json_schema({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, vocabulary)
+    guide = index.guide()
+    data = text_of(["short", "é\n" + "x y" * 4000, "short 2", "x" * 500])
+    tracemalloc.start()
+    assert all(map(guide.advance, data))
+    assert tracemalloc.get_traced_memory()[0] < 8_000_000
+    tracemalloc.stop()
+    random = Random(1)
+    while guide.tokens_taken:
+        guide.rollback(min(guide.tokens_taken, random.randint(1, 2500)))
+        fresh = index.guide()
+        assert all(map(fresh.advance, data[: guide.tokens_taken]))
+        assert guide._branches == fresh._branches and (guide.mask == fresh.mask).all()  # type: ignore[attr-defined]
+
+
+def test_what_an_answer_remembers_is_bounded(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembering, "_MOST_REMEMBERED", 100_000)
+    guide = Index.from_json_schema({"type": "array", "uniqueItems": True}, vocabulary).guide()
+    with pytest.raises(BudgetExceededError, match="items that must differ"):
+        assert all(map(guide.advance, text_of([*range(2000)])))
+    assert guide.tokens_taken > 100
+
+
+def test_a_set_of_items_finds_what_may_be_equal() -> None:
+    """Beside a list: which items have a scalar at a path, and which strings and numbers begin so."""
+    random, seen = Random(3), Seen()
+    known: list[Any] = []
+    for _ in range(600):
+        item = random.choice(
+            [str(random.randrange(99)), number_of(f"{random.randrange(999)}e{random.randrange(3)}"), ("word", "true"),
+             ("array", (str(random.randrange(9)), number_of(str(random.randrange(9))))), ("array", ()),
+             ("object", frozenset({("a/b", str(random.randrange(9))), ("a", ("array", ("z",))), ("a!", "y"), ("c", number_of("1"))}))]
+        )  # fmt: skip
+        assert seen.has(item) == (item in known)
+        if item not in known:
+            before, seen = seen, seen.plus(item)
+            known.append(item)
+            assert not before.has(item) and len(before) == len(known) - 1
+        text = str(random.randrange(99))[: random.randint(0, 2)]
+        strings = [other for other in known if isinstance(other, str)]
+        assert seen.may_have_string(text) == any(other.startswith(text) for other in strings)
+        assert sorted(seen.strings(text)) == sorted(other for other in strings if other.startswith(text))
+        following = {other[len(text) : len(text) + 1] for other in strings if other.startswith(text)}
+        assert sorted(seen.next_characters(text)) == sorted(following)
+        begun = random.choice(["", "-", "0.", "1", "12", "100", "1e", "990", "5e1"])
+        numbers = [other for other in known if number_may_equal(begun, other)]
+        assert seen.may_have_number(begun) >= bool(numbers) and set(seen.with_number("", begun)) >= set(numbers)
+        assert set(seen.with_scalar("/0", text) or ()) == {
+            other for other in known if other[0] == "array" and other[1][:1] == (text,)
+        }
+        assert set(seen.names("", "")) == {
+            name
+            for other in known
+            if isinstance(other, tuple) and other[0] in ("array", "object")
+            for name in (dict(other[1]) if other[0] == "object" else map(str, range(len(other[1]))))
+        }
+        assert set(seen.with_path("/a~1b")) == {other for other in known if other[0] == "object"}
+    assert seen.items == tuple(known) and seen == seen and seen != Seen()
+
+
+def test_persistent_trees_are_sorted_lists() -> None:
+    random, root, entries_ = Random(5), EMPTY, list[tuple[Any, int]]()
+    versions = []
+    for i in range(2000):
+        key = ("", "s", str(random.randrange(300)))
+        root = inserted(root, key, i)
+        entries_.append((key, i))
+        if i % 250 == 0:
+            versions.append((root, sorted(entries_, key=lambda entry: entry[0])))
+    for version, expected in versions:
+        assert list(entries(version, ("", "", ""))) == expected
+        for wanted in range(0, 300, 7):
+            first = ("", "s", str(wanted))
+            rest = [entry for entry in expected if entry[0] >= first]
+            assert list(entries(version, first)) == rest and find(version, first) == (rest[0][0] if rest else None)
+
+
+def test_a_long_chain_ends_quietly() -> None:
+    chain = NOTHING
+    for i in range(200_000):
+        chain = chain.plus(i)
+    assert len(chain) == 200_000 and next(iter(chain)) == 0
+    del chain

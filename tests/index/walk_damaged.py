@@ -61,7 +61,7 @@ def vocabulary() -> Vocabulary:
 def indexes(of: Vocabulary) -> Iterator[Index]:
     """Indexes in which every kind of node and of what is remembered occurs."""
     yield Index.from_json_schema(SCHEMA, of)
-    yield Index.from_json_schema(SCHEMA, of, order="any")
+    yield Index.from_json_schema(SCHEMA, of, property_order="any")
     yield Index.from_json_schema({"type": "array", "items": {"enum": list(range(12))}, "uniqueItems": True}, of)
     yield Index.from_json_schema({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, of)
     yield Index.from_regex(r"((ab|c.){3,90}|\w+@[^ ]{1,500})*(x|é)?", of)

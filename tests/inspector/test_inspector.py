@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dotllm import Index, Vocabulary
 from dotllm.inspector.continuations import continuations, label
 from dotllm.inspector.inspector import MOST_TOKENS, BadQuestion, Inspector
-from dotllm.inspector.json_place import JsonPlace
+from dotllm.inspector.outline import JsonPlace
 
 PERSON = {
     "type": "object",
@@ -80,7 +80,7 @@ def test_groups_are_all_that_the_mask_allows(text: str) -> None:
     for token in text.encode():
         if not guide.advance(token):
             break
-    groups = continuations(index, guide, JsonPlace().meaning)
+    groups = continuations(guide, JsonPlace().meaning)
     assert sum(group.tokens for group in groups) == len(list(guide.allowed_tokens()))
     assert len({group.label for group in groups}) == len(groups)
 

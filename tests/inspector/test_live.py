@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 
 import pytest
 
 from dotllm import Vocabulary
 from dotllm.compilation import Specification
+from dotllm.inspector.confidence import Place
 from dotllm.inspector.inspector import MOST_TOKENS, BadQuestion
 from dotllm.inspector.live import MOST_REQUESTS, Live, LiveInspector, begin, take
 
@@ -21,7 +23,8 @@ def test_tokens_are_kept_under_the_constraint_only(vocabulary: Vocabulary) -> No
     take(live, "unknown", [3], None)
     inspector = LiveInspector(vocabulary, "", live)
     request = inspector.answer("request", {"id": "a"})
-    assert request == {"kind": "regex", "text": "[0-9]+", "options": {}, "tokens": [ord("7")], "end": ""}
+    assert request == {"kind": "regex", "text": "[0-9]+", "options": {}, "tokens": [ord("7")], "mass": [None],
+                       "fields": None, "end": ""}  # fmt: skip
     take(live, "a", [ord("8")], "stop")
     assert inspector.answer("requests", {})["requests"][0] == {
         "id": "a", "kind": "regex", "text": "[0-9]+", "tokens": 4, "end": "stop"
@@ -30,15 +33,27 @@ def test_tokens_are_kept_under_the_constraint_only(vocabulary: Vocabulary) -> No
     assert [step["text"] for step in walked["steps"]] == ["7", "8", ""]
 
 
-def test_friction_of_fields(vocabulary: Vocabulary) -> None:
-    inspector = LiveInspector(vocabulary, "", OrderedDict())
-    specification = Specification.create("json_schema", '{"properties": {"a": {"const": 1}}, "required": ["a"]}')
-    tokens = vocabulary.encode(b'{"a":1}')
-    likeliest = [{tokens[0]: -0.7, ord("x"): -0.7}, *({token: 0.0} for token in tokens[1:-1]), {ord("?"): 0.0}]
-    found = inspector.friction(specification, tokens, likeliest)
-    assert [round(most, 2) for _, most in found["taken"]] == [0.5, *[0.0] * (len(tokens) - 2), 1.0]
-    assert {path: round(most, 2) for path, (_, most) in found["fields"].items()} == {"": 0.5, "/a": 1.0}
-    assert inspector.friction(DIGITS, [ord("1")], [{ord("1"): 0.0}])["fields"] == {}
+def test_masses_and_confidence(vocabulary: Vocabulary) -> None:
+    live: OrderedDict[str, Live] = OrderedDict()
+    inspector = LiveInspector(vocabulary, "", live)
+    schema = '{"properties": {"a": {"type": "boolean"}}, "required": ["a"]}'
+    begin(live, "a", Live(Specification.create("json_schema", schema), lambda tokens: tokens[1:]))
+    tokens = [*b'{"a":true}', vocabulary.eos_token_ids[0]]
+    take(live, "a", [1], None, [Place(0.0, {})])  # of a reasoning
+    for token in tokens[:-1]:
+        take(live, "a", [token], None, [Place(-0.5, {token: -0.25, ord("f"): math.log(1 - math.exp(-0.25))})])
+    request = inspector.answer("request", {"id": "a"})
+    assert request["mass"] == [-0.5] * 10 and request["fields"] is None, "it still runs"
+    take(live, "a", tokens[-1:], "stop")
+    request = inspector.answer("request", {"id": "a"})
+    assert request["mass"] == [*[-0.5] * 10, None] and request["fields"].keys() == {"", "/a"}
+    assert request["fields"]["/a"]["members"] == [
+        {"value": False, "probability": round(1 - math.exp(-0.25), 6)}, {"value": True, "probability": 0.778801}
+    ]  # fmt: skip
+    begin(live, "b", Live(DIGITS, list))
+    take(live, "b", [ord("1")], "stop")
+    request = inspector.answer("request", {"id": "b"})
+    assert request["mass"] == [None] and request["fields"] is None, "nothing was asked for"
 
 
 def test_what_is_kept_has_limits(vocabulary: Vocabulary) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import shutil
 import threading
 from collections import OrderedDict
@@ -16,10 +17,10 @@ import pytest
 from dotllm import Vocabulary
 from dotllm.compilation import Specification
 from dotllm.inspector import live
+from dotllm.inspector.confidence import Place
 from dotllm.inspector.inspector import Inspector
-from dotllm.inspector.page import page as page_of
-from dotllm.inspector.page import snapshot
-from dotllm.inspector.server import InspectorServer
+from dotllm.inspector.server import InspectorServer, snapshot
+from dotllm.inspector.server import page as page_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -168,25 +169,28 @@ def test_a_snapshot_needs_no_server(browser: Any, inspector: Inspector, tmp_path
 def test_a_request_is_followed(browser: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: OrderedDict[str, live.Live] = OrderedDict()
     inspector = live.LiveInspector(vocabulary, "", requests)
-    inspector._questions["friction/a"] = lambda body: {"taken": [[0.25, 0.5], [0.0, 0.0]]}
     monkeypatch.setattr("dotllm.inspector.server.page", functools.partial(page_of, live=True))
-    live.begin(requests, "a", live.Live(Specification.create("json_schema", '{"type": "array", "maxItems": 1}'), list))
-    live.take(requests, "a", list(b"["), None)
+    schema = '{"type": "array", "items": {"type": "boolean"}, "maxItems": 1}'
+    live.begin(requests, "a", live.Live(Specification.create("json_schema", schema), list))
+    half = math.log(0.5)
+    live.take(requests, "a", list(b"["), None, [Place(math.log(0.75), {ord("["): 0.0})])
     with InspectorServer(inspector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         opened = browser.new_page()
         opened.goto(server.url)
         opened.locator("#requests button").click()
         status(opened, "Fits so far")
-        assert opened.locator("#friction").is_hidden()
-        live.take(requests, "a", [ord("]"), 271], "stop")
-        status(opened, "Fits, and is complete.")
-        sync_api.expect(opened.locator("#document")).to_have_value("[]")
-        assert '\n  "maxItems": 1' in opened.evaluate("editor.state.doc.toString()")
-        opened.click("#measure")
         opened.locator("#chips .chip").first.click()
-        sync_api.expect(opened.locator("#position")).to_contain_text("the mask took 25 to 50 % of the model")
-        opened.fill("#document", "[1]")
-        sync_api.expect(opened.locator("#friction")).to_be_hidden()
+        sync_api.expect(opened.locator("#position")).to_contain_text("the mask took 25 % of the model")
+        first = Place(0.0, {ord("t"): half, ord("f"): half})
+        live.take(requests, "a", [*b"true]", 271], "stop", [first, *(Place(0.0, {n: 0.0}) for n in [*b"rue]", 271])])
+        status(opened, "Fits, and is complete.")
+        sync_api.expect(opened.locator("#document")).to_have_value("[true]")
+        assert '\n  "maxItems": 1' in opened.evaluate("editor.state.doc.toString()")
+        opened.locator("#chips .chip").nth(1).click()
+        sync_api.expect(opened.locator("#position")).to_contain_text("false 50 %")
+        sync_api.expect(opened.locator("#outline em").first).to_contain_text("likely")
+        opened.fill("#document", "[false]")
+        sync_api.expect(opened.locator("#position")).not_to_contain_text("50 %")
         opened.close()
         server.shutdown()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dotllm import Index, InvalidSpecError, Vocabulary
-from dotllm.compilation.workers.wire import pack_vocabulary, unpack_vocabulary
+from dotllm.compilation.wire import pack_vocabulary, unpack_vocabulary
 
 EOS, CALL, END, THINK = 256, 257, 258, 259
 BYTES: list[bytes | None] = [*(bytes([i]) for i in range(256)), None, b"<tool_call>", b"</tool_call>", None]

@@ -59,7 +59,8 @@ class Engine:
         )
         core: Any = self.llm.llm_engine.engine_core.engine_core
         self.scheduler, self.manager = core.scheduler, core.structured_output_manager
-        self.rule = self.scheduler._pays
+        self.spelling: Any = None
+        self.rule = self.scheduler._forced.pays
         self.eos = int(self.llm.get_tokenizer().eos_token_id)
         self.steps = self.preemptions = 0
         schedule, preempt = self.scheduler.schedule, self.scheduler._preempt_request
@@ -78,9 +79,11 @@ class Engine:
     def mode(self, name: str) -> None:
         """entered, masks or off."""
         never = SimpleNamespace(may_pay=lambda *_, **__: False)
-        self.scheduler._pays = self.rule if name == "entered" else never
+        self.scheduler._forced.pays = self.rule if name == "entered" else never
         if self.manager.backend is not None:
-            self.manager.backend._enters_text = name != "off"
+            backend = self.manager.backend
+            self.spelling = self.spelling or backend.spelling
+            backend.spelling = None if name == "off" else self.spelling
 
     def ask(self, prompts: list[str], **parameters: Any) -> dict[str, Any]:
         from vllm import SamplingParams

@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dotllm.cli import demo
+from dotllm.demo import trained
 from dotllm.demo.server import Server
+from tests.conftest import ROOT
 from tests.serve import api_model, zygote
 
 NAME = "random"
+MODEL = ROOT / ".cache" / "models" / trained.NAME
 API_FLAGS = (
     *("--max-model-len", "4096", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     *("--reasoning-parser", "qwen3", "--default-chat-template-kwargs", '{"enable_thinking": false}'),
@@ -46,7 +51,11 @@ def api_server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     directory = tmp_path_factory.mktemp("api")
     model = api_model.make(directory / "model", demo_model)
     with Server(
-        model, directory / "log", name=NAME, flags=API_FLAGS, environment={"DOTLLM_DISK_BYTES": "0"}
+        model,
+        directory / "log",
+        name=NAME,
+        flags=API_FLAGS,
+        environment={"DOTLLM_DISK_BYTES": "0", "VLLM_ENABLE_RESPONSES_API_STORE": "1"},  # for the background
     ) as running:
         running.wait()
         yield running
@@ -65,3 +74,19 @@ def anthropic_client(api_server: Server) -> Any:
     from anthropic import Anthropic
 
     return Anthropic(base_url=api_server.url, api_key="none", timeout=120.0, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def trained_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    try:
+        model = trained.make(MODEL)
+    except trained.ModelUnavailable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    flags = (*demo.FLAGS, "--chat-template", str(trained.TOOLS_TEMPLATE), *demo.precision())
+    log = tmp_path_factory.mktemp("trained") / "log"
+    with zygote.Server(model, log, name="demo", flags=flags) as running:
+        running.wait()
+        yield running
+        assert running.healthy(), f"the server did not survive its tests:\n{running.log_tail(60)}"

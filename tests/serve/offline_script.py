@@ -12,6 +12,27 @@ from typing import Any
 import dotllm.vllm_plugin
 
 
+def read_again(llm: Any) -> list[list[float]]:
+    """Of each token of an answer, its log probability without the mask: by its mass, and as the model says it when it
+    reads the answer as a prompt."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    asking = SamplingParams(
+        max_tokens=40, logprobs=0, extra_args={"dotllm_mass": True},
+        structured_outputs=StructuredOutputsParams(regex="[a-f]{9,20}"),
+    )  # fmt: skip
+    (output,) = llm.generate("Hello", asking, use_tqdm=False)
+    (answer,) = output.outputs
+    tokens = [*output.prompt_token_ids, *answer.token_ids]
+    again = llm.generate({"prompt_token_ids": tokens}, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
+    said = again[0].prompt_logprobs[len(output.prompt_token_ids) :]
+    return [
+        [position[token].logprob + position.log_mass, read[token].logprob]
+        for token, position, read in zip(answer.token_ids, answer.logprobs, said, strict=True)
+    ]
+
+
 def main() -> None:
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import BeamSearchParams, StructuredOutputsParams
@@ -50,6 +71,8 @@ def main() -> None:
     ended = [output.outputs[0] for output in llm.generate(["Hello"] * 2, both, use_tqdm=False)]
     result["failed"] = [[choice.text, choice.finish_reason, choice.stop_reason] for choice in ended]
     result["after"] = generate(choice=["alive"])
+
+    result["before"] = read_again(llm)
 
     def beams(width: int, **constraint: Any) -> list[str]:
         params = BeamSearchParams(

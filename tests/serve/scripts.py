@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dotllm.demo.server import CPU_ENVIRONMENT
+from tests.conftest import SERVER_PATIENCE_S
 from tests.serve import zygote
 
 
@@ -17,7 +18,7 @@ def run(
     name: str,
     *arguments: object,
     environment: Mapping[str, str] | None = None,
-    timeout_s: float = 600,
+    timeout_s: float = SERVER_PATIENCE_S,
     imports_vllm_itself: bool = False,
 ) -> tuple[Any, str]:
     """What the script ``name`` of this folder printed behind RESULT, and all of its output. Nothing is kept on disk.

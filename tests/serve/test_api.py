@@ -239,21 +239,67 @@ def test_arguments_of_a_tool_that_is_not_strict(openai_client: Any, anthropic_cl
     """An object; its schema is only shown to the model. (vLLM: any JSON value, which Anthropic's API chokes on.)"""
     free = {"type": "object", "properties": {"a": {"type": "integer"}}}
     whole = 0
-    for strict in (None, False):
-        loose = tool("f", strict=strict, parameters=free)
-        for choice in chat(openai_client, n=4, tools=[loose], tool_choice=named("f")).choices:
-            if choice.finish_reason == "length":  # nothing bounds such an object, and the model is a random one
-                continue
-            for _, arguments in calls(choice.message):
-                assert isinstance(json.loads(arguments), dict)
-                whole += 1
+    loose = tool("f", strict=False, parameters=free)
+    for choice in chat(openai_client, n=8, tools=[loose], tool_choice=named("f")).choices:
+        if choice.finish_reason == "length":  # nothing bounds such an object, and the model is a random one
+            assert not choice.message.content, "the beginning of a call is no text"
+            continue
+        for _, arguments in calls(choice.message):
+            assert isinstance(json.loads(arguments), dict)
+            whole += 1
     assert whole
     reply = anthropic_client.messages.create(
         model=NAME, messages=MESSAGES, max_tokens=400, tool_choice={"type": "tool", "name": "f"},
-        tools=[{"name": "f", "input_schema": free}],
+        tools=[{"name": "f", "input_schema": free, "strict": False}],
     )  # fmt: skip
     if reply.stop_reason != "max_tokens":
         assert isinstance(reply.content[-1].input, dict)
+
+
+def test_a_forced_call_of_a_tool_that_says_nothing_of_strict(openai_client: Any, anthropic_client: Any) -> None:
+    for choice in ("required", named("f")):
+        for answer in chat(
+            openai_client, n=4, tools=[tool("f", strict=None)], tool_choice=choice, parallel_tool_calls=False
+        ).choices:
+            [(_, arguments)] = calls(answer.message)
+            judge(arguments)
+    for choice in ("required", {"type": "function", "name": "f"}):
+        reply = respond(
+            openai_client, tools=[{**FLAT_TOOL, "strict": None}], tool_choice=choice, parallel_tool_calls=False
+        )
+        [call] = [item for item in reply.output if item.type == "function_call"]
+        judge(call.arguments)
+    for choice in ({"type": "any"}, {"type": "tool", "name": "f"}):
+        tools = [{"name": "f", "input_schema": SCHEMA}]
+        reply = message(anthropic_client, tools=tools, tool_choice={**choice, "disable_parallel_tool_use": True})
+        [block] = [block for block in reply.content if block.type == "tool_use"]
+        jsonschema.validate(block.input, SCHEMA)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("schema", [{"type": "objekt"}, {"properties": {"a": {"$ref": "#/nowhere"}}}])
+def test_a_schema_that_nobody_has_asked_for_is_never_refused(openai_client: Any, schema: Any, stream: bool) -> None:
+    body = {"model": NAME, "messages": MESSAGES, "max_tokens": 20, "stream": stream, "tool_choice": "required"}
+    body["tools"] = [tool("f", strict=None, parameters=schema)]
+    with openai_client.chat.completions.with_streaming_response.create(**body) as response:
+        assert response.status_code == 200
+        warnings = json.loads(response.headers["x-dotllm-warnings"])
+        assert ["/tools/0/function/parameters" in text for text in warnings if "the schema of 'f'" in text] == [True], (
+            warnings
+        )
+
+
+def test_allowed_tools(openai_client: Any) -> None:
+    tools = [tool("f"), tool("g")]
+    for mode, inner in (("required", named("g")), ("auto", named("g"))):
+        choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [inner]}}
+        bias = {BEGIN_OF_CALL: 100} if mode == "auto" else None
+        reply = chat(openai_client, tools=tools, tool_choice=choice, max_completion_tokens=60, logit_bias=bias)
+        assert {name for name, _ in calls(reply.choices[0].message)} <= {"g"}
+    flat = [FLAT_TOOL, {**FLAT_TOOL, "name": "g"}]
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]}
+    reply = respond(openai_client, tools=flat, tool_choice=choice, parallel_tool_calls=False)
+    assert [item.name for item in reply.output if item.type == "function_call"] == ["g"]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -102,7 +102,7 @@ def sampled(model: Path, regex: str, said: str, samples: int, speculation: Any =
     prompt = [str(token) for token in AutoTokenizer.from_pretrained(model)(said)["input_ids"]]
     arguments = (model, regex, json.dumps(speculation), samples, *prompt)
     environment = {"DOTLLM_COALESCENCE": coalescence}
-    found, _ = scripts.run("coalescence_law_script.py", *arguments, environment=environment, timeout_s=500)
+    found, _ = scripts.run("coalescence_law_script.py", *arguments, environment=environment)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.vllm_plugin.engine_core import errors
+from dotllm.vllm_plugin.enforce import errors
 from tests.serve import scripts
 from tests.serve.releases import INSTALLED
 

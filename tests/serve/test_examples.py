@@ -38,7 +38,7 @@ def test_runs_an_engine(path: Path, demo_model: Path) -> None:
 def test_zod_runs_on_node(api_server: Server, tmp_path: Path) -> None:
     modules = os.environ.get("DOTLLM_NODE_MODULES")
     if modules is None:
-        pytest.skip("no packages of npm: run make test-clients")
+        pytest.skip("no packages of npm")
     (tmp_path / "node_modules").symlink_to(Path(modules).resolve())
     script = shutil.copy(EXAMPLES / "zod_client.mjs", tmp_path)
     environment = {**os.environ, "OPENAI_BASE_URL": f"{api_server.url}/v1", "OPENAI_API_KEY": "-"}

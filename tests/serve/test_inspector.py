@@ -62,28 +62,28 @@ def test_a_request_is_followed(inspected: Server) -> None:
     assert walked["bad"] is None and walked["finished"]
     written = "".join(step["text"] for step in walked["steps"] if not step.get("special"))
     assert written == answer.choices[0].message.content
-    taken = ask(inspected, f"friction/{known['id']}")["taken"]
-    assert len(taken) == len(request["tokens"])
-    assert all(0 <= least <= most <= 1 for least, most in taken) and any(most > 0.5 for _, most in taken)
+    masses, fields = request["mass"], request["fields"]
+    assert len(masses) == len(request["tokens"]), "with the inspector, all requests ask"
+    assert all(mass <= 1e-5 for mass in masses) and any(mass < -1 for mass in masses)
+    assert fields.keys() == {"", "/n"} and {one["value"] for one in fields["/n"]["members"]} == {1, 2, 3}
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_an_answer_says_its_friction(inspected: Server, chat: bool) -> None:
-    body: dict[str, Any] = {"model": NAME, "max_tokens": 200, "structured_outputs": {"json": SCHEMA}}
+def test_an_answer_says_its_masses(inspected: Server, chat: bool) -> None:
+    body: dict[str, Any] = {"model": NAME, "max_tokens": 200, "structured_outputs": {"json": SCHEMA}, "temperature": 0}
     body |= {"messages": [{"role": "user", "content": "x"}]} if chat else {"prompt": "x"}
+    body |= {"return_token_ids": True, "logprobs": True if chat else 1}
     path = "/v1/chat/completions" if chat else "/v1/completions"
-    (choice,) = post(inspected, path, body | {"vllm_xargs": {"dotllm_friction": True}})["choices"]
-    friction = choice["dotllm_friction"]
-    assert len(friction["taken"]) == len(choice["token_ids"])
-    assert all(0 <= least <= most <= 1 for least, most in friction["taken"]) and "/n" in friction["fields"]
-    for refused in (
-        {"vllm_xargs": {"dotllm_friction": "much"}},
-        {"vllm_xargs": {"dotllm_friction": True}, "stream": True},
-        {"vllm_xargs": {"dotllm_friction": True}, "structured_outputs": None},
-    ):
-        with pytest.raises(urllib.error.HTTPError) as error:
-            post(inspected, path, body | refused)
-        assert error.value.code == 400 and "dotllm_friction" in error.value.read().decode()
+    (choice,) = post(inspected, path, body | {"vllm_xargs": {"dotllm_confidence": True}})["choices"]
+    said = choice["dotllm"]
+    assert len(said["mass"]) == len(choice["token_ids"]) and max(said["mass"]) <= 1e-5 and min(said["mass"]) < -1
+    own = [one["logprob"] for one in choice["logprobs"]["content"]] if chat else choice["logprobs"]["token_logprobs"]
+    assert said["after"] == pytest.approx(own, abs=1e-5), "vLLM's own log probabilities are those under the mask"
+    members = said["fields"]["/n"]["members"]
+    known = [one["probability"] for one in members if one["probability"] is not None]
+    assert len(members) == 3 and sum(known) <= 1.001
+    (without,) = post(inspected, path, body)["choices"]
+    assert without["token_ids"] == choice["token_ids"] and "dotllm" not in without, "it changes no answer"
 
 
 def test_the_page_says_nothing_of_requests(inspected: Server) -> None:
@@ -94,7 +94,7 @@ def test_the_page_says_nothing_of_requests(inspected: Server) -> None:
     assert data["live"] and data["start"] is None and data["size"] > 1000
 
 
-@pytest.mark.parametrize("question", ["requests", "request", "friction/x", "walk"])
+@pytest.mark.parametrize("question", ["requests", "request", "walk"])
 def test_questions_need_the_key(inspected: Server, question: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(inspected, question, key="another")
@@ -102,7 +102,7 @@ def test_questions_need_the_key(inspected: Server, question: str) -> None:
 
 
 def test_bad_questions(inspected: Server) -> None:
-    for question, body in (("request", {"id": "unknown"}), ("friction/unknown", {}), ("nothing", {})):
+    for question, body in (("request", {"id": "unknown"}), ("nothing", {})):
         with pytest.raises(urllib.error.HTTPError) as refused:
             ask(inspected, question, **body)
         assert refused.value.code == 400

@@ -22,7 +22,7 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
     # a second end, as most chat models have: it ends generation, and beams since 0.33 (before they know the tokenizer's)
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0]}))
     environment = faults.environment(tmp_path / "faults", FAULTS)
-    result, output = scripts.run("offline_script.py", model, environment=environment, timeout_s=550)
+    result, output = scripts.run("offline_script.py", model, environment=environment)
     assert all(re.fullmatch(r"[0-9]{4}-[01][0-9]", text) for text in result["regex"])
     assert set(result["choice"]) <= {"yes", "no"}
     assert set(result["json"]) <= {'{"a":true}', '{"a":false}'}
@@ -32,6 +32,9 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
     assert failed == ["", "error", why] and why in output
     assert re.fullmatch("fine[0-9]", fine[0]) and fine[1:] in (["stop", None], ["stop", 0])  # the one end or the other
     assert result["after"] == ["alive"] * 4
+    assert len(result["before"]) > 3
+    for by_mass, read in result["before"]:
+        assert by_mass == pytest.approx(read, abs=0.03), "what the mask left, and what the model says without it"
     assert 1 <= len(result["beams"]) <= 2  # vLLM keeps of the likeliest tokens those that are allowed
     for text in result["beams"]:
         assert text.removeprefix("Hello").removesuffix("<|im_end|>") in {"one", "two", "three"}, text

@@ -44,7 +44,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("json_object false", structured(json_object=False), "json_object"),
     ("empty grammar", structured(grammar=" "), "grammar"),
     ("unknown order", {**schema({}), "vllm_xargs": {"dotllm_property_order": "up"}}, "dotllm_property_order"),
-    ("order of a regex", {**structured(regex="a"), "vllm_xargs": {"dotllm_property_order": "any"}}, "JSON Schema"),
+    (
+        "order of a regex",
+        {**structured(regex="a"), "vllm_xargs": {"dotllm_property_order": "any"}},
+        "how JSON is written",
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ How a server is started is thus not what these tests see. The server with parser
 usual way, and with ``STARTS=real`` everything does.
 
     python -m tests.serve.zygote      A question, a line of JSON, on stdin; its answer on stdout. See `Zygote`.
+    python -m tests.serve.zygote plain      The same without our engine: its forks are plain vLLM's (`tests.twins`).
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ class Forked:
 class Zygote:
     """A process that has imported vLLM and our engine, and its forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *how: str) -> None:
         path = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.serve.zygote"],
+            [sys.executable, "-m", "tests.serve.zygote", *how],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -99,12 +100,22 @@ class Zygote:
 
 
 @functools.cache
-def _zygote() -> Zygote:
-    return Zygote()
+def _zygote(*how: str) -> Zygote:
+    return Zygote(*how)
 
 
-def popen(command: Sequence[object], output: IO[Any], environment: Mapping[str, str], *, forked: bool = True) -> Any:
-    """A process that leads a group and runs ``command``, ``python …``. It reads nothing; what it says is ``output``."""
+def popen(
+    command: Sequence[object],
+    output: IO[Any],
+    environment: Mapping[str, str],
+    *,
+    forked: bool = True,
+    how: tuple[str, ...] = (),
+) -> Any:
+    """A process that leads a group and runs ``command``, ``python …``. It reads nothing; what it says is ``output``.
+
+    ``how``: "plain" for a fork without our engine.
+    """
     python, *arguments = map(str, command)
     if REAL or not forked:
         return subprocess.Popen(
@@ -115,15 +126,20 @@ def popen(command: Sequence[object], output: IO[Any], environment: Mapping[str, 
             env=environment,
             start_new_session=True,
         )
-    return _zygote().fork(arguments, output, environment)
+    return _zygote(*how).fork(arguments, output, environment)
 
 
 def run(
-    command: Sequence[object], environment: Mapping[str, str], timeout_s: float = 600, *, forked: bool = True
+    command: Sequence[object],
+    environment: Mapping[str, str],
+    timeout_s: float = 3000,
+    *,
+    forked: bool = True,
+    how: tuple[str, ...] = (),
 ) -> tuple[int, str]:
     """The status of ``command``, and what it has said; nothing that it started runs on."""
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        process = popen(command, output, environment, forked=forked)
+        process = popen(command, output, environment, forked=forked, how=how)
         try:
             status = process.wait(timeout_s)
         finally:
@@ -143,7 +159,7 @@ def main() -> None:
     """Answer until stdin ends. In a fork, be what was asked for."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing but answers goes there, whatever an import prints
-    _preload()
+    _preload(is_plain="plain" in sys.argv[1:])
     for line in sys.stdin:
         question = json.loads(line)
         if "status_of" in question:
@@ -161,15 +177,17 @@ def main() -> None:
     return None
 
 
-def _preload() -> None:
-    """Import our engine, then vLLM as the command line does; let vLLM fork its processes."""
+def _preload(*, is_plain: bool) -> None:
+    """Import our engine unless it ``is_plain``, then vLLM as the command line does; let vLLM fork its processes."""
     import gc
     import multiprocessing
 
     from dotllm.cli import passthrough, vllm_metadata  # noqa: F401
-    from dotllm.compilation import compiler
 
-    compiler.prepare()
+    if not is_plain:
+        from dotllm.compilation import compiler
+
+        compiler.prepare()
     vllm_metadata.patch_version()
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):  # (of another release: it is imported when it is needed)

@@ -34,7 +34,7 @@ def fork(folder: Path, seconds: float) -> tuple[int, float]:
         [sys.executable, "-c", FORK_WHILE_IMPORTING, str(folder), str(seconds)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
     )
     code, waited = done.stdout.split()

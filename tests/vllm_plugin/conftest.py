@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,3 +14,15 @@ def _no_step_falls_back(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     messages = [record.getMessage() for when in ("setup", "call") for record in caplog.get_records(when)]
     assert not [message for message in messages if "falling back to vLLM's bitmasks" in message]
+
+
+@pytest.fixture(scope="session")
+def played(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """vLLM's front end in this process, with the parser hermes, on a played engine core."""
+    pytest.importorskip("vllm")
+    from tests.serve import api_model
+    from tests.vllm_plugin import played_server
+
+    model = api_model.make(tmp_path_factory.mktemp("played") / "model", demo_model)
+    with played_server.started(model) as server:
+        yield server

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 import zipfile
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dotllm.cli import hook_sources
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.registry import hooks
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -29,7 +34,7 @@ def tool() -> ModuleType:
 @pytest.mark.serve
 def test_the_installed_vllm_fits(tool: ModuleType) -> None:
     source = tool.installed_source()
-    hooks = (tool.TYPES, *tool.HOOKS)
+    hooks = (tool.TYPES, *tool.hooks())
     assert {hook.name: tool.faults_of(hook, source) for hook in hooks} == {hook.name: [] for hook in hooks}
 
 
@@ -86,6 +91,67 @@ def test_targets(tool: ModuleType, tmp_path: Path, target: Target, fault: str | 
         assert faults == []
     else:
         assert len(faults) == 1 and fault in faults[0]
+
+
+REPLACED = """
+class Owner:
+    def plain(self, a, b=1): ...
+    async def keywords(self, a, *, more=None, **rest): ...
+    def places(self, a, /, b, *further): ...
+    @classmethod
+    def of(cls, a): ...
+def free(a, b): ...
+"""
+
+
+def _misfits(ours: Callable[..., Any], name: str) -> list[str]:
+    hook = Hook("h", "")
+    hook.replaces(f"pkg.m:{name}")(ours)
+    return hook_sources.faults_of(hook, lambda module: REPLACED if module == "pkg.m" else None)
+
+
+def test_what_takes_a_functions_place_must_take_all_that_it_takes() -> None:
+    """As when it is applied: more than leading names."""
+    assert _misfits(lambda self, a, b, *, original: 0, "Owner.plain") == []
+    assert _misfits(lambda self, a, *rest, original, **more: 0, "Owner.plain") == []
+    assert _misfits(lambda self, *rest, original, **more: 0, "Owner.keywords") == []
+    assert _misfits(lambda cls, a, *, original: 0, "Owner.of") == []
+    (fault,) = _misfits(lambda self, a, *, original: 0, "Owner.plain")
+    assert "pkg.m.Owner.plain has the parameters (self, a, b=1), what is to replace it has (self, a" in fault
+    assert _misfits(lambda self, a, more, *, original: 0, "Owner.keywords"), "**rest would be lost"
+    assert _misfits(lambda self, a, b, *, original: 0, "Owner.places"), "*further would be lost"
+    assert _misfits(lambda a, c, *, original: 0, "free"), "another name"
+    assert _misfits(lambda a, b, c, *, original: 0, "free"), "what vLLM does not give"
+    assert _misfits(lambda a, b, *, original: 0, "gone") == ["no pkg.m.gone"]
+
+
+@pytest.mark.serve
+def test_source_files_say_what_the_functions_take() -> None:
+    """By Python's own account of what was imported."""
+    source, compared = hook_sources.installed_source(), 0
+    for hook in hooks():
+        for module, name, _ in hook.replacements:
+            *owners, leaf = name.split(".")
+            holder = reduce(getattr, owners, importlib.import_module(module))
+            function = inspect.getattr_static(holder, leaf)
+            function = inspect.unwrap(getattr(function, "__func__", function))
+            text = source(module)
+            if module.partition(".")[0] in hook_sources.OTHERS:
+                continue
+            assert text is not None
+            scope, found = hook_sources.parse(text).body, None
+            for part in (*owners, leaf):
+                found = hook_sources.definition(scope, part)
+                assert found is not None, name
+                scope = found.body
+            assert isinstance(found, hook_sources.Function)
+            theirs = inspect.signature(function).parameters.values()
+            ours = hook_sources.signature_of(found).parameters.values()
+            assert [(p.name, p.kind, p.default is p.empty) for p in ours] == [
+                (p.name, p.kind, p.default is p.empty) for p in theirs
+            ], name
+            compared += 1
+    assert compared > 40
 
 
 def test_a_new_abstract_method_is_found_out(tool: ModuleType) -> None:

@@ -160,3 +160,27 @@ def test_a_hook_that_does_not_hold_has_replaced_nothing(module: Any) -> None:
     with pytest.raises(AttributeError, match="gone"):
         hook.apply()
     assert module.function is identity
+
+
+def test_a_hook_holds_as_a_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first function fits, its second does not: neither is replaced, and what else it does is not done."""
+    module = ModuleType("a_module_of_a_hook")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    done: list[str] = []
+
+    def fits(number: int, *, original: Any) -> Any:
+        return original(number)
+
+    for second in (with_a_keyword, None):
+        module.first, module.second = identity, second  # type: ignore[attr-defined]
+        if second is None:
+            del module.second
+        hook = Hook("halves", "", apply=lambda: done.append("applied"))
+        hook.replaces(f"{module.__name__}:first", f"{module.__name__}:second")(fits)
+        with pytest.raises((TypeError, AttributeError)):
+            hook.apply()
+        assert module.first is identity and not done
+    module.second = identity  # type: ignore[attr-defined]
+    for _ in range(2):
+        hook.apply()
+    assert module.first is not identity and done == ["applied", "applied"]

@@ -15,9 +15,8 @@ pytest.importorskip("vllm")
 
 from dotllm.compilation import validation_cache
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.engine_core import compile_hook
-from dotllm.vllm_plugin.frontend import config as engine_config
-from dotllm.vllm_plugin.frontend import engine_info, validation
+from dotllm.vllm_plugin.api import config as engine_config
+from dotllm.vllm_plugin.enforce import compile_hook, engine_info, validation
 from dotllm.vllm_plugin.hook import Hook, HookError
 
 
@@ -38,39 +37,73 @@ def engine(backend: str) -> Any:
 
 
 def test_every_hook_holds_and_applies_twice() -> None:
-    assert {hook.name: fault for hook, fault in registry.apply_all().items() if fault} == {}
-    for hook in registry.HOOKS:
-        hook.apply()
+    assert {entry.name: fault for entry, fault in registry.apply_all().items() if fault} == {}
+    for entry in registry.ENTRIES:
+        assert entry.hook().name == entry.name
+        entry.hook().apply()
 
 
-def test_a_required_hook_that_fails_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_required_hook_that_fails_stops_the_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail() -> None:
         raise AttributeError("moved")
 
-    def hook(required: bool) -> Hook:
-        return Hook("broken", "", (), fail, required, "all is lost")
+    def broken(name: str, tier: str, *, required: bool) -> registry.Entry:
+        hook = Hook(name, "", (), fail, required, "all is lost")
+        monkeypatch.setattr(compile_hook, name, hook, raising=False)
+        return registry.Entry(name, tier, "worker", f"enforce.compile_hook:{name}")
 
-    registry.apply_all.cache_clear()
-    monkeypatch.setattr(registry, "HOOKS", (hook(False),))
-    registry.apply_required()
-    registry.apply_all.cache_clear()
-    monkeypatch.setattr(registry, "HOOKS", (hook(True),))
-    with pytest.raises(HookError, match=r"(?s)broken.*moved.*all is lost"):
+    monkeypatch.setattr(registry, "ENTRIES", (broken("harmless", "enforce", required=False),))
+    for _ in range(2):
         registry.apply_required()
-    registry.apply_all.cache_clear()
+    assert [record.getMessage() for record in caplog.records if "harmless" in record.getMessage()] == [
+        "dotllm hook 'harmless' does not hold on this vLLM (AttributeError: moved): all is lost"
+    ]
+    monkeypatch.setattr(registry, "ENTRIES", (broken("core", "enforce", required=True),))
+    with pytest.raises(HookError, match=r"(?s)core.*moved.*all is lost$"):
+        registry.apply_required()
+    monkeypatch.setattr(registry, "ENTRIES", (broken("fast", "speed", required=True),))
+    with pytest.raises(HookError, match=r"Leave its tier out: DOTLLM_HOOKS=enforce,api,tools,workaround$"):
+        registry.apply_required()
 
 
-def test_the_configuration_knows_us() -> None:
+@pytest.mark.parametrize("module", ["is_not_there", "hook:REPLACEMENTS", "hook:IS_NOT_THERE"])
+def test_an_extra_that_fails_leaves_the_rest_on(
+    module: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its module cannot be imported, or is not what it should be."""
+    applied: list[str] = []
+    good = Hook("good", "", (), lambda: applied.append("good"), required=True)
+    monkeypatch.setattr(compile_hook, "good", good, raising=False)
+    entries = (
+        registry.Entry(f"broken extra {module}", "extra", "engine core", module),
+        registry.Entry(f"good {module}", "enforce", "engine core", "enforce.compile_hook:good"),
+    )
+    monkeypatch.setattr(registry, "ENTRIES", entries)
+    registry.apply_required("engine core")
+    assert applied == ["good"] and f"broken extra {module}" in caplog.text
+    monkeypatch.setattr(registry, "ENTRIES", (entries[0]._replace(tier="enforce"),))
+    with pytest.raises(HookError, match="cannot be imported"):
+        registry.apply_required("engine core")
+
+
+def test_the_configuration_knows_us(monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.config import VllmConfig
     from vllm.config.structured_outputs import StructuredOutputsConfig
 
     ours = StructuredOutputsConfig(disable_any_whitespace=True)
     assert ours.backend == "auto" and VllmConfig(structured_outputs_config=ours).structured_outputs_config is ours
+    monkeypatch.setenv("DOTLLM_DEFAULT_BACKEND", "vllm")
+    with pytest.raises(ValueError, match="disable_any_whitespace"):
+        StructuredOutputsConfig(disable_any_whitespace=True)
+    monkeypatch.delenv("DOTLLM_DEFAULT_BACKEND")
     with pytest.raises(ValueError, match="'auto'"):
         StructuredOutputsConfig(backend="dotllm")
     with pytest.raises(ValueError, match="disable_any_whitespace"):
         StructuredOutputsConfig(backend="outlines", disable_any_whitespace=True)
     engine_config.allow_options()
+    assert StructuredOutputsConfig(disable_any_whitespace=True).backend == "auto"
 
 
 def sampling(**structured: Any) -> Any:
@@ -155,7 +188,7 @@ def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pyt
     """Since 0.33 with all tokens that the model's generation config names, before with the tokenizer's EOS alone."""
     from vllm.entrypoints.generate.beam_search import offline
 
-    from dotllm.vllm_plugin.engine_core import backend
+    from dotllm.vllm_plugin.enforce import backend
 
     if all_ends:
         monkeypatch.setattr(offline, "get_beam_search_eos_token_ids", lambda *_: {0, 2}, raising=False)
@@ -242,3 +275,34 @@ def test_models_without_constraints_say_so(tokenizer: Any, diffusion: bool, reas
     config, model_config = engine("auto").structured_outputs_config, SimpleNamespace(is_diffusion=diffusion)
     with pytest.raises(VLLMValidationError, match=reason):
         validation.validate(sampling(**kind), model_config, config, tokenizer)
+
+
+def test_parameters_may_be_used_with_two_engines_of_a_process() -> None:
+    """First with ours, then with one on another backend."""
+    params = sampling(regex="a+")
+    for _ in range(2):
+        validate(params)
+        assert params.structured_outputs._backend == "dotllm"
+        validate(params, "xgrammar")
+        assert params.structured_outputs._backend == "xgrammar"
+        params.structured_outputs._backend = None
+
+
+def test_the_processes_of_ray_get_our_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--data-parallel-backend ray``: they inherit nothing, and vLLM copies what it knows by name."""
+    from vllm.ray.ray_env import get_env_vars_to_copy
+
+    from dotllm.cli.options import OPTIONS
+    from dotllm.vllm_plugin import settings
+
+    for before in ("", "MINE_", "MINE_, DOTLLM_"):
+        monkeypatch.setenv("VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY", before)
+        monkeypatch.setenv("MINE_TOO", "1")
+        for option in OPTIONS:
+            monkeypatch.setenv(option.variable, "1")
+        for _ in range(2):
+            settings.allow_plugin()
+        copied = get_env_vars_to_copy()
+        assert {option.variable for option in OPTIONS} <= copied
+        assert ("MINE_TOO" in copied) == bool(before)
+    assert settings.os.environ["VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY"] == "MINE_, DOTLLM_"

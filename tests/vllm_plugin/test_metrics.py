@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.compilation.accounting.metrics import DIRECTORY_VARIABLE, Metrics
-from dotllm.vllm_plugin import metrics
+from dotllm.compilation.metrics import DIRECTORY_VARIABLE, Metrics
+from dotllm.vllm_plugin.api import metrics
 
 pytestmark = pytest.mark.serve
 
@@ -20,12 +20,15 @@ def test_metrics_has_ours(servers: int, tmp_path: Path, monkeypatch: pytest.Monk
     scrape, and asks vLLM for none."""
     from fastapi import FastAPI
     from fastapi.testclient import TestClient
+    from prometheus_client import CollectorRegistry
 
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     if servers > 1:
         monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     else:
         monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+        # One that no server of another test in this process has registered our metrics with.
+        monkeypatch.setattr("vllm.v1.metrics.prometheus.REGISTRY", CollectorRegistry())
     metrics.HOOK.apply()
     from vllm.entrypoints.serve.instrumentator.metrics import attach_router
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.registry import HOOKS
+from dotllm.vllm_plugin.registry import ENTRIES
 from tools import hook_list
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,8 +90,9 @@ def test_a_place_that_is_not_there_is_found_out() -> None:
 def test_the_list_of_hooks_is_up_to_date() -> None:
     page = hook_list.PAGE.read_text(encoding="utf-8")
     assert page == hook_list.page_with_table(page), "python -m tools.hook_list writes it anew"
-    for hook in HOOKS:
-        assert f"\n* **{hook.name}**: " in page if hook.required else f"\n* *{hook.name}*: " in page
+    for entry in ENTRIES:
+        name = f"**{entry.name}**" if entry.hook().required else f"*{entry.name}*"
+        assert f"\n* {name} ({entry.process}): " in page
 
 
 def test_the_list_names_functions_once_and_no_fields() -> None:
@@ -99,5 +100,5 @@ def test_the_list_names_functions_once_and_no_fields() -> None:
         Target("m", "Manager.begin", ("self",)), Target("n", "Manager.begin", ()), Target("m", "Manager._end", ()),
         Target("m", "free", ()), Target("m", "Manager"), Target("m", "Manager.field"),
     ]  # fmt: skip
-    lines = hook_list.entry(Hook("one", "a | b", targets, without_it="a <tag>", required=True)).splitlines()
-    assert lines == ["* **one**: a | b.", "  Without it: a &lt;tag>.", "  `Manager`: `begin`, `_end`; `free`."]
+    lines = hook_list.lines(Hook("one", "a | b", targets, without_it="a <tag>", required=True), "worker").splitlines()
+    assert lines == ["* **one** (worker): a | b.", "  Without it: a &lt;tag>.", "  `Manager`: `begin`, `_end`; `free`."]

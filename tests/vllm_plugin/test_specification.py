@@ -67,6 +67,57 @@ def test_order_of_properties(monkeypatch: pytest.MonkeyPatch) -> None:
     assert requests.of_params(params(json_object=True), config()).options == ()
 
 
+def test_further_properties(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asking(value: Any, **fields: Any) -> Any:
+        return SimpleNamespace(structured_outputs=params(**fields), extra_args={requests.ADDITIONAL: value})
+
+    plain = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=None)
+    assert requests.of_sampling_params(plain, config()).options == (), "closed is the default of the engine"
+    for fields in ({"json": "{}"}, {"structural_tag": "{}"}):
+        asked = requests.of_sampling_params(asking("open", **fields), config())
+        assert dict(asked.options) == {"additional_properties": "open"}
+    monkeypatch.setenv("DOTLLM_ADDITIONAL_PROPERTIES", "open")
+    assert dict(requests.of_sampling_params(plain, config()).options) == {"additional_properties": "open"}
+    assert requests.of_sampling_params(asking("closed", json="{}"), config()).options == (), "the request decides"
+    assert requests.of_params(params(json_object=True), config()).options == ()
+    assert requests.of_params(params(regex="a"), config()).options == ()
+    closing = params(json="{}", disable_additional_properties=True)
+    for specification in (
+        requests.of_params(closing, config()),
+        requests.of_params(params(json="{}"), config(disable_additional_properties=True)),
+    ):
+        assert dict(specification.options) == {"additional_properties": False}, "vLLM's own option is the stronger one"
+    for value, fields in (
+        ("ajar", {"json": "{}"}),
+        (True, {"json": "{}"}),
+        ("open", {"regex": "a"}),
+        ("open", {"json": "{}", "disable_additional_properties": True}),
+    ):
+        with pytest.raises(InvalidSpecError, match="dotllm_additional_properties"):
+            requests.of_sampling_params(asking(value, **fields), config())
+
+
+def test_a_source_of_values() -> None:
+    def asking(value: Any, **fields: Any) -> Any:
+        return SimpleNamespace(structured_outputs=params(**fields), extra_args={requests.SOURCE: value})
+
+    for fields in ({"json": "{}"}, {"structural_tag": "{}"}):
+        asked = requests.of_sampling_params(asking("Ship to Oslo", **fields), config())
+        assert dict(asked.options) == {"source": "Ship to Oslo"} and asked.is_of_one_text
+    for value, fields in (
+        ("", {"json": "{}"}),
+        (" \n", {"json": "{}"}),
+        (["Oslo"], {"json": "{}"}),
+        (7, {"json": "{}"}),
+        ("\ud800", {"json": "{}"}),
+        ("Oslo", {"json_object": True}),
+        ("Oslo", {"regex": "a"}),
+        ("Oslo", {"choice": ["a"]}),
+    ):
+        with pytest.raises(InvalidSpecError, match="dotllm_source"):
+            requests.of_sampling_params(asking(value, **fields), config())
+
+
 def test_white_space_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOTLLM_WHITESPACE", "any")
     for fields in ({"json": "{}"}, {"json_object": True}, {"structural_tag": "{}"}):
@@ -138,3 +189,29 @@ def test_a_schema_that_is_not_json(value: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpecError) as refusal:
         requests.of_params(params(json=value), config())
     assert refusal.value.keyword == "json_schema"
+
+
+@pytest.mark.parametrize("name", ["dotllm_mass", "dotllm_confidence"])
+def test_masses_need_a_tier(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for hooks in ("enforce", "enforce,speed,api"):
+        monkeypatch.setenv("DOTLLM_HOOKS", hooks)
+        with pytest.raises(InvalidSpecError, match=rf"{name} needs the tier extra, which is off here \(DOTLLM_HOOKS\)"):
+            requests.refuse_unknown({name: True})
+        requests.refuse_unknown({name: False})
+    monkeypatch.setenv("DOTLLM_HOOKS", "all")
+    requests.refuse_unknown({name: True})
+
+
+def test_masses_come_with_log_probabilities() -> None:
+    """Offline, where nobody sets them for the user."""
+
+    def asking(name: str = "dotllm_mass", logprobs: int | None = None, *, flat: bool = False) -> Any:
+        own = {"num_logprobs": logprobs, "flat_logprobs": flat, "extra_args": {name: True}}
+        return SimpleNamespace(structured_outputs=params(regex="a"), **own)
+
+    for refused in (asking(), asking(logprobs=0, flat=True)):
+        with pytest.raises(InvalidSpecError, match="set logprobs"):
+            requests.of_sampling_params(refused, config())
+    requests.of_sampling_params(asking(logprobs=0), config())
+    with pytest.raises(InvalidSpecError, match="for chats and completions of a server"):
+        requests.of_sampling_params(asking("dotllm_confidence", 0), config())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from dotllm.vocabulary.array_file import DamagedFile, read_arrays, write_arrays
+from dotllm.vocabulary.files import DamagedFile, read_arrays, write_arrays
 
 ARRAYS = {"a": np.arange(1000, dtype=np.int32).reshape(10, 100), "b": np.array([], np.uint8), "c": np.array([-1])}
 

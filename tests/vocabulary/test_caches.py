@@ -14,8 +14,8 @@ from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.vocabulary import CharsetTable, Vocabulary
 from dotllm.vocabulary import files as files_module
 from dotllm.vocabulary import vocabulary as vocabulary_module
-from dotllm.vocabulary.popular import is_popular, popular_charsets, word_characters
-from dotllm.vocabulary.table_cache import TableCache
+from dotllm.vocabulary.charset_table import TableCache
+from dotllm.vocabulary.vocabulary import is_popular, popular_charsets, word_characters
 
 SMALL = Vocabulary.from_bytes([b"a", b"b", b"ab", b"\xc3", None], 4)
 NBYTES = SMALL.charset_table(ANY_CHAR).nbytes

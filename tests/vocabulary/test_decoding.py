@@ -9,8 +9,7 @@ import pytest
 
 from dotllm import Index
 from dotllm.vocabulary import Vocabulary
-from dotllm.vocabulary.readers import read_tokenizer
-from dotllm.vocabulary.readers.decoding import as_decoded
+from dotllm.vocabulary.readers import as_decoded, read_tokenizer
 from tests.vocabulary.test_readers import MAKERS, byte_fallback_bpe, ranks, refused
 
 tokenizers = pytest.importorskip("tokenizers")

@@ -13,7 +13,7 @@ import pytest
 
 from dotllm.errors import UnsupportedError
 from dotllm.vocabulary import Vocabulary
-from dotllm.vocabulary.readers.decoders import decode_tokens
+from dotllm.vocabulary.readers import decode_tokens
 from tests.vocabulary.texts import CORPUS, SENTENCES
 
 tokenizers = pytest.importorskip("tokenizers")

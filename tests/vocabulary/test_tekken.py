@@ -9,7 +9,7 @@ import pytest
 
 from dotllm.charset import CharSet
 from dotllm.vocabulary import Vocabulary
-from dotllm.vocabulary.popular import JSON_STRING_CHARS
+from dotllm.vocabulary.vocabulary import JSON_STRING_CHARS
 from tests.vocabulary.oracles import trie_strings
 from tests.vocabulary.test_charset_table import check
 from tests.vocabulary.texts import SENTENCES

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dotllm.vocabulary import build_trie
-from dotllm.vocabulary.string_sort import SMALL_RUN, sort_strings
+from dotllm.vocabulary.trie import SMALL_RUN, sort_strings
 from tests.vocabulary.oracles import grouped, trie_strings
 
 few_bytes = st.binary(max_size=20) | st.text("ab", max_size=24).map(str.encode) | st.integers(0, 30).map(b"a".__mul__)

@@ -1,1 +1,1 @@
-"""Automata: the DFA algebra, a grammar as an NFA, and the machine that determinises it lazily."""
+"""Automata: the DFA algebra, the lowering of a grammar to an NFA, and the machine that determinises the NFA lazily."""

@@ -1,21 +1,27 @@
-"""The numbers of the automaton, once: kinds of nodes, the arrays of an `Nfa`, and how building one can end.
+"""The numbers of the automaton in one place: kinds of nodes, the arrays of an `Nfa`, and how building one can end.
 
-Kernels take plain ints, so each enumeration is repeated as ints: members of an enumeration are no constants to Numba.
+Kernels take plain ints, so each enumeration is repeated as ints: to Numba, members of an enumeration are not constants.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
+
+from dotllm.arrays import Int32
+from dotllm.charset import CharSet
 
 
 class NodeKind(IntEnum):
-    """What happens at a node; ``a`` and ``b`` are the two ints of the node."""
+    """The action of a node; ``a`` and ``b`` are the two ints of the node."""
 
-    PLAIN = 0  # nothing: epsilons lead on from it; in no closure, but it may have one
+    PLAIN = 0  # none: epsilons lead on from it; it is in no closure, but may have one
     BYTE = 1  # has byte edges
     CALL = 2  # push return node b, continue at a (a rule's start)
     ENTER = 3  # push the counter of loop a, continue at its body (b = 0), or at one of its parts, which begin at b
-    END = 4  # one round of loop a is over: pop its counter, then leave or go round again; b > 0: go on at a part
+    END = 4  # one round of loop a is over: pop its counter, then leave or go round again
+    # In an unordered sequence, b > 0: go on at a part; b < 0: the end of a part, which is told by its number (the parts
+    # begin at -b, and their ends follow in the same order).
     # In a counted network, ENTER and END go on at the transitions of a state, which begin at node abs(b); b < 0: the
     # state is final. The a of a transition is the least number of edges from there to a final state, its b how many
     # transitions follow it.
@@ -41,7 +47,8 @@ class NfaArray(IntEnum):
     EDGE_BYTES = 6  # [e] low | high << 8
     EDGE_TARGET = 7  # [e]
     CLOSURE_START = 8  # [n + 1]
-    CLOSURE = 9  # nodes with an action that are reached without consuming anything, per node that is a target
+    CLOSURE = 9  # for each node that is a target: nodes with an action that are reached without consuming; RETURN comes
+    # first where recursion can put the node's frames on top of each other (`nfa_passes.recursion`), else last
     LOOP_BODY = 10  # [l]
     LOOP_AFTER = 11  # [l]
     LOOP_MIN = 12  # [l] of an unordered sequence: required parts | parts that come at most once << 15; of a counted
@@ -56,3 +63,26 @@ HEAD = len(NfaArray) + 2
 
 # How building an automaton ends.
 DONE, UNSATISFIABLE, TOO_MANY_CLOSURES, LEFT_RECURSIVE, TOO_MANY_NODES = range(5)
+
+
+# The nondeterministic pushdown automaton of a grammar, as one flat array.
+#
+# Epsilon edges are gone. Where a node can be jumped to, its closure lists the nodes with an action that are reached
+# from it. Nodes without an action keep their numbers, but are in no closure. A node's action is its kind. Because some
+# actions call other parts and return, this is a recursive transition network (W. A. Woods, 1970). Its arrays follow
+# one another in the order of `NfaArray`, which is that of their slots in the arena of the machine
+# (`automata.machine`), so making an arena is one copy.
+
+
+class Nfa(NamedTuple):
+    """See the module. ``block``: `HEAD`, then the parts."""
+
+    block: Int32
+    charsets: list[CharSet]
+    charset_uses: list[int]  # how often each of them is in `NfaArray.CHARSET`
+    token_sets: list[tuple[frozenset[int], bool]]
+    unique_nodes: frozenset[int]  # those whose byte is the bracket of `Grammar.unique_open`
+
+    def part(self, which: NfaArray) -> Int32:
+        """A view of one array."""
+        return self.block[self.block[which] : self.block[which + 1]]

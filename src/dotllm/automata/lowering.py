@@ -1,8 +1,9 @@
-"""Grammar → Nfa: flatten the grammar's Python lists into arrays, build nodes and edges, then finish them. All but the
-first is one kernel: calling several costs an ordinary schema as much as what they do.
+"""Grammar → Nfa: flattens the grammar's Python lists into arrays, builds nodes and edges, then finishes them.
+
+All but the first step is one kernel: for an ordinary schema, calling several would cost as much as their work.
 
 The arrays the kernels write into are guessed from the size of the grammar and doubled when a kernel says that they
-were too small; the node budget ends that (a grammar can be exponentially larger than its text, since every use of an
+were too small; the node budget ends that (a grammar can be exponentially larger than its text, because every use of an
 expression that is not a rule is a copy).
 """
 
@@ -10,18 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import numba as nb
 import numpy as np
 
 from dotllm import allocate, cancellation
 from dotllm.arrays import Bool, Int32, Int64, UInt8
-from dotllm.automata.builder import EDGES, EPSILONS, LOOPS, NODES, Builder
-from dotllm.automata.kinds import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, TOO_MANY_NODES, UNSATISFIABLE
-from dotllm.automata.nfa import Nfa
+from dotllm.automata.kinds import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, TOO_MANY_NODES, UNSATISFIABLE, Nfa
 from dotllm.automata.nfa_passes import finish
-from dotllm.automata.thompson import GrammarArrays, thompson
+from dotllm.automata.thompson import EDGES, EPSILONS, LOOPS, NODES, Builder, GrammarArrays, thompson
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar.grammar import Grammar
@@ -29,17 +28,18 @@ from dotllm.grammar.kinds import UNDEFINED
 from dotllm.jit import B1, I1, U1, I, kernel
 
 NODE_BUDGET = 4_000_000
-LARGE_CHARSET = 24  # from this size on a character class is worth the vocabulary's precomputed rows
+LARGE_CHARSET = 24  # character classes of at least this size are worth the vocabulary's precomputed rows
 
 _NONE = np.zeros(0, np.int32)
 _NO_BYTES = np.zeros(0, np.uint8)
 _ALL_BYTES = np.ones(256, np.bool_)
-_MOST_NAMED = 4  # bytes in a refusal; each takes up to nine lowerings
+_MOST_NAMED = 4  # most bytes named in a refusal; each takes up to nine lowerings
 
 
 @lru_cache(maxsize=4096)
 def _character_set(charset: CharSet) -> tuple[bytes, bool]:
-    """Its UTF-8 sequences, each as a number of bytes and their ranges, as native int32; whether it is large."""
+    """The UTF-8 sequences of a set, each as a number of bytes and their ranges, as native int32; whether the set is
+    large."""
     flat: list[int] = []
     for sequence in charset.utf8():
         flat.append(len(sequence))
@@ -48,10 +48,10 @@ def _character_set(charset: CharSet) -> tuple[bytes, bool]:
 
 
 def _character_sets(charsets: list[CharSet]) -> tuple[Int32, Int32, Int32]:
-    """CSR of their sequences, and which are large."""
+    """CSR of the sequences of all sets, and which sets are large."""
     found = [_character_set(charset) for charset in charsets]
     starts = np.array([0, *accumulate(len(flat) >> 2 for flat, _ in found)], np.int32)
-    # a bytearray, because kernels take writable arrays only
+    # a bytearray, because kernels take only writable arrays
     sequences = np.frombuffer(bytearray(b"".join([flat for flat, _ in found])), np.int32)
     return starts, sequences, np.array([large for _, large in found], np.int32)
 
@@ -60,12 +60,11 @@ def _words(grammar: Grammar) -> tuple[Int32, Int32, Int32, np.ndarray[tuple[int]
     sets = grammar.literal_sets
     if not sets:
         return np.zeros(1, np.int32), _NONE, _NONE, np.zeros(0, np.uint8)
-    starts = np.zeros(len(sets) + 1, np.int32)
-    np.cumsum([len(words) for words in sets], out=starts[1:])
-    lengths = np.array([len(word) for words in sets for word in words], np.int32)
-    offsets = np.zeros(len(lengths), np.int32)
-    np.cumsum(lengths[:-1], out=offsets[1:])
-    data = np.frombuffer(bytearray(b"".join(b"".join(words) for words in sets)), np.uint8)
+    words = [*chain.from_iterable(sets)]
+    starts = np.array([*accumulate(map(len, sets), initial=0)], np.int32)
+    lengths = np.array([*map(len, words)], np.int32)
+    offsets = np.array([0, *accumulate(map(len, words[:-1]))], np.int32)
+    data = np.frombuffer(bytearray(b"".join(words)), np.uint8)
     return starts, offsets, lengths, data
 
 
@@ -87,10 +86,11 @@ def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool
 
 
 def _lacks_bytes(grammar: Grammar, alive: Bool) -> UnsupportedError:
-    """The refusal of a grammar that only texts with bytes in no token satisfy, naming those that would suffice."""
+    """The refusal of a grammar whose texts all need bytes that are in no token. It names the bytes that would
+    suffice."""
     missing = np.flatnonzero(~alive)
     names: list[str] = []
-    start = 0  # what is before is named, or not needed
+    start = 0  # the bytes before are named, or are not needed
     while (first := _first_needed(grammar, missing, start)) < len(missing):
         if len(names) == _MOST_NAMED:
             names.append("…")
@@ -108,8 +108,8 @@ def _lacks_bytes(grammar: Grammar, alive: Bool) -> UnsupportedError:
 
 
 def _first_needed(grammar: Grammar, missing: Int64, start: int) -> int:
-    """The least i from ``start`` on such that nothing satisfies ``grammar`` without ``missing[: i + 1]``; the number of
-    them if something does without all."""
+    """The least i from ``start`` on such that nothing satisfies ``grammar`` without ``missing[: i + 1]``; their number
+    if some text needs none of them."""
     low, high = start, len(missing)
     while low < high:
         middle = (low + high) // 2
@@ -123,7 +123,7 @@ def _first_needed(grammar: Grammar, missing: Int64, start: int) -> int:
 
 
 def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
-    """DONE and the NFA, or what is wrong."""
+    """DONE and the NFA, or the fault."""
     cancellation.check()
     if UNDEFINED in grammar.rule_body:
         name = grammar.rule_names[grammar.rule_body.index(UNDEFINED)]
@@ -161,7 +161,7 @@ def automaton(
     budget: int,
     places: Int32,
 ) -> tuple[int, Int32]:
-    """`thompson` with arrays that are large enough, then `finish`, whose result this is (or TOO_MANY_NODES).
+    """`thompson` with arrays that are large enough, then `finish`. Returns the result of `finish`, or TOO_MANY_NODES.
 
     The arrays: see `GrammarArrays`. alive [256]: bytes that occur in some token. places [rules + charsets] is filled:
     the nodes at which rules start, -1 where a rule is not reached; at how many places each large character set is.
@@ -177,7 +177,7 @@ def automaton(
     longest = 0
     for i in range(word_length.shape[0]):
         longest = max(longest, word_length[i])
-    # Enough for nearly all grammars, and not much more: all this memory is touched.
+    # Enough for nearly all grammars, but not much more, because all this memory is touched.
     size = 64 + kind.shape[0] + children.shape[0] + data.shape[0] + word_bytes.shape[0] + 8 * char_sequences.shape[0]
     while True:
         builder = Builder(

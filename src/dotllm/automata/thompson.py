@@ -1,8 +1,8 @@
-"""Kernel: expressions of a Grammar → nodes and edges with epsilons (Thompson's construction, iterative).
+"""Kernel: turns expressions of a Grammar into nodes and edges with epsilons (Thompson's construction, iterative).
 
-Every expression is built between two given nodes. A construct that loops makes its own nodes, so no path can leak
-back into what stands before it. Bounded repetition of something small is unrolled (it then costs no counter); of
-anything else it becomes a counted loop: three nodes, whatever the bounds.
+Every expression is built between two given nodes. A construct that loops makes its own nodes, so no path can leak back
+into the part before it. Bounded repetition of something small is unrolled (it then costs no counter); anything else
+becomes a counted loop: three nodes, whatever the bounds.
 
 K. Thompson, "Regular Expression Search Algorithm", CACM 11(6), 1968.
 """
@@ -14,28 +14,206 @@ from typing import NamedTuple
 import numba as nb
 
 from dotllm.arrays import Int32, UInt8
-from dotllm.automata.builder import (
-    BUILDER,
-    TODO,
-    Builder,
-    build_later,
-    emit_edge,
-    emit_epsilon,
-    has_room,
-    new_loop,
-    new_nodes,
-    set_node,
-)
 from dotllm.automata.kinds import N_CALL, N_END, N_ENTER, N_TOKENS
-from dotllm.automata.networks import counted_network, network, unordered
 from dotllm.grammar import kinds as K
-from dotllm.jit import I1, U1, I, inner_kernel
+from dotllm.jit import I1, I2, U1, I, inner_kernel
 
-UNROLL_SIZE = 48  # nodes: repetitions that unroll to no more than this are unrolled
+# Kernels: hold the nodes, epsilons and edges that Thompson's construction makes, in arrays that may become full.
+#
+# The emitters do not check for space: call `has_room` first.
+
+
+NODES, EPSILONS, EDGES, LOOPS, TODO = range(5)
+"""What `Builder.used` counts."""
+
+
+class Builder(NamedTuple):
+    """The automaton so far. All arrays are int32; ``used`` has the number of rows in use for each."""
+
+    kind: Int32
+    """[nodes]: see `NodeKind`; so are ``a`` and ``b``."""
+    a: Int32
+    b: Int32
+    charset: Int32
+    """[nodes]: the character set that a node consumes one character of, or -1."""
+    epsilons: Int32
+    """[·, 2]: source, target."""
+    edges: Int32
+    """[·, 3]: source, low | high << 8, target."""
+    loops: Int32
+    """[·, 4]: body, after, minimum, maximum."""
+    todo: Int32
+    """[·, 3]: a stack of expressions to be built, each with the nodes it begins and ends at."""
+    used: Int32
+
+
+BUILDER = nb.types.NamedTuple((I1, I1, I1, I1, I2, I2, I2, I2, I1), Builder)
+
+
+@inner_kernel(nb.boolean(BUILDER, I, I, I, I), inlined=True)
+def has_room(builder: Builder, nodes: int, epsilons: int, edges: int, todo: int) -> bool:
+    """Whether these numbers of further rows fit."""
+    used = builder.used
+    return (
+        used[NODES] + nodes <= builder.kind.shape[0]
+        and used[EPSILONS] + epsilons <= builder.epsilons.shape[0]
+        and used[EDGES] + edges <= builder.edges.shape[0]
+        and used[TODO] + todo <= builder.todo.shape[0]
+    )
+
+
+@inner_kernel(I(BUILDER, I), inlined=True)
+def new_nodes(builder: Builder, count: int) -> int:
+    """The first of ``count`` new nodes, whose numbers follow each other."""
+    first = I(builder.used[NODES])
+    builder.used[NODES] += count
+    return first
+
+
+@inner_kernel(nb.void(BUILDER, I, I), inlined=True)
+def emit_epsilon(builder: Builder, source: int, target: int) -> None:
+    """``target`` may follow ``source`` after nothing."""
+    at = builder.used[EPSILONS]
+    builder.epsilons[at, 0], builder.epsilons[at, 1] = source, target
+    builder.used[EPSILONS] = at + 1
+
+
+@inner_kernel(nb.void(BUILDER, I, I, I, I), inlined=True)
+def emit_edge(builder: Builder, source: int, low: int, high: int, target: int) -> None:
+    """``target`` may follow ``source`` after a byte from ``low`` to ``high``."""
+    at = builder.used[EDGES]
+    builder.edges[at, 0], builder.edges[at, 1], builder.edges[at, 2] = source, low | high << 8, target
+    builder.used[EDGES] = at + 1
+
+
+@inner_kernel(nb.void(BUILDER, I, I, I), inlined=True)
+def build_later(builder: Builder, expression: int, source: int, target: int) -> None:
+    """Put an expression that leads from ``source`` to ``target`` on the stack."""
+    at = builder.used[TODO]
+    builder.todo[at, 0], builder.todo[at, 1], builder.todo[at, 2] = expression, source, target
+    builder.used[TODO] = at + 1
+
+
+@inner_kernel(nb.void(BUILDER, I, I, I, I), inlined=True)
+def set_node(builder: Builder, node: int, kind: int, a: int, b: int) -> None:
+    """Set the kind and the ints of a node."""
+    builder.kind[node], builder.a[node], builder.b[node] = kind, a, b
+
+
+@inner_kernel(I(BUILDER, I, I, I, I), inlined=True)
+def new_loop(builder: Builder, body: int, after: int, minimum: int, maximum: int) -> int:
+    """The number of a new loop; -1: no room."""
+    loop = I(builder.used[LOOPS])
+    if loop >= builder.loops.shape[0]:
+        return -1
+    builder.used[LOOPS] += 1
+    builder.loops[loop, 0], builder.loops[loop, 1] = body, after
+    builder.loops[loop, 2], builder.loops[loop, 3] = minimum, maximum
+    return loop
+
+
+# Kernels: build automata with expressions on their edges, and parts in any order, as nodes (see `thompson`).
+
+
+@inner_kernel(I(I1, I1, I), inlined=True)
+def on_edge(kind: Int32, children: Int32, edge: int) -> int:
+    """The expression on an edge (source, expression, target); ~expression if it is a character set and the edge is no
+    loop. In that case the set is not marked: tables pay only where a set loops."""
+    expression = I(children[edge + 1])
+    return ~expression if children[edge] != children[edge + 2] and kind[expression] == K.CHARS else expression
+
+
+@inner_kernel(nb.boolean(BUILDER, I1, I1, I, I, I, I), inlined=True)
+def network(builder: Builder, kind: Int32, children: Int32, at: int, end: int, source: int, target: int) -> bool:
+    """Build the NETWORK children[at:end], with a node for each of its states. False, here and below: no room."""
+    states, first, finals = I(children[at]), I(children[at + 1]), I(children[at + 2])
+    edges = at + 3 + finals
+    if not has_room(builder, states, finals + 2, 0, (end - edges) // 3 + 2):
+        return False
+    base = new_nodes(builder, states)
+    emit_epsilon(builder, source, base + first)
+    for i in range(at + 3, edges):
+        emit_epsilon(builder, base + children[i], target)
+    for edge in range(edges, end, 3):
+        build_later(builder, on_edge(kind, children, edge), base + children[edge], base + children[edge + 2])
+    return True
+
+
+@inner_kernel(nb.boolean(BUILDER, I1, I1, I, I, I, I, I), inlined=True)
+def counted_network(
+    builder: Builder, kind: Int32, children: Int32, at: int, end: int, most: int, source: int, target: int
+) -> bool:
+    """Build a NETWORK in which paths have at most ``most`` edges: a loop with a state.
+
+    Enter → a transition of the start → end of its target → a transition of that state … The transitions of a state have
+    consecutive numbers; each state has at least one (without edges).
+    """
+    states, first, finals = I(children[at]), I(children[at + 1]), I(children[at + 2])
+    edge = at + 3 + finals
+    count = (end - edge) // 3
+    if not has_room(builder, 2 * states + count + 2, finals + 2, 0, count + 2):
+        return False
+    enter = new_nodes(builder, 1 + states)
+    last = enter + 1
+    loop = new_loop(builder, 0, target, -1, most)
+    if loop < 0:
+        return False
+    for state in range(states):
+        transition = new_nodes(builder, 0)
+        while edge < end and children[edge] == state:
+            node = new_nodes(builder, 1)
+            builder.a[node] = last + children[edge + 2]
+            build_later(builder, on_edge(kind, children, edge), node, last + children[edge + 2])
+            edge += 3
+        if new_nodes(builder, 0) == transition:
+            new_nodes(builder, 1)
+        behind = new_nodes(builder, 0)
+        for node in range(transition, behind):
+            builder.b[node] = behind - 1 - node
+        set_node(builder, last + state, N_END, loop, transition)
+    for i in range(at + 3, at + 3 + finals):
+        final = last + children[i]
+        if builder.b[final] > 0:
+            builder.b[final] = -builder.b[final]
+        if children[i] == first:
+            emit_epsilon(builder, source, target)
+    set_node(builder, enter, N_ENTER, loop, abs(I(builder.b[last + first])))
+    builder.loops[loop, 0] = builder.b[enter]
+    emit_epsilon(builder, source, enter)
+    return True
+
+
+@inner_kernel(nb.boolean(BUILDER, I1, I, I, I, I, I), inlined=True)
+def unordered(builder: Builder, children: Int32, at: int, parts: int, bounds: int, source: int, target: int) -> bool:
+    """Build an UNORDERED of the ``parts`` that follow the separator children[at]; ``bounds``: its ``c``. A loop whose
+    rounds are told apart: enter → one of the parts → its end → separator → pick → one of the parts …
+
+    The parts' first nodes have consecutive numbers, so the loop can name them all, and so have their ends, which say
+    which part it was.
+    """
+    if not has_room(builder, 2 * parts + 3, 1, 0, parts + 2):
+        return False
+    enter = new_nodes(builder, 2 * parts + 3)
+    between, pick, first = enter + 1, enter + 2, enter + 3
+    loop = new_loop(builder, between, target, bounds, -2 - parts)
+    if loop < 0:
+        return False
+    set_node(builder, enter, N_ENTER, loop, first)
+    set_node(builder, pick, N_END, loop, first)
+    emit_epsilon(builder, source, enter)
+    build_later(builder, children[at], between, pick)
+    for i in range(parts):
+        last = first + parts + i
+        set_node(builder, last, N_END, loop, -first)
+        build_later(builder, children[at + 1 + i], first + i, last)
+    return True
+
+
+UNROLL_SIZE = 48  # nodes; repetitions that unroll to at most this many are unrolled
 
 
 class GrammarArrays(NamedTuple):
-    """A `Grammar` for kernels. ``kind`` to ``bodies``: see `Grammar.arrays`; int32 but for data and bytes."""
+    """A `Grammar` for kernels. ``kind`` to ``bodies``: see `Grammar.arrays`; int32 except data and bytes."""
 
     kind: Int32
     a: Int32
@@ -66,7 +244,7 @@ GRAMMAR = nb.types.NamedTuple((I1, I1, I1, I1, I1, U1, U1, I1, I1, I1, I1, I1, I
 
 @inner_kernel(I(I1, I1, I, I), inlined=True)
 def size_of_part(kind: Int32, b: Int32, child: int, none: int) -> int:
-    """Nodes one copy of a literal or of one character needs; ``none`` for anything else."""
+    """The nodes that one copy of a literal or of one character needs; ``none`` for anything else."""
     if kind[child] == K.BYTES:
         return 1
     if kind[child] == K.CHARS:
@@ -76,7 +254,7 @@ def size_of_part(kind: Int32, b: Int32, child: int, none: int) -> int:
 
 @inner_kernel(I(I1, I1, I1, I1, I))
 def unrolled_size(kind: Int32, a: Int32, b: Int32, children: Int32, root: int) -> int:
-    """Nodes one copy of a simple expression needs; a large number for anything that should not be copied."""
+    """The nodes that one copy of a simple expression needs; a large number for anything that should not be copied."""
     large = 1 << 20
     if kind[root] != K.SEQ and kind[root] != K.ALT:
         return size_of_part(kind, b, root, large)
@@ -126,7 +304,7 @@ def characters(builder: Builder, sequences: Int32, low: int, high: int, source: 
     """One character, whose UTF-8 sequences are sequences[low:high]."""
     if not has_room(builder, high - low + 4, 0, high - low + 4, 0):
         return False
-    tail_1, tail_2 = I(-1), I(-1)  # from which 1 or 2 continuation bytes 80-BF lead to the target; made when needed
+    tail_1, tail_2 = I(-1), I(-1)  # from these 1 or 2 continuation bytes 80-BF lead to the target; made when needed
     i = low
     while i < high:
         n = I(sequences[i])
@@ -176,7 +354,7 @@ def unlimited(builder: Builder, body: int, low: int, source: int, target: int) -
     if low == 0:
         build_later(builder, body, loop, loop)
         emit_epsilon(builder, loop, target)
-    else:  # out of it behind the body
+    else:  # out of the loop, after the body
         behind = new_nodes(builder, 1)
         build_later(builder, body, loop, behind)
         emit_epsilon(builder, behind, loop)
@@ -255,7 +433,7 @@ def words(
                 common += 1
         path[top, 0] = source
         at = I(path[top + common, 0])
-        # A later word that begins with this one goes on from its end: then that is a node of its own.
+        # A later word that begins with this one continues from its end, so the end is a separate node.
         goes_on = begins_next(word_offset, word_length, word_bytes, word, end)
         for i in range(common, length):
             to = target if i == length - 1 and not goes_on else new_nodes(builder, 1)
@@ -335,11 +513,12 @@ def build(
 
 @inner_kernel(I(GRAMMAR, I, BUILDER, I1, I1))
 def thompson(grammar: GrammarArrays, start: int, builder: Builder, rule_start: Int32, charset_uses: Int32) -> int:
-    """Build everything reachable from ``start``. Returns the start node, or -1: some array of ``builder`` is too small.
+    """Build everything reachable from ``start``. Returns the start node, or -1 if some array of ``builder`` is too
+    small.
 
-    rule_start [rules], all -1: the node at which each rule starts, if it is reached. charset_uses [charsets], all 0: at
-    how many places each marked character set is. Nodes 0 and 1 are the RETURN and the ACCEPT node. Room for the direct
-    needs of most expressions is made sure of before each, so no store is out of bounds.
+    rule_start [rules], all -1: the node at which each rule starts, if it is reached. charset_uses [charsets], all 0:
+    the number of places of each marked character set. Nodes 0 and 1 are the RETURN and the ACCEPT node. Before most
+    expressions there is a check that their direct needs fit, so no store is out of bounds.
     """
     root = new_nodes(builder, 3) + 2
     build_later(builder, start, root, 0)

@@ -1,10 +1,10 @@
-"""``dotllm bench-structured``: what structured output costs on a server, against its own unconstrained twin.
+"""``dotllm bench-structured``: measures the cost of structured output on a server, against its own unconstrained twin.
 
     workloads   constraints: sets of schemas, regexes, choices, each with a validator of its answers
     client      one streaming request to any OpenAI-compatible server
     offline     the same to an engine in this process (``--offline``)
-    load        a closed loop of requests, so many at a time
-    pairs       bursts and their twins, again and again, for machines whose pace drifts
+    load        a closed loop of requests, with a fixed number in flight
+    pairs       short bursts and their twins, for machines whose pace drifts
     plan        the measurements: throughput with twins, time to first token
     metrics     samples → figures
     servers     starting and stopping the servers that are compared

@@ -1,7 +1,7 @@
 """One streaming request to an OpenAI-compatible server, with the time of every chunk.
 
-aiohttp and plain JSON rather than the ``openai`` client: at 256 concurrent streams the client's own work per chunk
-would be part of what is measured.
+It uses aiohttp and plain JSON rather than the ``openai`` client, whose work per chunk would distort the measurement at
+256 concurrent streams.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ PROMPT = "Answer in the required format. Make up whatever you do not know."
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What to ask. ``tokens`` makes an unconstrained twin: exactly so many tokens, whatever they say.
+    """What to ask. ``tokens`` makes an unconstrained twin: exactly that many tokens, whatever they say.
 
-    vLLM's ``ignore_eos`` alone does that. ``min_tokens`` would have it ban the ends of text in every step, and the twin
-    must not pay for anything.
+    vLLM's ``ignore_eos`` alone does that. ``min_tokens`` would make vLLM ban the ends of text in every step, and the
+    twin must not pay for anything.
     """
 
     constraint: Constraint | None = None
@@ -48,7 +48,7 @@ class BenchRequest:
 
 @dataclass
 class Sample:
-    """What came of a request. Times are seconds of `time.perf_counter`; ``chunks`` those at which text arrived."""
+    """The result of a request. Times are seconds of `time.perf_counter`; ``chunks`` are those at which text arrived."""
 
     request: BenchRequest
     start: float

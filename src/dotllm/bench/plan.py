@@ -1,8 +1,8 @@
-"""The measurements on one target: throughput beside its unconstrained twin, and time to first token.
+"""The measurements on one target: throughput, compared with an unconstrained twin, and time to first token.
 
 A *twin* run repeats the prompts without constraints, each request producing exactly as many tokens as its constrained
-one did, so that the ratio of the two is the cost of the constraint and nothing else. Constrained and twin runs take
-turns in order from round to round, since a machine's clock drifts.
+one did, so that the ratio of the two is the cost of the constraint alone. Which of the two runs first alternates from
+round to round, because a machine's clock drifts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Plan:
     per_slot: int = 4
     """requests for each slot of concurrency in a run (at least ten in all)"""
     pairs: int = 0
-    """short pairs a point (`dotllm.bench.pairs`) instead of one long run and its twin"""
+    """short pairs for each point (`dotllm.bench.pairs`), in place of one long run and its twin"""
     max_tokens: int = 256
     ttft_schemas: int = 20
     """never-seen schemas in the time-to-first-token measurement; 0 leaves it out"""
@@ -70,7 +70,7 @@ class Measurement:
         return " ".join(self.random.choice(WORDS) for _ in range(40))
 
     async def run(self) -> list[Point]:
-        """All points. One that cannot be measured is there with its reason as ``skipped``."""
+        """All points. A point that cannot be measured has its reason in ``skipped``."""
         most = max(self.plan.concurrency)
         warm = [BenchRequest(prompt=self._prompt(), tokens=16) for _ in range(most)]
         await closed_loop(self.target, warm, most, self.done)
@@ -101,11 +101,11 @@ class Measurement:
         return points
 
     def _draw(self, name: str, constraints: Sequence[Constraint]) -> Callable[[int], list[Constraint]]:
-        """What gives the next constraints, so many: of those known, in turns, or new ones."""
+        """A function that gives the next ``n`` constraints: known ones in turn, or new ones."""
         if self.plan.fresh:
             salted = (c for _ in itertools.count() for c in workloads.load(name, f"{self.random.randrange(16**8):08x}"))
             return lambda count: list(itertools.islice(salted, count))
-        rotating = itertools.count()  # so that one request at a time is not always of the same constraint
+        rotating = itertools.count()  # so that runs of one request at a time do not always use the same constraint
 
         def known(count: int) -> list[Constraint]:
             first = next(rotating)
@@ -114,7 +114,7 @@ class Measurement:
         return known
 
     async def _warm(self, constraints: list[Constraint]) -> tuple[list[Constraint], list[str]]:
-        """Let the server compile each constraint once; those it refuses are left out, with its words."""
+        """Let the server compile each constraint once; those that it refuses are left out, with its message."""
         requests = [BenchRequest(c, self._prompt(), self.plan.max_tokens) for c in constraints]
         samples, _ = await closed_loop(self.target, requests, 8, self.done)
         answered = list(zip(constraints, samples, strict=True))

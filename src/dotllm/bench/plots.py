@@ -1,4 +1,4 @@
-"""Plots of a run: PNG files, and one HTML page that holds them and the figures and needs nothing beside it."""
+"""Plots of a run: PNG files, and a self-contained HTML page with the plots and the figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLOTS = (
 
 
 def draw(points: Sequence[Point], folder: Path) -> list[Path]:
-    """One PNG per figure of `PLOTS` (a panel per workload), one for time to first token. Returns what was written."""
+    """One PNG per figure of `PLOTS` (a panel per workload), one for time to first token. Returns the files written."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -79,7 +79,7 @@ def _save(figure: Any, title: str, path: Path) -> Path:
 
 
 def page(path: Path, about: dict[str, Any], tables: str, images: Sequence[Path]) -> None:
-    """Write the HTML page; ``tables`` is what the terminal showed, as text."""
+    """Write the HTML page; ``tables`` is the text that the terminal showed."""
     pictures = "".join(
         f'<img alt="{html.escape(image.stem)}" src="data:image/png;base64,'
         f'{base64.b64encode(image.read_bytes()).decode()}">'

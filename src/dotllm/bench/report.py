@@ -14,7 +14,7 @@ Point = dict[str, Any]
 
 
 def write(path: Path, about: dict[str, Any], points: Sequence[Point]) -> None:
-    """Write atomically, so that a run that is interrupted leaves its last whole state."""
+    """Write atomically, so that an interrupted run leaves its last complete state."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps({"about": about, "points": list(points)}, indent=1, ensure_ascii=False))
@@ -26,7 +26,7 @@ def _number(value: Any, digits: int = 2) -> str:
 
 
 def throughput_table(points: Sequence[Point]) -> Table:
-    """Constrained runs beside their twins."""
+    """Constrained runs, each with its twin."""
     table = Table(title="Throughput. TPOT ×: over the unconstrained twin with the same prompts and token counts")
     columns = ("workload", "conc", "variant", "req/s", "tok/s", "twin tok/s", "TPOT ms", "p99", "twin", "TPOT ×")
     for column in (*columns, "ITL p50", "p99", "TTFT p50", "p99", "valid", "cut", "errors"):

@@ -1,4 +1,4 @@
-"""Starting the server of a variant, waiting for it, and ending it and its engine processes."""
+"""Starts the server of a variant, waits for it, and ends it and its engine processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has_gpu() -> bool:
 
 
 class VariantServer:
-    """A variant's server for ``model``, as a context manager: up on entry, gone on exit. Raises ServerDied."""
+    """A variant's server for ``model``, as a context manager: running on entry, ended on exit. Raises ServerDied."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Which servers are compared: read from variants.json, or from a file of the user's in the same form.
+"""The servers to compare, read from variants.json or from a user's file in the same form.
 
 ``engines``: dotllm and vLLM's own backends. ``ablations``: dotllm as it is, with one optimisation off at a time, and
-with coalescence, which is off by default. A server that does not start (an option its version does not know, say) is
-reported with its last words, not skipped.
+with coalescence, which is off by default. A server that does not start (for an option that its version does not know,
+say) is reported with its last lines, not skipped.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Variant:
     """whether it starts with ``disable_any_whitespace``, which some of vLLM's backends refuse"""
 
     def command(self, model: str) -> list[str]:
-        """The command line, but for host and port."""
+        """The command line, without host and port."""
         return [sys.executable, *PROGRAMS[self.program], "serve", model, *self.flags]
 
 
 def read(group: str, names: Sequence[str] = (), path: Path = FILE) -> list[Variant]:
-    """The variants of a group, or those of it with these names, in their order. ValueError for an unknown name."""
+    """The variants of a group, or only those with these names, in their order. ValueError: unknown name."""
     groups = json.loads(path.read_text())
     if group not in groups:
         raise ValueError(f"{path}: no group {group!r}; it has {', '.join(groups)}")

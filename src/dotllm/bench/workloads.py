@@ -2,7 +2,7 @@
 
 ``closed`` has only outputs whose length is bounded by enums and numbers, ``bounded`` adds strings of bounded length,
 ``free`` has strings of any length (cut by ``max_tokens``), ``tools`` are function calls with ordinary key names, where
-much of the text is forced. A salt makes a set that no server has seen: it goes into property names.
+much of the text is forced. A salt, which goes into property names, makes a set that no server has seen.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Constraint:
         return {"structured_outputs": {self.kind: self.value}}
 
     def fault(self, text: str) -> str | None:
-        """Why a finished answer is wrong; None for a right one. Judged by `jsonschema` and `re`, not by our engine."""
+        """Why a finished answer is wrong; None for a right one. `jsonschema` and `re` judge it, not dotllm's engine."""
         if self.kind == "regex":
             return None if re.fullmatch(self.value, text) else "does not match"
         if self.kind == "choice":
             return None if text in self.value else "is none of the choices"
         try:
             return self._schema_fault(text, _exact)
-        except ArithmeticError:  # an exponent of 20 digits, or 1e300 beside a multiple of 0.01
+        except ArithmeticError:  # an exponent of 20 digits, or 1e300 with a multiple of 0.01
             return self._schema_fault(text, float)
 
     def _schema_fault(self, text: str, number: Callable[[str], Any]) -> str | None:
@@ -62,7 +62,7 @@ class Constraint:
 
 
 def _exact(text: str) -> Decimal | int:
-    """0.14 is a multiple of 0.01, but not as a float. (To jsonschema a decimal is no integer, not even 1.0.)"""
+    """0.14 is a multiple of 0.01, but not as a float. (To jsonschema a decimal is not an integer, not even 1.0.)"""
     number = Decimal(text)
     is_integer = number == number.to_integral_value() and number.adjusted() < 400
     return int(number) if is_integer else number
@@ -166,7 +166,7 @@ SETS: dict[str, Callable[[Callable[[str], str]], Iterator[Schema]]] = {
 }
 
 SALTED = (*SETS, "regex", "choice")
-"""Workloads that a salt makes another one of."""
+"""Workloads that take a salt."""
 
 REGEXES = (
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z",
@@ -177,7 +177,8 @@ CHOICES = (("yes", "no", "unknown"), tuple(f"category {i}: {'abc'[i % 3] * 5}" f
 
 
 def read_schemas(path: Path) -> list[Schema]:
-    """Schemas of a JSONL file, gzipped or not: each line a schema, or an object whose ``schema`` is one (MaskBench)."""
+    """Schemas of a JSONL file, gzipped or not: each line is a schema, or an object whose ``schema`` is one
+    (MaskBench)."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         rows = [json.loads(line) for line in file if line.strip()]
     return [row["schema"] if isinstance(row, dict) and "schema" in row and "name" in row else row for row in rows]
@@ -189,7 +190,7 @@ def load(name: str, salt: str = "", count: int = 100, seed: int = 0) -> list[Con
     ``salt`` makes another set of the same shape (files are as they are).
 
     Raises:
-        ValueError: ``name`` is no workload, and no file.
+        ValueError: ``name`` is neither a workload nor a file.
     """
     if name in SETS:
         schemas = list(SETS[name](lambda key: f"{key}_{salt}" if salt else key))

@@ -1,12 +1,12 @@
-"""The ``dotllm`` command: vLLM's own command line with our engine in it, plus a few subcommands of ours.
+"""The ``dotllm`` command: vLLM's own command line with dotllm's engine in it, and a few more subcommands.
 
 ``dotllm serve MODEL …``, and every other subcommand and flag of ``vllm``, is vLLM's own ``main()`` with its arguments
 untouched; bare flags (``dotllm --model X``) mean ``serve``. Nothing of vLLM's command line is copied.
 
-Adding a subcommand: write ``dotllm/cli/<module>.py`` with ``def main(argv: list[str]) -> int`` (``argv`` is what stands
-after the subcommand; return the exit status) and add its line to `subcommands.SUBCOMMANDS`. Modules are imported
-only when their subcommand runs, and one whose module is not there is not listed. A name that vLLM has (``bench``,
-``serve``, …) is not free to take.
+Adding a subcommand: write ``dotllm/cli/<module>.py`` with ``def main(argv: list[str]) -> int`` (``argv`` is the
+arguments after the subcommand; return the exit status) and add its line to `subcommands.SUBCOMMANDS`. Modules are
+imported only when their subcommand runs, and a subcommand without a module is not listed. Names that vLLM has
+(``bench``, ``serve``, …) are taken.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def main(argv: list[str] | None = None) -> int:
     own = available()
     if arguments and arguments[0] in own:
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper):  # a specification may hold what no encoding has, as "\\ud800"
+            if isinstance(stream, TextIOWrapper):  # a specification may hold what no encoding has: "\\ud800"
                 stream.reconfigure(errors="backslashreplace")
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # child processes are ended
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # child processes end with it
         try:
             return int(importlib.import_module(own[arguments[0]].module).main(arguments[1:]))
-        except BrokenPipeError:  # the reader of our output has ended (``| head``)
+        except BrokenPipeError:  # the reader of the output has ended (``| head``)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
             return 1
         except KeyboardInterrupt:

@@ -1,4 +1,5 @@
-"""``dotllm bench-structured``: what structured output costs, on a running server or on servers started one by one.
+"""``dotllm bench-structured``: measures the cost of structured output, on a running server or on servers started in
+turn.
 
     dotllm bench-structured --url http://localhost:8000          a server that is up (any OpenAI-compatible one)
     dotllm bench-structured --compare [--model PATH]             dotllm, xgrammar, guidance, outlines in turn
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from dotllm.bench.plan import Plan, Point
     from dotllm.bench.variants import Variant
 
-# Random weights would write white space until max_tokens wherever an engine lets them.
+# Random weights would write white space until max_tokens wherever an engine allows it.
 RANDOM_WEIGHTS_FLAGS = ("--structured-outputs-config.disable_any_whitespace", "true")
 MISSING = "dotllm bench-structured needs its extra: `pip install '.[bench]'` in a checkout of dotllm ({})"
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The command line; what follows ``--`` is in ``server_flags``."""
+    """The command line; the arguments after ``--`` are in ``server_flags``."""
     own, flags = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     parser = CommandParser("bench-structured", __doc__)
     where = parser.add_mutually_exclusive_group(required=True)

@@ -5,11 +5,15 @@
     dotllm check --regex '[a-z]+@example[.]org'
     curl -s https://…/schema.json | dotllm check -
     dotllm check --json schemas/ > verdicts.jsonl           # for CI: a JSON object a line
+    dotllm check --requests log.jsonl                       # which requests of a log a server would refuse
 
 The verdict is the server's. Keywords and formats that mean nothing (``requierd``) are ignored as the standard says, and
 named here as warnings; with ``--strict`` they are errors. Sizes and times are of this machine; without ``--tokenizer``
-they are those of a vocabulary of single bytes, which decides nothing: what is enforced there is enforced with every
-vocabulary that can spell it.
+they are those of a vocabulary of single bytes: what is enforced there is enforced with every vocabulary that can spell
+it. A grammar or a structural tag that names tokens (``<|im_start|>``) needs ``--tokenizer``.
+
+JSON files of a directory that are not schemas (answers, settings) are counted and passed over; name one to have it
+judged.
 
 Exit status: 0, all is enforced and all documents fit; 1, something is refused or does not fit; 2, the arguments make no
 sense, or a file cannot be read.
@@ -22,15 +26,19 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
+from dotllm.cli.specifications import add_arguments, are_no_schemas, json_options, vocabulary_of
 from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
 from dotllm.cli.verdicts import Judged, fit, judge, unreadable
-from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_file
+from dotllm.compilation.inputs import BadInput, Input, NoSchema, files_of, parse, read_file
 from dotllm.compilation.specification import Kind, OptionValue
+from dotllm.diagnosis import frames
 from dotllm.diagnosis.frames import wants_colour
 from dotllm.errors import SpecError
+
+if TYPE_CHECKING:
+    from dotllm.vocabulary import Vocabulary
 
 ENFORCED, REFUSED, WRONG = 0, 1, 2
 """Exit statuses."""
@@ -40,25 +48,35 @@ def main(argv: list[str]) -> int:
     """Check what the arguments name. The status is one of `ENFORCED`, `REFUSED` and `WRONG`."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    if arguments.requests:
+        return _check_requests(arguments)
     if not arguments.specs and not arguments.regex:
-        parser.error("name a SPEC, or give --regex")
+        parser.error("name a SPEC, or give --regex or --requests")
     try:
-        vocabulary = _vocabulary(arguments.tokenizer, arguments.vocab_size)
         documents = [(str(path), path.read_text(encoding="utf-8")) for path in arguments.document]
+        # Kernels take seconds to load, so not before there is something to compile.
+        inputs = [*_inputs(arguments, json_options(arguments))]
+        vocabulary = None
+        if any(isinstance(one, Input) for one in inputs):
+            vocabulary = _vocabulary(arguments.tokenizer, arguments.vocab_size)
     except (OSError, ValueError, ImportError) as error:
         print(f"dotllm check: {error}", file=sys.stderr)
         return WRONG
     colour = wants_colour()
     total = bad = 0
     status = ENFORCED
-    for one in _inputs(arguments, json_options(arguments)):
+    passed_over = 0
+    for one in inputs:
+        if isinstance(one, NoSchema):
+            passed_over += 1
+            continue
         judged = one if isinstance(one, Judged) else judge(one, vocabulary)
         total += 1
         is_bad = not judged.verdict.enforced or (arguments.strict and bool(judged.verdict.warnings))
         bad += is_bad
         status = max(status, WRONG if judged.is_missing else REFUSED if is_bad else ENFORCED)
         if isinstance(one, Input) and documents and judged.verdict.enforced:
-            fitting = [*_fit_all(one, documents, as_json=arguments.json, colour=colour)]
+            fitting = [*_fit_all(one, documents, vocabulary, as_json=arguments.json, colour=colour)]
             status = max(status, ENFORCED if all(fitting) else REFUSED)
             continue
         if arguments.json:
@@ -67,7 +85,9 @@ def main(argv: list[str]) -> int:
             print("\n".join(judged.lines(strict=arguments.strict, colour=colour)), flush=True)
     if not arguments.json and not documents and total > 1:
         print(f"{total - bad} of {total} are enforced exactly")
-    return status
+    if passed_over:
+        print(are_no_schemas(passed_over), file=sys.stderr if arguments.json else sys.stdout)
+    return status if total else WRONG
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,8 +97,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--document", type=Path, action="append", default=[], metavar="FILE", help="say whether it fits each SPEC"
     )
+    parser.add_argument(
+        "--requests", type=Path, action="append", default=[], metavar="FILE",
+        help="say which of the requests in a .jsonl file (- is stdin) would be refused, by code; it needs vLLM",
+    )  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="refuse keywords and formats that mean nothing")
-    parser.add_argument("--tokenizer", metavar="MODEL", help="measure with its vocabulary: a directory or hub name")
+    parser.add_argument(
+        "--tokenizer", metavar="MODEL", help="use its vocabulary and its named tokens: a directory or hub name"
+    )
     parser.add_argument(
         "--vocab-size", type=whole(1, MOST_TOKENS), metavar="N", help="width of its output (default: its config's)"
     )
@@ -86,32 +112,61 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fit_all(one: Input, documents: list[tuple[str, str]], *, as_json: bool, colour: bool) -> Iterator[bool]:
+def _check_requests(arguments: argparse.Namespace) -> int:
+    """Check the requests in files. The status is one of `ENFORCED`, `REFUSED` and `WRONG`."""
+    from dotllm.cli import requests
+
+    try:
+        names = None
+        if arguments.tokenizer:
+            from dotllm.languages.token_names import TokenNames
+
+            names = TokenNames.of(vocabulary_of(arguments.tokenizer, arguments.vocab_size))
+        options = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+        judge = requests.Judge({name: getattr(arguments, name) for name in options}, lambda: names)
+        refused = 0
+        for path in arguments.requests:
+            if path == Path("-"):
+                refused += requests.run(sys.stdin, judge, "stdin", as_json=arguments.json)
+                continue
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                refused += requests.run(lines, judge, path.name, as_json=arguments.json)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"dotllm check: {error}", file=sys.stderr)
+        return WRONG
+    return REFUSED if refused else ENFORCED
+
+
+def _fit_all(
+    one: Input, documents: list[tuple[str, str]], vocabulary: Vocabulary | None, *, as_json: bool, colour: bool
+) -> Iterator[bool]:
     """Print for each document whether it fits."""
     for name, text in documents:
         try:
-            found = fit(one, name, text.rstrip("\r\n"), colour=colour)
-        except SpecError as error:  # over single bytes, though not over the tokenizer's
-            print(f"{one.name}: {error}", file=sys.stderr)
+            found = fit(one, name, text.rstrip("\r\n"), vocabulary, colour=colour)
+        except SpecError as error:  # over single bytes, because the tokenizer's tokens cannot
+            source = frames.SourceText(one.path or one.name, one.text)
+            print(frames.error_frame(error, source, colour=colour), file=sys.stderr)
             yield False
             continue
         print(json.dumps(found.fit._asdict(), default=str) if as_json else found.text, flush=True)
         yield found.fit.fits
 
 
-def _vocabulary(tokenizer: str | None, size: int | None) -> Any:
-    """The vocabulary to measure with, its tables and the engine's kernels loaded."""
-    from dotllm.compilation.compiler import prepare
+def _vocabulary(tokenizer: str | None, size: int | None) -> Vocabulary | None:
+    """The vocabulary of a tokenizer; None without one. Its tables (or those of single bytes) and the engine's kernels
+    are loaded."""
+    from dotllm import jit
     from dotllm.diagnosis.why import byte_vocabulary
 
-    prepare()
-    vocabulary = vocabulary_of(tokenizer, size) if tokenizer else byte_vocabulary()
-    vocabulary.prepare()
+    vocabulary: Vocabulary | None = vocabulary_of(tokenizer, size) if tokenizer else None
+    (vocabulary or byte_vocabulary()).prepare()
+    jit.imported()
     return vocabulary
 
 
-def _inputs(arguments: argparse.Namespace, options: dict[str, OptionValue]) -> Iterator[Input | Judged]:
-    """All specifications; a file or line that holds none is a verdict too, and does not hide the others."""
+def _inputs(arguments: argparse.Namespace, options: dict[str, OptionValue]) -> Iterator[Input | Judged | NoSchema]:
+    """All specifications. A file or line that holds none is a verdict too, and does not stop the others."""
     kind: Kind | None = arguments.kind
     for text in arguments.regex:
         yield parse(text, "--regex", Kind.REGEX)
@@ -128,5 +183,5 @@ def _inputs(arguments: argparse.Namespace, options: dict[str, OptionValue]) -> I
             yield unreadable(str(path), error)
             continue
         for file in files:
-            for found in read_file(file, kind, options):
-                yield unreadable(str(file), found) if isinstance(found, BadInput) else found
+            for found in read_file(file, kind, options, is_listed=file != path):
+                yield found if isinstance(found, (Input, NoSchema)) else unreadable(str(file), found)

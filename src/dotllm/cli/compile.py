@@ -1,7 +1,7 @@
-"""``dotllm compile``: compile specifications ahead of time, so that no request ever waits for one.
+"""``dotllm compile``: compiles specifications ahead of time, so that no request ever waits for one.
 
-Put it into an image build, or run it beside the servers with the same ``--store``. Keys depend on the tokenizer and on
-the version of dotllm: give the model (or its directory) as ``--tokenizer``, and run the version that will serve.
+Run it in an image build, or next to the servers with the same ``--store``. Keys depend on the tokenizer and on the
+version of dotllm: give the model (or its directory) as ``--tokenizer``, and run the version that will serve.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
+from dotllm.cli.specifications import add_arguments, are_no_schemas, json_options, vocabulary_of
 from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
-from dotllm.compilation.ahead import Result, compile_ahead
-from dotllm.compilation.inputs import BadInput, read_inputs, read_texts
+from dotllm.compilation import store
+from dotllm.compilation.inputs import BadInput, NoSchema, read_inputs, read_texts
 from dotllm.compilation.options import CompilationOptions
 from dotllm.system import cpu_quota
+
+if TYPE_CHECKING:
+    from dotllm.compilation.ahead import Result
 
 
 def main(argv: list[str]) -> int:
@@ -30,12 +34,21 @@ def main(argv: list[str]) -> int:
             options = replace(options, store=arguments.store)
         if arguments.cache_dir:
             options = replace(options, cache_dir=arguments.cache_dir)
-        inputs = list(read_inputs(arguments.specs, arguments.kind, json_options(arguments)))
+        if options.store:
+            store.check(options.store)
+        passed_over: list[NoSchema] = []
+        inputs = list(read_inputs(arguments.specs, arguments.kind, json_options(arguments), passed_over))
+        if passed_over:
+            print(are_no_schemas(len(passed_over)), file=sys.stderr)
+        if not inputs:
+            raise BadInput("there is nothing to compile")
         texts = [text for path in arguments.warm for text in read_texts(path)]
         vocabulary = vocabulary_of(arguments.tokenizer, arguments.vocab_size)
     except (BadInput, OSError, ValueError, ImportError) as error:
         print(f"dotllm compile: {error}", file=sys.stderr)
         return 2
+    from dotllm.compilation.ahead import compile_ahead
+
     results = compile_ahead(inputs, texts, vocabulary, options, min(arguments.jobs, len(inputs)))
     bad = total = stored = 0
     for result in _progress(results, len(inputs), quiet=arguments.json):
@@ -87,7 +100,7 @@ def _progress(results: Iterator[Result], total: int, *, quiet: bool) -> Iterator
     try:
         from rich.console import Console
         from rich.progress import track
-    except ImportError:  # rich comes with vLLM; the engine alone does without
+    except ImportError:  # rich comes with vLLM; the engine alone does not have it
         for count, result in enumerate(results, 1):
             print(f"\r{count}/{total}", end="", file=sys.stderr, flush=True)
             yield result

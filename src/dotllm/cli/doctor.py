@@ -1,6 +1,6 @@
-"""``dotllm doctor``: what is installed, what is ready, and what is wrong with it. Paste it into a bug report.
+"""``dotllm doctor``: lists what is installed, what is ready, and what is wrong. Paste its output into a bug report.
 
-    dotllm doctor                                    # with the hooks, for which vLLM is imported (ten seconds)
+    dotllm doctor
     dotllm doctor --quick --tokenizer Qwen/Qwen3-8B
 
 Exit status: 0, all is well; 1, something is wrong, and the line says what to do.
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from dotllm import __version__
 from dotllm.cli import vllm_metadata
+from dotllm.cli.hooks import by_sources
 from dotllm.cli.subcommands import CommandParser
 from dotllm.system import cpu_quota
 from dotllm.system.cache_directory import user_cache_directory
@@ -29,20 +30,20 @@ _LEAST_FREE = 1 << 30
 
 
 class Finding(NamedTuple):
-    """One line."""
+    """One line of the output."""
 
     what: str
     is_well: bool
     text: str
     help: str = ""
-    """What to do, if it is not well."""
+    """What to do about it, if something is wrong."""
 
 
 def main(argv: list[str]) -> int:
     """Print the findings. Status 1 if one of them is not well."""
     parser = CommandParser("doctor", __doc__)
     parser.add_argument("--tokenizer", metavar="MODEL", help="load it: a directory or hub name")
-    parser.add_argument("--quick", action="store_true", help="leave out what imports vLLM")
+    parser.add_argument("--quick", action="store_true", help="leave out the hooks, for which vLLM's sources are read")
     parser.add_argument("--json", action="store_true", help="print a JSON list")
     arguments = parser.parse_args(argv)
     steps: list[Callable[[], Finding]] = [_versions, _vllm, _kernels, _cache, _cores]
@@ -138,13 +139,15 @@ def _tokenizer(model: str) -> Finding:
 
 
 def _hooks() -> Finding:
-    vllm_metadata.patch_version()
     from dotllm.vllm_plugin import registry
 
-    faults = registry.apply_all()
-    failed = [hook for hook, fault in faults.items() if fault]
+    faults = by_sources()
+    failed = [entry for entry, fault in faults.items() if fault]
     text = f"{len(faults) - len(failed)} of {len(faults)} hold"
-    names = ", ".join(hook.name for hook in failed)
+    names = ", ".join(entry.name for entry in failed)
     return Finding(
-        "hooks", not any(hook.required for hook in failed), text, names and f"not: {names}; see `dotllm hooks`"
+        "hooks",
+        not any(registry.is_required(entry)[0] for entry in failed),
+        text,
+        names and f"not: {names}; see `dotllm hooks`",
     )

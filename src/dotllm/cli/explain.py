@@ -1,9 +1,9 @@
-"""``dotllm explain CODE``: what an error code means, with an example and what to write instead.
+"""``dotllm explain CODE``: explains an error code, with an example and what to write instead.
 
     dotllm explain unsatisfiable
     dotllm explain                                          # every code, with its first sentence
 
-The text is that of docs/errors.md, which lies in the package. Exit status: 0, or 2 for a code that there is not.
+The text is that of docs/errors.md, which the package contains. Exit status: 0, or 2 for a code that does not exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 
 
 def main(argv: list[str]) -> int:
-    """Print the section of a code. Status 2 for a code that there is not."""
+    """Print the section of a code. Status 2 for a code that does not exist."""
     parser = CommandParser("explain", __doc__)
     parser.add_argument("code", nargs="?", metavar="CODE", help='as in "error[CODE]", or "dotllm.CODE" of HTTP 400')
     code = parser.parse_args(argv).code

@@ -1,40 +1,112 @@
-"""``dotllm hooks``: apply every hook to the installed vLLM and say which of them hold."""
+"""``dotllm hooks``: say which of our hooks fit the installed vLLM, by its source files.
+
+dotllm hooks
+dotllm hooks --apply        # import vLLM and apply them, as a server does: half a minute
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from dotllm.cli import vllm_metadata
 from dotllm.cli.subcommands import CommandParser
+from dotllm.vllm_plugin import tiers
+
+if TYPE_CHECKING:
+    from dotllm.vllm_plugin.registry import Entry
 
 
 def main(argv: list[str]) -> int:
-    """Status 0: every required hook holds. 1: one does not, or there is no vLLM."""
+    """Status 0: every required hook holds. 1: one does not, what one rests on has changed, or there is no vLLM. 2:
+    ``DOTLLM_HOOKS`` is wrong."""
     parser = CommandParser("hooks", __doc__)
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+    parser.add_argument("--apply", action="store_true", help="import vLLM and apply them, in this process")
     arguments = parser.parse_args(argv)
     version = vllm_metadata.vllm_version()
     if version is None:
         print("vLLM is not installed", file=sys.stderr)
         return 1
+    try:
+        tiers.chosen()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    rows = [row(entry, fault) for entry, fault in (applied() if arguments.apply else by_sources()).items()]
+    unsigned = drift(version)
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        print(f"vLLM {version}", *table(rows), sep="\n")
+    for line in unsigned:
+        print(line, file=sys.stderr)
+    return int(bool(unsigned) or any(one["required"] and not one["ok"] for one in rows))
+
+
+def by_sources() -> dict[Entry, str]:
+    """Why each hook does not fit the source files of the installed vLLM, "" if it does."""
+    from dotllm.cli import hook_sources
+    from dotllm.vllm_plugin import registry
+
+    source, faults = hook_sources.installed_source(), {}
+    for entry in registry.entries():
+        try:
+            faults[entry] = "; ".join(hook_sources.faults_of(entry.hook(), source))
+        except Exception as error:  # its module cannot be imported with this vLLM
+            faults[entry] = f"{type(error).__name__}: {error}"
+    return faults
+
+
+def applied() -> dict[Entry, str]:
+    """Why each hook does not hold in this process, "" if it does; vLLM is imported."""
     vllm_metadata.patch_version()
     from dotllm.vllm_plugin import registry
 
-    faults = registry.apply_all()
-    failed = [hook for hook, fault in faults.items() if fault]
-    if arguments.json:
-        rows = [
-            {"hook": hook.name, "required": hook.required, "ok": not fault, "error": fault, "summary": hook.summary}
-            for hook, fault in faults.items()
-        ]
-        print(json.dumps(rows, indent=2))
-    else:
-        print(f"vLLM {version}")
-        for hook, fault in faults.items():
-            need = "required" if hook.required else "optional"
-            print(f"  {'FAILED' if fault else 'ok':<7} {hook.name:<20} {need:<9} {hook.summary}")
-            if fault:
-                print(f"          {fault}\n          without it: {hook.without_it}")
-        print(f"{len(faults) - len(failed)} of {len(faults)} hooks hold")
-    return int(any(hook.required for hook in failed))
+    return registry.apply_all()
+
+
+def drift(version: str) -> list[str]:
+    """What hooks rest on and is not as somebody has read and signed it (`ledger`), a line each."""
+    from dotllm.cli import hook_sources, ledger
+    from dotllm.vllm_plugin import registry
+
+    signed, source = ledger.read(), hook_sources.installed_source()
+    release = ledger.of_release(version, signed)
+    changes = ledger.changes(version, ledger.names(registry.hooks()), source, signed)
+    return [f"not as signed for {release}: {change.name}: {change.how}" for change in changes]
+
+
+def row(entry: Entry, fault: str) -> dict[str, Any]:
+    """The printed fields of a hook."""
+    from dotllm.vllm_plugin import registry
+
+    required, without_it = registry.is_required(entry)
+    return {
+        "hook": entry.name,
+        "tier": entry.tier,
+        "process": entry.process,
+        "required": required,
+        "ok": not fault,
+        "error": fault,
+        "summary": registry.summary(entry),
+        "without_it": without_it,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The lines of all hooks, by tier."""
+    by_tier: Mapping[str, list[dict[str, Any]]] = {
+        tier: [one for one in rows if one["tier"] == tier] for tier in tiers.TIERS
+    }
+    for tier, meant_for in tiers.TIERS.items():
+        yield f"{tier}: {meant_for}" + ("" if by_tier[tier] else f" (off: {tiers.VARIABLE})")
+        for one in by_tier[tier]:
+            need = "required" if one["required"] else "optional"
+            state = "ok" if one["ok"] else "FAILED"
+            yield f"  {state:<7} {one['hook']:<20} {one['process']:<12} {need:<9} {one['summary']}"
+            if one["error"]:
+                yield f"          {one['error']}\n          without it: {one['without_it']}"
+    yield f"{sum(one['ok'] for one in rows)} of {len(rows)} hooks hold"

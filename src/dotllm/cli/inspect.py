@@ -1,11 +1,12 @@
-"""``dotllm inspect``: see in the browser what a specification allows at each place of a text.
+"""``dotllm inspect``: shows in the browser what a specification allows at each place of a text.
 
     dotllm inspect                                          # begins with an example
     dotllm inspect schema.json --text answer.json --tokenizer Qwen/Qwen3-8B
     dotllm inspect rules.lark --text query.txt --snapshot page.html
 
-A page on this machine alone: the specification in an editor, the text as tokens, what may follow at each of them, and
-samples. ``--snapshot`` writes it to a file with all answers in it, which needs no server: for a bug report, say.
+The page is served to this machine only. It has the specification in an editor, the text as tokens, the continuations at
+each token, and samples. ``--snapshot`` writes it to a file with all answers in it, which needs no server: for a bug
+report, say.
 """
 
 from __future__ import annotations
@@ -45,8 +46,7 @@ def main(argv: list[str]) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     from dotllm.compilation.compiler import prepare
     from dotllm.inspector.inspector import Inspector
-    from dotllm.inspector.page import snapshot
-    from dotllm.inspector.server import InspectorServer
+    from dotllm.inspector.server import InspectorServer, snapshot
 
     start = _start(arguments)
     prepare()
@@ -64,10 +64,12 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _start(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """What the page begins with: the text of the file as it is, which may be wrong. Raises OSError, ValueError."""
+    """The first content of the page: the text of the file as it is, which may be wrong. Raises OSError, ValueError."""
     if arguments.spec is None:
         if arguments.text or arguments.snapshot:
-            raise ValueError("--text and --snapshot: of which SPEC?")
+            raise ValueError(
+                "--text and --snapshot need a SPEC, as in `dotllm inspect schema.json --snapshot page.html`"
+            )
         return None
     kind = arguments.kind or KIND_OF_SUFFIX.get(arguments.spec.suffix)
     if kind is None:

@@ -1,11 +1,10 @@
-"""Options of our own on ``dotllm serve``: each is a ``--dotllm-…`` flag, a key of the YAML file that ``--config``
-names, and an environment variable.
+"""dotllm's options of ``dotllm serve``: each is a ``--dotllm-…`` flag, a key of ``--config``'s file, and a variable.
 
 The flag is taken out of the arguments before vLLM parses them and becomes the environment variable, because settings
-must reach every process vLLM starts (API servers, engine core, workers), and the environment is what those inherit.
-vLLM reads the file while it parses its arguments, and stops at an unknown key: so it gets a copy without our keys.
-Those of compilation are the fields of `CompilationOptions`; to add another one, add its line to ``OPTIONS`` and read
-its variable where it is needed (for the plugin: `dotllm.vllm_plugin.settings`).
+must reach every process that vLLM starts (API servers, engine core, workers), and all of these inherit the environment.
+vLLM reads the file that ``--config`` names while it parses its arguments, and stops at an unknown key, so it gets a
+copy without dotllm's keys. The options of compilation are the fields of `CompilationOptions`. To add another option,
+add its line to ``OPTIONS`` and read its variable where it is needed (for the plugin: `dotllm.vllm_plugin.settings`).
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from __future__ import annotations
 import atexit
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from dotllm import renamed
 from dotllm.compilation.options import CompilationOptions, describe
 from dotllm.suggestions import did_you_mean
-from dotllm.vllm_plugin import settings
+from dotllm.vllm_plugin import settings, tiers
 
 
 class Option(NamedTuple):
@@ -38,6 +37,12 @@ OPTIONS: tuple[Option, ...] = (
         "DOTLLM_DEFAULT_BACKEND",
         "{dotllm,vllm}",
         "what vLLM's backend 'auto' means (default: dotllm)",
+    ),
+    Option(
+        "--dotllm-hooks",
+        "DOTLLM_HOOKS",
+        "TIER,…",
+        "the tiers of hooks that are on: enforce alone enforces; speed, api, tools, extra, workaround (default: all)",
     ),
     Option(
         "--dotllm-coalescence",
@@ -70,10 +75,22 @@ OPTIONS: tuple[Option, ...] = (
         "order of an object's properties, for requests that do not say (default: declared)",
     ),
     Option(
+        "--dotllm-additional-properties",
+        "DOTLLM_ADDITIONAL_PROPERTIES",
+        "{closed,open}",
+        "open: objects that list properties may have others, where schema and request do not say (default: closed)",
+    ),
+    Option(
         "--dotllm-inspect",
         "DOTLLM_INSPECT",
         "{off,on}",
         "on: the inspector at /dotllm/inspect; who has the API key sees the requests there (default: off)",
+    ),
+    Option(
+        "--dotllm-preview",
+        "DOTLLM_PREVIEW",
+        "[{off,on}]",
+        "vLLM's own backend answers; what dotllm would refuse is logged and counted (default: off)",
     ),
     Option(
         "--dotllm-whitespace",
@@ -81,62 +98,82 @@ OPTIONS: tuple[Option, ...] = (
         "{formatted,any}",
         "white space between tokens of JSON: what formatters write, or any, up to 320 characters (default: formatted)",
     ),
+    Option(
+        "--dotllm-warnings",
+        "DOTLLM_WARNINGS",
+        "{on,off}",
+        "on (default): the header x-dotllm-warnings of an answer says what has no effect in its request",
+    ),
+    Option(
+        "--dotllm-number-digits",
+        "DOTLLM_NUMBER_DIGITS",
+        "{bounded,any}",
+        "numbers of JSON: as long as all readers take them, 64 characters or what the schema needs, or any "
+        "(default: bounded)",
+    ),
     *(Option(*row) for row in describe()),
 )
 GROUPS: dict[str, tuple[str, ...]] = {
     "Constraints": (
-        *("default-backend", "coalescence", "property-order", "whitespace"),
-        *("finish-within-max-tokens", "end-in-reasoning"),
+        *("default-backend", "preview", "coalescence", "property-order", "additional-properties", "whitespace"),
+        *("number-digits", "finish-within-max-tokens", "end-in-reasoning", "warnings"),
     ),
     "GPU": ("gpu-masks",),
     "Cache": ("cache-memory-bytes", "disk-bytes", "cache-dir", "store", "store-secret", "store-readonly"),
     "Limits": ("max-pinned-bytes", "compile-timeout", "compile-memory", "queue-limit", "queue-bytes"),
 }
-"""Options by what they are about, for the help; all others are "Advanced"."""
+"""Options by topic, for the help; all others are "Advanced"."""
 SETTINGS = (
+    tiers.chosen,
     settings.takes_auto,
     settings.coalescence,
     settings.finishes,
     settings.ends_in_reasoning,
     settings.gpu_masks,
     settings.property_order,
+    settings.additional_properties,
     settings.inspects,
+    settings.previews,
     settings.whitespace,
+    settings.warns,
+    settings.number_digits,
 )
 _CONFIG = "--config"
 _PREFIX = "dotllm-"
 
 
 def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
-    """Move our options from ``argv`` to ``environment``. An unknown ``--dotllm-…`` flag ends the program (status 2);
-    one of the last release (`renamed`) warns."""
+    """Move dotllm's options from ``argv`` to ``environment``. An unknown ``--dotllm-…`` flag ends the program (status
+    2)."""
     by_flag = {option.flag: option for option in OPTIONS}
     kept: list[str] = []
-    arguments = iter(argv)
-    for argument in arguments:
+    arguments = deque(argv)
+    while arguments:
+        argument = arguments.popleft()
         if not argument.startswith("--dotllm-"):
             kept.append(argument)
             continue
         flag, equals, value = argument.partition("=")
-        if flag in renamed.FLAGS:
-            renamed.warn(flag, renamed.FLAGS[flag])
-            flag = renamed.FLAGS[flag]
         option = by_flag.get(flag)
         if option is None:
             fail(f"unknown option {flag}; {did_you_mean(flag, by_flag) or 'dotllm serve --help lists them'}")
-        if not equals:
-            following = next(arguments, None)
-            if following is None:
+        may_be_bare = option.metavar.startswith("[") and not (arguments and arguments[0].strip() in ("", "on", "off"))
+        if not equals and may_be_bare:
+            value = "on"
+        elif not equals:
+            if not arguments:
                 fail(f"{flag} needs a value {option.metavar}")
-            value = following
+            value = arguments.popleft()
+        if not value.strip():
+            fail(f"{flag} needs a value {option.metavar}, and was given an empty one; leave it out for the default")
         environment[option.variable] = value
     return kept
 
 
 def take_from_file(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
-    """Move our options from the file that ``argv`` names to ``environment``; an unknown one ends the program.
+    """Move dotllm's options from the file that ``argv`` names to ``environment``; an unknown one ends the program.
 
-    A file without any, or that cannot be read, is vLLM's matter.
+    A file that has none, or that cannot be read, is left to vLLM.
     """
     index = argv.index(_CONFIG) + 1 if _CONFIG in argv else len(argv)
     if index >= len(argv):
@@ -186,12 +223,12 @@ def _write_yaml(path: Path, content: dict[Any, Any]) -> Path:
 
 
 def wants_help(argv: list[str]) -> bool:
-    """Whether vLLM is going to print its help for this command."""
+    """Whether vLLM will print its help for this command."""
     return any(argument in ("-h", "--help") or argument.startswith("--help=") for argument in argv)
 
 
 def help_text() -> str:
-    """Our options, for ``dotllm serve --help``."""
+    """The text about dotllm's options, for ``dotllm serve --help``."""
     group_of = {f"--dotllm-{name}": group for group, names in GROUPS.items() for name in names}
     lines = ["dotllm options (each also an environment variable):"]
     for group in (*GROUPS, "Advanced"):
@@ -203,7 +240,7 @@ def help_text() -> str:
 
 
 def refused(environment: Mapping[str, str]) -> str | None:
-    """Why a server must not start with this environment, or None."""
+    """The reason why a server must not start with this environment, or None."""
     try:
         CompilationOptions.from_environment(environment)
         for setting in SETTINGS:

@@ -1,4 +1,5 @@
-"""Everything that is vLLM's: its own ``main()`` with the user's arguments, and our plugin in all its processes."""
+"""Passes everything else to vLLM: its own ``main()`` with the user's arguments, and dotllm's plugin in all its
+processes."""
 
 from __future__ import annotations
 
@@ -70,9 +71,10 @@ def main(argv: list[str]) -> int:
         print(f"dotllm: {problem}", file=sys.stderr)
         return 2
 
-    from dotllm.compilation.accounting.metrics import DIRECTORY_VARIABLE
+    from dotllm.compilation.metrics import DIRECTORY_VARIABLE
 
-    # A server started by a process that has metrics of its own (offline use, a test) must not share their directory.
+    # A server that is started by a process with metrics of its own (offline use, a test) must not share their
+    # directory.
     os.environ.pop(DIRECTORY_VARIABLE, None)
     vllm_metadata.patch_version()
     from vllm.entrypoints.cli.main import main as vllm_main
@@ -83,7 +85,7 @@ def main(argv: list[str]) -> int:
 
 
 def _unknown(argv: list[str]) -> str:
-    """What is wrong with the name of a command that neither we nor the installed vLLM have; "" if it is right."""
+    """The fault of a command's name that neither dotllm nor the installed vLLM has; "" if the name is right."""
     theirs = vllm_metadata.vllm_commands()
     if not theirs or not argv or argv[0].startswith("-") or argv[0] in theirs:
         return ""
@@ -92,7 +94,7 @@ def _unknown(argv: list[str]) -> str:
 
 
 def rewrite(argv: list[str]) -> list[str]:
-    """Bare flags mean ``serve``, and its ``--model X`` is the positional argument that vLLM's ``serve`` asks for."""
+    """Bare flags mean ``serve``, and ``--model X`` becomes the positional argument that vLLM's ``serve`` asks for."""
     if not argv or not argv[0].startswith("-") or argv[0] in ("--help", "-h", "--version", "-v"):
         return argv
     rest = list(argv)
@@ -108,7 +110,7 @@ def rewrite(argv: list[str]) -> list[str]:
 
 
 def help_text() -> str:
-    """What ``dotllm --help`` prints; nothing of vLLM is imported for it."""
+    """The text of ``dotllm --help``; it imports nothing of vLLM."""
     lines = [f"  {name:<18} {sub.summary}" for name, sub in available().items()]
     theirs = textwrap.fill(
         ", ".join(vllm_metadata.vllm_commands()) or "(vLLM is not installed)", 100, break_on_hyphens=False

@@ -1,4 +1,5 @@
-"""What ``dotllm compile`` and ``dotllm check`` ask alike: which specifications, and how their JSON is to be written."""
+"""The common arguments of ``dotllm compile`` and ``dotllm check``: the specifications, and how their JSON is
+written."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _KINDS = ", ".join(kind.value for kind in Kind)
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, least: str = "+") -> None:
-    """The specifications (at least one, or with ``least`` "*" none) and the options of JSON kinds."""
+    """Add the arguments for specifications (at least one; with ``least`` "*" none is needed) and the options of JSON
+    kinds."""
     parser.add_argument(
         "specs", nargs=least, type=Path, metavar="SPEC", help=f"files ({', '.join(SUFFIXES)}), directories; - is stdin"
     )
@@ -28,12 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser, *, least: str = "+") -> None:
     parser.add_argument(
         "--whitespace", choices=("formatted", "any"), default="formatted", help="as the server's --dotllm-whitespace"
     )
+    parser.add_argument(
+        "--number-digits", choices=("bounded", "any"), default="bounded", help="as the server's --dotllm-number-digits"
+    )
     parser.add_argument("--whitespace-pattern", metavar="REGEX", help="as the request's field of that name")
     parser.add_argument(
         "--property-order",
         choices=("declared", "any"),
         default="declared",
         help="as the server's --dotllm-property-order",
+    )
+    parser.add_argument(
+        "--additional-properties",
+        choices=("closed", "open"),
+        default="closed",
+        help="as the server's --dotllm-additional-properties",
     )
 
 
@@ -51,18 +62,22 @@ def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
         options["any_whitespace"] = False
     if arguments.disable_additional_properties:
         options["additional_properties"] = False
+    elif arguments.additional_properties != "closed":
+        options["additional_properties"] = arguments.additional_properties
     if arguments.whitespace_pattern is not None:
         options["whitespace_pattern"] = arguments.whitespace_pattern
     if arguments.whitespace != "formatted":
         options["whitespace"] = arguments.whitespace
+    if arguments.number_digits != "bounded":
+        options["number_digits"] = arguments.number_digits
     if arguments.property_order != "declared":
         options["order"] = arguments.property_order
     return options
 
 
 def vocabulary_of(model: str, size: int | None) -> Any:
-    """The vocabulary a server of ``model`` has: its tokenizer's, as wide as the model's output, with the ends that its
-    generation config names.
+    """The vocabulary that a server of ``model`` has: the tokenizer's, as wide as the model's output, with the ends that
+    the generation config names.
 
     Raises:
         ValueError: ``model`` has no configuration, and ``size`` is None; or the tokenizer names no EOS.
@@ -81,7 +96,7 @@ def vocabulary_of(model: str, size: int | None) -> Any:
 
 
 def _ends(model: str) -> tuple[int, ...]:
-    """The EOS ids that vLLM finds for ``model``, in the same places; none if it is a tokenizer only."""
+    """The EOS ids that vLLM finds for ``model``, in the same places; none for a mere tokenizer."""
     from transformers import AutoConfig, GenerationConfig
 
     from dotllm.vocabulary.content import ids_of
@@ -94,3 +109,9 @@ def _ends(model: str) -> tuple[int, ...]:
         except (OSError, ValueError):
             return ()
     return ids_of(generation.eos_token_id)
+
+
+def are_no_schemas(files: int) -> str:
+    """What is said of JSON files of a directory that are passed over."""
+    which, it = ("1 file is not a schema", "it") if files == 1 else (f"{files} files are not schemas", "one")
+    return f"{which}: name {it} to have it judged"

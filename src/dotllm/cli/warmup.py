@@ -1,4 +1,4 @@
-"""``dotllm warmup``: do now, in an image build, what the first start of a server would spend a minute or two on.
+"""``dotllm warmup``: does in an image build the work on which the first start of a server would spend a minute or two.
 
 Compiles the engine's kernels into the cache directory and, with ``--tokenizer``, builds the tables of that vocabulary.
 Set ``DOTLLM_CACHE_DIR`` to a directory that is part of the image.
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     from dotllm.compilation.specification import Specification
     from dotllm.vocabulary import Vocabulary
 
-    # Kernels are compiled when their modules are imported; a walk shows that they are there and work.
+    # Importing their modules compiles the kernels; a walk shows that they work.
     prepare()
     tiny = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
     for kind, text in (("regex", "[a-z]+é?"), ("choice", '["yes", "no"]'), ("json_object", "")):

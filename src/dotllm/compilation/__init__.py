@@ -1,4 +1,4 @@
-"""Compilation beside the path of a request: one manager per engine, caches in memory, on disk and shared.
+"""Compilation off the request path: one manager per engine, caches in memory, on disk and shared.
 
     manager = CompilationManager(vocabulary)                      # options from DOTLLM_… variables, or given
     ticket = manager.submit(Specification.create("regex", "a+"))  # a concurrent.futures.Future; never blocks
@@ -9,10 +9,24 @@ Plugins pass ``transform=`` to `submit` to get what they need from the ticket. S
 
 from __future__ import annotations
 
-from dotllm.compilation.compiled import Compiled
-from dotllm.compilation.jobs.job import Ticket
-from dotllm.compilation.manager import CompilationManager
-from dotllm.compilation.options import CompilationOptions
-from dotllm.compilation.specification import Kind, Specification
+from typing import TYPE_CHECKING
+
+from dotllm.exports import exports
+
+if TYPE_CHECKING:
+    from dotllm.compilation.compiled import Compiled
+    from dotllm.compilation.jobs import Ticket
+    from dotllm.compilation.manager import CompilationManager
+    from dotllm.compilation.options import CompilationOptions
+    from dotllm.compilation.specification import Kind, Specification
 
 __all__ = ["CompilationManager", "CompilationOptions", "Compiled", "Kind", "Specification", "Ticket"]
+
+__getattr__, __dir__ = exports(
+    __name__,
+    compiled="Compiled",
+    jobs="Ticket",
+    manager="CompilationManager",
+    options="CompilationOptions",
+    specification="Kind Specification",
+)

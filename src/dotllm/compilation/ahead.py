@@ -1,7 +1,7 @@
-"""Compiling ahead of time, in parallel: every specification into the local cache and the shared store, warmed.
+"""Compiles ahead of time, in parallel: every specification goes into the local cache and the shared store, warmed.
 
-Each process has its own vocabulary, handed over as bytes; specifications come and results go through the pool. An
-index is written before its result is reported, so reported results survive a kill.
+Each process has its own vocabulary, handed over as bytes. The pool brings specifications and takes results. An index is
+written before its result is reported, so reported results survive a kill.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any, NamedTuple
 
-from dotllm.compilation import fingerprint
-from dotllm.compilation.accounting.metrics import Metrics
-from dotllm.compilation.cache import envelope
-from dotllm.compilation.cache.disk import DiskCache
-from dotllm.compilation.cache.transports import Transport, open_transport, pack
+from dotllm.compilation import disk, specification, wire
+from dotllm.compilation.compiled import CompiledIndex
 from dotllm.compilation.compiler import compile_specification
-from dotllm.compilation.contract import CompiledIndex
+from dotllm.compilation.disk import DiskCache
 from dotllm.compilation.inputs import Input
+from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
-from dotllm.compilation.workers import wire
-from dotllm.compilation.workers.worker import end_with
+from dotllm.compilation.store import Transport, open_transport, pack
+from dotllm.compilation.worker import end_with
 from dotllm.errors import SpecError
 
 # Specifications handed to the pool ahead of its processes, so that a directory of a million files is not read at once.
@@ -34,7 +32,7 @@ AHEAD = 8
 
 
 class Result(NamedTuple):
-    """What became of one specification."""
+    """The outcome of one specification."""
 
     name: str
     key: str
@@ -42,12 +40,12 @@ class Result(NamedTuple):
     nbytes: int
     """Size of the stored entry; 0 if there is none."""
     masks: int
-    """Masks found while warming."""
+    """Number of masks found while warming."""
     accepted: int
-    """Texts that the specification accepts to their end."""
+    """Number of texts that the specification accepts to their end."""
     error: str = ""
     refused: bool = False
-    """The error is a named refusal of the specification."""
+    """Whether the error is a named refusal of the specification."""
 
 
 def compile_ahead(
@@ -58,7 +56,7 @@ def compile_ahead(
     # Texts are tokenised by the process that has the tokenizer.
     common = [tuple(vocabulary.encode(text.encode())) for text in texts]
     tasks = ((one, [tuple(vocabulary.encode(text.encode())) for text in one.examples] + common) for one in inputs)
-    context = fingerprint.context(vocabulary.fingerprint)
+    context = specification.context(vocabulary.fingerprint)
     if processes <= 1:
         _start(packed, options, context)
         for task in tasks:
@@ -77,7 +75,7 @@ def compile_ahead(
 
 
 def _results(pool: ProcessPoolExecutor, tasks: Iterable[tuple[Any, ...]], ahead: int) -> Iterator[Result]:
-    """Of all tasks, as they come; at most ``ahead`` of them are handed over before their turn."""
+    """The results of all tasks, as they come; at most ``ahead`` tasks are handed over before their turn."""
     pending: set[Future[Result]] = set()
     for task in tasks:
         pending.add(pool.submit(_compile_one, *task))
@@ -107,7 +105,7 @@ _starting = threading.Lock()
 
 
 def _start(packed: bytes, options: CompilationOptions, context: bytes, parent: int | None = None) -> None:
-    """Prepare this process; ``parent`` is the process of the pool, with which this one ends."""
+    """Prepare this process. It ends when ``parent``, the process of the pool, ends."""
     global _process
     if parent is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this process
@@ -136,7 +134,8 @@ def _compile_one(one: Input, token_lists: list[tuple[int, ...]]) -> Result:
 def warm(index: CompiledIndex, token_lists: Iterable[Iterable[int]]) -> tuple[int, int]:
     """Walk outputs (token ids) through an index so that it knows their states and masks.
 
-    Returns (masks looked up, outputs accepted to their end). An output the index rejects is walked up to there.
+    Returns (masks looked up, outputs accepted to their end). An output that the index rejects is walked up to the token
+    it rejects.
     """
     masks = accepted = 0
     for tokens in token_lists:
@@ -154,13 +153,13 @@ def warm(index: CompiledIndex, token_lists: Iterable[Iterable[int]]) -> tuple[in
 
 
 def _store(process: _Process, key: str, index: CompiledIndex) -> int:
-    """Write an entry everywhere it shall be; its size. Raises when it can be nowhere, or not in the store."""
-    path = process.disk.put(key, index.save, int(index.nbytes))
+    """Write an entry to disk and store; return its size. Raises if one of them should have taken it and did not."""
+    entry = disk.seal(index.to_bytes(), key, process.secret)
+    path = process.disk.put(key, entry)
     if process.store is not None:
-        data = envelope.sealed(index.save, key, process.secret) if path is None else path.read_bytes()
-        packed = pack(data)
+        packed = pack(entry)
         process.store.write(key, packed)
         return len(packed)
     if path is None:
         raise OSError("it was compiled, but neither the cache on disk nor a store could take it")
-    return path.stat().st_size
+    return len(entry)

@@ -1,6 +1,6 @@
 """Circuit breaker (M. Nygard, "Release It!"): after some failures in a row, stop calling for a while.
 
-Closed: calls go through. Open: none do, until the pause is over. Then one probe goes through: its success closes the
+Closed: calls go through. Open: no calls go through until the pause is over. Then one probe does: its success closes the
 breaker, its failure doubles the pause.
 """
 
@@ -14,7 +14,7 @@ LONGEST_PAUSE_S = 60.0
 
 
 class CircuitBreaker:
-    """Thread-safe. ``now`` is `time.monotonic`, given by the caller so that tests need not wait."""
+    """Thread-safe. Callers pass the time (``now``, of `time.monotonic`), so that tests need not wait."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class CircuitBreaker:
             return opened
 
     def unknown(self) -> None:
-        """The call was given up before it could work or fail."""
+        """The caller gave up before the call could succeed or fail."""
         with self._lock:
             self._probing = False
 

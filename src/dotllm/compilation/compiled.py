@@ -1,4 +1,4 @@
-"""Compiled: the result of a ticket, which is the best index of a specification known so far.
+"""Compiled: the result of a ticket, the best index of a specification known so far.
 
 A compile races with the shared store (`manager`). If the compile wins, the request may start at once; if the store's
 index, warmed by other servers, arrives a moment later, later guides use it. So plugins keep the `Compiled` and call
@@ -7,12 +7,102 @@ index, warmed by other servers, arrives a moment later, later guides use it. So 
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, Protocol
 
-from dotllm.compilation.contract import CompiledIndex
 from dotllm.compilation.specification import Specification
 
-# Bookkeeping of one entry beside its index (key, text, list slots), so that 10,000 empty indexes are not free.
+# What compilation needs from the engine and from other processes, as protocols. Tests put fakes in their place;
+# nothing else is relied on.
+
+
+class CompiledIndex(Protocol):
+    """The part of `dotllm.Index` that is used here."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that deleting this index alone would free."""
+
+    @property
+    def remembered_bytes(self) -> int:
+        """Bytes that its guides hold in addition."""
+
+    @property
+    def generations(self) -> Collection[CompiledIndex]:
+        """The living indexes of this automaton: this one, and those that were or will be used in its place."""
+
+    def newest(self) -> CompiledIndex:
+        """The generation on which the next guide begins."""
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+
+    def guide(self) -> Any:
+        """A new sequence; its ``index`` is one of the generations."""
+
+    def tokens_to_finish(self) -> int:
+        """How many tokens suffice for a whole text."""
+
+
+class Engine(NamedTuple):
+    """The engine as a set of functions."""
+
+    compile: Callable[[Specification, Any], CompiledIndex]
+    """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
+    load: Callable[[bytes, Any], CompiledIndex]
+    """(content of a file, vocabulary) → index; raises for a damaged, foreign or newer one."""
+    shared_bytes: Callable[[Any], int]
+    """Bytes that all indexes of a vocabulary share: its mask rows."""
+    collect: Callable[[Any], Any]
+    """Free the shared rows that no living index of a vocabulary knows any more (perhaps not before the next call)."""
+    warmth: Callable[[CompiledIndex], int]
+    """A number that grows as an index finds states and rows."""
+    prepare: Callable[[], None] = lambda: None
+    """Load what every compile needs. It may take a minute, once per machine, which does not count as time of a
+    compile."""
+
+
+class OffloadCompiler(Protocol):
+    """Compiles elsewhere than on a thread of this process (`workers.process`, `workers.remote`)."""
+
+    @property
+    def level(self) -> str:
+        """The name of its results in metrics and logs."""
+
+    @property
+    def at_once(self) -> int:
+        """How many compiles it does at a time; a further call of `compile` waits for a free place."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has a process that can compile, idle or not."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether a process has nothing to do, so that `try_compile` begins at once."""
+
+    def ensure_worker(self) -> None:
+        """Start a process in the background if none is idle and the limit allows one more."""
+
+    def start_all(self) -> None:
+        """Start as many processes as the limit allows, and wait until they can compile."""
+
+    def compile(self, specification: Specification, cancelled: threading.Event) -> CompiledIndex:
+        """The index; raises `Cancelled` soon after ``cancelled`` is set."""
+
+    def try_compile(
+        self, specification: Specification, cancelled: threading.Event, patience_s: float
+    ) -> CompiledIndex | None:
+        """`compile` if that can begin soon on this host, else None. Waits while compiles keep beginning (the last one
+        at most ``patience_s`` seconds ago), and a few times ``patience_s`` in all. Starts a process as `ensure_worker`
+        does."""
+
+    def close(self) -> None:
+        """End all processes."""
+
+
+# Bytes of one entry without its index (key, text, list slots), so that 10,000 empty indexes are not free.
 ENTRY_OVERHEAD_BYTES = 1024
 
 
@@ -27,7 +117,7 @@ class Compiled:
         self.level = level
         """Where the index came from: "compile", "disk", "store" or "remote"."""
         self.used = False
-        """Whether a guide was made since the write-back last looked."""
+        """Whether a guide has been made since write-back last looked."""
         self._index = index
 
     @property
@@ -43,13 +133,19 @@ class Compiled:
     def guide(self) -> Any:
         """A new guide on the best index known now.
 
-        On an empty one of the same automaton if that is nearly full, so that outputs that made it grow to its limit are
-        no harm to later requests.
+        If that index is nearly full, the guide begins on a new one of the same automaton, which is the best from then
+        on; the full one is not kept here.
         """
         self.used = True
-        if self._index.nearly_full:
-            self._index = self._index.renewed()
-        return self._index.guide()
+        index = self._index
+        guide = index.guide()
+        if guide.index is not index:
+            self._index = guide.index
+        return guide
+
+    def prepare(self) -> None:
+        """Make the index on which the next guide begins, if it is to be a new one."""
+        self._index.newest()
 
     @property
     def nbytes(self) -> int:

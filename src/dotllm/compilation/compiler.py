@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dotllm import cancellation
-from dotllm.compilation.contract import Engine
+from dotllm.compilation.compiled import Engine
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import InvalidSpecError
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
 
 
+MODULES = ("api", "index.draft_rows", "index.running", "languages.cfg", "languages.choice",
+           "languages.json_schema.build", "languages.regex.build", "languages.structural_tag.build")  # fmt: skip
+"""What compiles and walks: with what these import, everything that has kernels."""
+
+
 def prepare() -> None:
-    """Load the engine and its languages, and build what all specifications share. Kernels are compiled when their
-    modules are imported, if that was never done on this machine; see `dotllm.jit`."""
-    # Importing is the point.
-    import dotllm.index.draft_rows  # noqa: F401
-    import dotllm.languages.cfg  # noqa: F401
-    import dotllm.languages.choice  # noqa: F401
-    import dotllm.languages.json_schema  # noqa: F401
-    import dotllm.languages.regex  # noqa: F401
-    import dotllm.languages.structural_tag  # noqa: F401
+    """Load the engine and its languages, and build what all specifications share. Importing the modules compiles their
+    kernels, if this machine has no machine code of them yet; see `dotllm.jit`."""
+    for module in MODULES:
+        importlib.import_module(f"dotllm.{module}")
     from dotllm import jit
     from dotllm.languages.json_schema.strings import formats
 
@@ -44,7 +44,8 @@ def compile_specification(specification: Specification, vocabulary: Any) -> Any:
 
 
 def build(specification: Specification, vocabulary: Any) -> Any:
-    """The index of a specification, nothing of it found yet. Raises `dotllm.errors.SpecError` for a refused one."""
+    """The index of a specification, with no state or mask found yet. Raises `dotllm.errors.SpecError` for a refused
+    one."""
     from dotllm.api import Index
     from dotllm.languages.token_names import TokenNames
 
@@ -53,8 +54,8 @@ def build(specification: Specification, vocabulary: Any) -> Any:
 
 
 def grammar_of(specification: Specification, token_names: Callable[[], TokenNames | None]) -> Grammar:
-    """The language of a specification; ``token_names`` gives the tokens it may name, if they are needed. Raises
-    `dotllm.errors.SpecError` for a refused one."""
+    """The language of a specification; ``token_names`` gives the tokens that it may name, and is called only if needed.
+    Raises `dotllm.errors.SpecError` for a refused one."""
     from dotllm.languages import cfg, choice, json_schema, regex, structural_tag
 
     text, options = specification.text, dict[str, Any](specification.options)
@@ -73,30 +74,30 @@ def grammar_of(specification: Specification, token_names: Callable[[], TokenName
     return structural_tag.structural_tag_to_grammar(text, token_names=token_names(), options=tag_options)
 
 
-def load_index(source: Path | bytes, vocabulary: Any) -> Any:
-    """An index that `Index.save` wrote, or what `Index.to_bytes` gave. Raises ValueError or OSError if it cannot be
-    used."""
+def load_index(data: bytes, vocabulary: Any) -> Any:
+    """The index from the bytes of `Index.to_bytes`. Raises ValueError if it cannot be used."""
     from dotllm.api import Index
 
-    return Index.from_bytes(source, vocabulary) if isinstance(source, bytes) else Index.load(source, vocabulary)
+    return Index.from_bytes(data, vocabulary)
 
 
 def shared_bytes(vocabulary: Any) -> int:
-    """Bytes of the mask rows and tries that all indexes of ``vocabulary`` share."""
+    """Bytes of the mask rows that all indexes of ``vocabulary`` share. (The tables of character sets do not count: no
+    eviction of an index frees them, and they have a bound of their own.)"""
     from dotllm.index.token_space import TokenSpace
 
-    return TokenSpace.of(vocabulary).nbytes
+    return TokenSpace.of(vocabulary).row_bytes
 
 
 def collect(vocabulary: Any) -> int:
-    """Free the mask rows that no living index knows; how many."""
+    """Free the mask rows that no living index knows, and return how many."""
     from dotllm.index.token_space import TokenSpace
 
     return TokenSpace.of(vocabulary).collect()
 
 
 def warmth(index: Any) -> int:
-    """States and configurations an index has found so far."""
+    """Number of states and configurations that an index has found so far."""
     return int(index.states + index.configurations)
 
 

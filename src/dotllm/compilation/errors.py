@@ -1,4 +1,4 @@
-"""What can go wrong in compilation other than the specification itself (`dotllm.errors`)."""
+"""Errors of compilation that are not the specification's fault (for those see `dotllm.errors`)."""
 
 from __future__ import annotations
 
@@ -9,39 +9,37 @@ class CompilationError(RuntimeError):
     """A compile failed although nothing is known to be wrong with the specification (a bug, a dead worker)."""
 
     passes = False
-    """Whether the same specification may compile in a moment: such a failure is not remembered."""
+    """Whether the same specification may compile a moment later; such a failure is not remembered."""
 
     @classmethod
     def of(cls, error: BaseException) -> CompilationError:
-        """An unexpected exception, with its name. Its text may hold the user's data: it is cut."""
+        """From an unexpected exception, with its name. Its text is cut, because it may hold the user's data."""
         return cls(f"{type(error).__name__}: {error}"[:500])
 
 
-class ProcessDied(CompilationError):
-    """A compile process ended without a reply: it was killed (mostly by the kernel, for want of memory), or crashed."""
+class Unavailable(CompilationError):
+    """Nothing can compile at the moment. Try again later (as HTTP 503)."""
 
     passes = True
 
+
+class ProcessDied(Unavailable):
+    """A compile process ended without a reply: it was killed (mostly by the kernel, out of memory), or it crashed."""
+
     def __init__(self, status: int, *, again: bool = False) -> None:
-        """``again``: so did the one before it, with the same specification."""
+        """``again``: the process before it died too, on the same specification."""
         text = f"the compile process ended with status {status}"
         if again:
             text += (
-                ", as the one before it did; try again later, and if the machine is short of memory, lower "
-                "--dotllm-compile-memory or --dotllm-compile-processes"
+                ", as the one before it did: the specification was tried twice, and the request may be sent again; if "
+                "the machine is short of memory, lower --dotllm-compile-memory or --dotllm-compile-processes"
             )
         super().__init__(text)
         self.status = status
 
 
-class Unavailable(CompilationError):
-    """There is nothing to compile with at the moment. Try again later (HTTP 503 in spirit)."""
-
-    passes = True
-
-
 class NoProcess(Unavailable):
-    """No compile process is there, and none starts."""
+    """There is no compile process, and none can be started."""
 
 
 class QueueFull(Unavailable):
@@ -49,7 +47,7 @@ class QueueFull(Unavailable):
 
 
 class PinnedMemoryFull(QueueFull):
-    """Requests hold so many bytes of indexes that nothing more is compiled until some have ended."""
+    """Requests hold more bytes of indexes than the limit, so nothing more is compiled until some have ended."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -58,8 +56,8 @@ class PinnedMemoryFull(QueueFull):
 
 
 class CompileTimeout(BudgetExceededError):
-    """The compile took longer than ``compile_timeout`` and was killed (separate process) or given up (thread), where
-    it ends itself soon."""
+    """The compile took longer than ``compile_timeout``. It was killed (in a process) or abandoned (on a thread, where
+    it soon ends itself)."""
 
     @classmethod
     def beyond(cls, seconds: float) -> CompileTimeout:
@@ -70,7 +68,7 @@ class CompileTimeout(BudgetExceededError):
 
 
 class CompileMemory(BudgetExceededError):
-    """The compile wanted more memory than ``compile_memory``."""
+    """The compile needed more memory than ``compile_memory``."""
 
     @classmethod
     def beyond(cls, limit: int) -> CompileMemory:

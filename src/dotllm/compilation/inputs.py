@@ -12,6 +12,7 @@ each with an optional "examples": […] of outputs (strings, or JSON values) tha
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,13 +41,13 @@ class Input(NamedTuple):
     path: str = ""
     """The file, as the user named it."""
     text: str = ""
-    """What is in the file, if it is this one specification."""
+    """The content of the file, if it is this one specification."""
 
 
 class BadInput(ValueError):
     """A file or line that holds no specification; the message says where and why.
 
-    ``location``: where in the ``text`` of the file ``path`` it is no JSON. ``is_missing``: there is nothing to read.
+    ``location``: where the ``text`` of the file ``path`` stops being JSON. ``is_missing``: there is nothing to read.
     """
 
     def __init__(
@@ -65,12 +66,20 @@ class BadInput(ValueError):
         self.is_missing = is_missing
 
 
+class NoSchema(BadInput):
+    """A file that a directory has among its specifications: JSON that is not a schema, such as an answer."""
+
+
 def read_inputs(
-    paths: list[Path], kind: Kind | None = None, options: Mapping[str, OptionValue] | None = None
+    paths: list[Path],
+    kind: Kind | None = None,
+    options: Mapping[str, OptionValue] | None = None,
+    passed_over: list[NoSchema] | None = None,
 ) -> Iterator[Input]:
     """Read files and directories (recursively, files with a known ending).
 
-    ``kind`` is what single files are, instead of what their ending says; ``options`` go to JSON kinds.
+    ``kind`` is the kind of single files, in place of the one that their ending says; ``options`` go to JSON kinds;
+    ``passed_over`` takes the files of directories that are not schemas.
 
     Yields:
         Each specification, in the order of ``paths``.
@@ -80,7 +89,11 @@ def read_inputs(
     """
     for path in paths:
         for file in files_of(path):
-            for found in read_file(file, kind, options):
+            for found in read_file(file, kind, options, is_listed=file != path):
+                if isinstance(found, NoSchema):
+                    if passed_over is not None:
+                        passed_over.append(found)
+                    continue
                 if isinstance(found, BadInput):
                     raise found
                 yield found
@@ -94,11 +107,25 @@ def files_of(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    if path.resolve().parent == path.resolve():
+        raise BadInput(f"{path}: name the directory that holds the specifications, not the whole disk", is_missing=True)
+    unread: list[OSError] = []
+    places = [(Path(folder), names) for folder, _, names in os.walk(path, onerror=unread.append)]
+    found = sorted(folder / name for folder, names in places for name in names if Path(name).suffix in SUFFIXES)
+    found = [file for file in found if _is_file(file)]
     if not found:
-        message = f"{path}: no specification files in it (endings: {', '.join(SUFFIXES)})"
+        why = f"; {unread[0].strerror}: {unread[0].filename}" if unread else ""
+        message = f"{path}: no specification files in it (endings: {', '.join(SUFFIXES)}){why}"
         raise BadInput(message, is_missing=True)
     return found
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is a file that can be read."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def read_texts(path: Path) -> list[str]:
@@ -112,9 +139,19 @@ def read_texts(path: Path) -> list[str]:
 
 
 def read_file(
-    path: Path, kind: Kind | None = None, options: Mapping[str, OptionValue] | None = None
+    path: Path,
+    kind: Kind | None = None,
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    is_listed: bool = False,
 ) -> Iterator[Input | BadInput]:
-    """All specifications of one file, and for each line (or the file) that holds none, why."""
+    """Read one file.
+
+    ``is_listed``: it comes from a directory, and nobody has named it; JSON that is not a schema is a `NoSchema` then.
+
+    Yields:
+        Each specification, and a reason for each line (or the file) that holds none.
+    """
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -128,23 +165,43 @@ def read_file(
                 except BadInput as error:
                     yield error
         return
+    is_named_schema = kind is Kind.JSON_SCHEMA
     kind = kind or KIND_OF_SUFFIX.get(path.suffix)
     if kind is None:
         message = f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})"
         yield BadInput(message, is_missing=True)
         return
     try:
-        yield parse(content, str(path), kind, options)._replace(name=path.name)
+        if is_listed and kind is Kind.JSON_SCHEMA and not is_named_schema and _is_structural_tag(content):
+            kind = Kind.STRUCTURAL_TAG
+        found = parse(content, str(path), kind, options)._replace(name=path.name)
+        if is_listed and kind is Kind.JSON_SCHEMA and not is_named_schema and not _looks_like_schema(content):
+            yield NoSchema(f"{path}: not a schema")
+        else:
+            yield found
     except BadInput as error:
         yield error
 
 
+def _is_structural_tag(content: str) -> bool:
+    """Whether it is a structural tag as `response_format` has it, which no schema can be."""
+    value = _json(content, "")
+    return isinstance(value, dict) and value.get("type") == Kind.STRUCTURAL_TAG.value
+
+
+def _looks_like_schema(content: str) -> bool:
+    from dotllm.languages.json_schema.reading.ineffective import looks_like_schema  # what it needs takes time to load
+
+    return looks_like_schema(_json(content, ""))
+
+
 def parse(content: str, where: str, kind: Kind, options: Mapping[str, OptionValue] | None = None) -> Input:
-    """One specification of a known kind, the whole of a file; ``where`` it is from, for its name and for BadInput."""
+    """One specification of a known kind, from the whole of a file. ``where`` it comes from is its name, and is said in
+    BadInput."""
     value: Any = content
     if kind in (Kind.JSON_SCHEMA, Kind.CHOICE, Kind.STRUCTURAL_TAG):
         read = _json(content, where)
-        # (A string would be taken for a text of JSON.)
+        # (A string would be read as JSON text.)
         value = content if read is None or isinstance(read, str) else read
     elif kind is Kind.REGEX:
         value = content.removesuffix("\n")
@@ -159,7 +216,7 @@ def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None)
         kind, value = _kind_and_value(body, where)
         examples = list(body.get("examples", ()))
         examples += [test["data"] for test in body.get("tests", ()) if test.get("valid")]
-    except (AttributeError, KeyError, TypeError) as error:  # a part is missing, or of another type than it should be
+    except (AttributeError, KeyError, TypeError) as error:  # a part is missing, or has the wrong type
         raise BadInput(f"{where}: in none of the forms a line may have ({type(error).__name__}: {error})") from None
     name = str(body.get("name", where))
     return Input(name, _specification(kind, value, options), tuple(_as_text(example) for example in examples))
@@ -187,11 +244,11 @@ def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | 
 
 
 def _json(text: str, where: str) -> Any:
-    """The value of a text of JSON; None where Python refuses to read it: for its depth, or a number of too many digits,
-    which the compiler says better.
+    """The value of a JSON text. None if Python refuses to read it, for its depth or for a number with too many digits:
+    the compiler's message for these is better.
 
     Raises:
-        BadInput: the text is no JSON.
+        BadInput: the text is not JSON.
     """
     try:
         return json.loads(text)
@@ -203,7 +260,7 @@ def _json(text: str, where: str) -> Any:
 
 
 def _lines(content: str) -> list[str]:
-    """The lines of a ``.jsonl`` file; others of the characters `str.splitlines` splits at may stand in its strings."""
+    """The lines of a ``.jsonl`` file. `str.splitlines` would also split at characters that may stand inside strings."""
     return content.split("\n")
 
 

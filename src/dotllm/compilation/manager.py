@@ -13,60 +13,133 @@ then looks on disk, asks the shared store *while* it compiles, and the first ans
 Rules that the code below keeps:
  * one job per key (single flight); every job ends exactly once (`jobs.table`);
  * no lock is held while anything is compiled, loaded, written, or a ticket resolved (which runs foreign code);
- * whatever goes wrong, the tickets of that job get an exception and nothing else happens.
+ * whatever goes wrong, the tickets of that job get an exception, and nothing else is affected.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dotllm.cancellation import Cancelled, cancellable
-from dotllm.compilation import fingerprint
-from dotllm.compilation.accounting.metrics import Metrics
-from dotllm.compilation.accounting.reasons import reason
-from dotllm.compilation.accounting.report import report
-from dotllm.compilation.cache.failures import FailureCache
-from dotllm.compilation.cache.memory import MemoryCache, grown
-from dotllm.compilation.cache.pinned import PinnedIndexes
-from dotllm.compilation.cache.store import SharedStore
-from dotllm.compilation.cache.stored import StoredIndexes
-from dotllm.compilation.compiled import Compiled
+from dotllm.compilation import specification
+from dotllm.compilation.compiled import Compiled, CompiledIndex, Engine, OffloadCompiler
 from dotllm.compilation.compiler import ENGINE
-from dotllm.compilation.contract import CompiledIndex, Engine, OffloadCompiler
 from dotllm.compilation.errors import CompilationError, CompileTimeout, PinnedMemoryFull, QueueFull
-from dotllm.compilation.jobs.job import Job, JobState, Ticket, Transform
-from dotllm.compilation.jobs.queue import JobQueue
-from dotllm.compilation.jobs.supervisor import Supervisor
-from dotllm.compilation.jobs.switch_interval import SwitchInterval
-from dotllm.compilation.jobs.table import JobTable
-from dotllm.compilation.jobs.threads import CompileThreads
+from dotllm.compilation.jobs import (
+    CompileThreads,
+    Job,
+    JobQueue,
+    JobState,
+    JobTable,
+    Supervisor,
+    SwitchInterval,
+    Ticket,
+    Transform,
+)
+from dotllm.compilation.memory import FailureCache, MemoryCache, PinnedIndexes, grown
+from dotllm.compilation.metrics import Metrics, reason
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.specification import Specification
-from dotllm.compilation.workers.offload import offload_compiler
+from dotllm.compilation.store import SharedStore
+from dotllm.compilation.stored import StoredIndexes
 from dotllm.errors import SpecError, without_frames
 
-logger = logging.getLogger(__name__)
+# Reports a job that has ended: counts it by its result, and writes one line to the log with its key, level and
+# time.
+
+
+# Operators filter by this name, which docs/operations.md gives them.
+logger = logging.getLogger("dotllm.compilation.manager")
+
+
+def report(
+    metrics: Metrics,
+    job: Job,
+    outcome: str,
+    level: str = "",
+    *,
+    compiled: Compiled | None = None,
+    warmth: int = 0,
+    error: BaseException | None = None,
+) -> None:
+    """Count the end of ``job`` and log it. ``warmth`` is the warmth of the index of ``compiled``."""
+    kind = job.specification.kind.value
+    metrics.add("dotllm_compiles", kind, outcome)
+    now = time.monotonic()
+    line = {
+        "key": job.key,
+        "kind": kind,
+        "outcome": outcome,
+        "level": level,
+        "characters": job.specification.size,
+        "queued_ms": round(((job.started or now) - job.submitted) * 1e3, 3),
+        "seconds": round(now - (job.started or now), 6),
+    }
+    if compiled is not None:
+        line["bytes"] = int(compiled.index.nbytes)
+        line["warmth"] = warmth
+    if error is not None:
+        line["error"] = f"{type(error).__name__}: {error}"[:500]
+    logger.info("compile %s", json.dumps(line))
+
+
+# Which `OffloadCompiler` the options ask for: processes of this machine, other machines, or none.
+
+
+def offload_compiler(
+    vocabulary: Any, options: CompilationOptions, load: Callable[[bytes, Any], Any]
+) -> OffloadCompiler | None:
+    """``load``: as in `Engine`."""
+    if options.compile_processes <= 0:
+        return None
+    from dotllm.compilation.process import ProcessCompiler
+
+    local = ProcessCompiler(
+        vocabulary,
+        processes=options.compile_processes,
+        timeout=options.compile_timeout,
+        memory=options.compile_memory,
+        load=load,
+    )
+    if not options.compile_on:
+        return local
+    from dotllm.compilation.remote import RayCompiler
+
+    return RayCompiler(
+        options.compile_on,
+        vocabulary,
+        timeout=options.compile_timeout,
+        memory=options.compile_memory,
+        fallback=local,
+        load=load,
+    )
+
 
 PUBLISH_INTERVAL_S = 0.5
-# Threads beyond the configured number, for when all of these are held up (`jobs.threads`).
+# Threads beyond the configured number, for when all of those are busy (`jobs.threads`).
 EXTRA_THREADS = 30
+SLOW_TRANSFORMS = 4  # at once
 REMEMBERED_FAILURES = 4096
-# A compile that has run this long is slow.
+# A compile that has run for this long is slow.
 SLOW_AFTER_S = 0.05
-# Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
+# Also the least time between two collections of mask rows; a step of the engine must be much shorter
+# (`index.token_space`).
 REMEASURE_INTERVAL_S = 2.0
 EVICTED_SHARE = 0.25
 MEASURED_AT_ONCE = 256  # some 0.3 ms
-# Seconds between the end of a job and its report (metrics, a line in the log), which would take the GIL from an engine
-# loop that has just got the index it waits for.
+# Seconds between the end of a job and its report (metrics, a line in the log). At once, it would take the GIL from an
+# engine loop that has just got its index.
 REPORT_DELAY_S = 0.005
-# Specifications this many times as large as the smallest offloaded ones wait for a process that has yet to start.
+# Specifications this many times as large as the smallest offloaded ones wait even for a process that is still starting.
 OFFLOAD_WAIT_FACTOR = 8
-# With `always_offload`: seconds that the last compile in a process may take while others wait for that process (four
-# times that in all). After that their own threads compile, and take the GIL from the engine's loop.
+# With `always_offload`: compiles wait while the last one in a process began at most this many seconds ago, four times
+# as long in all. After that their own threads compile, and take the GIL from the engine's loop.
 OFFLOAD_PATIENCE_S = 0.25
 
 
@@ -83,11 +156,11 @@ class CompilationManager:
         store: SharedStore | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """``offload`` and ``store`` are what the options say unless given."""
+        """``offload`` and ``store`` default to what the options say."""
         self.vocabulary = vocabulary
         self.options = options = options or CompilationOptions.from_environment()
         self.metrics = metrics or Metrics()
-        self._context = fingerprint.context(vocabulary.fingerprint)
+        self._context = specification.context(vocabulary.fingerprint)
         self._engine = engine
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
         bound = options.cache_memory_bytes - self._stored.memory_bytes
@@ -101,10 +174,11 @@ class CompilationManager:
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
         self._threads = CompileThreads(self._queue, self._run, threads, threads + EXTRA_THREADS)
-        # Offloaded jobs wait in a queue of their own for the few that compile at a time, not on a thread each.
+        # Only a few offloaded jobs compile at a time. The others wait in a queue of their own, not on a thread each.
         at_once = self._offload.at_once if self._offload is not None else 0
         self._offload_queue = JobQueue(options.queue_limit, options.queue_bytes)
         self._offload_threads = CompileThreads(self._offload_queue, self._run_offloaded, min(at_once, 2), at_once)
+        self._transforms = ThreadPoolExecutor(SLOW_TRANSFORMS, thread_name_prefix="dotllm-transform")
         self._always_offload = False
         self._switch_interval = SwitchInterval()
         self._supervisor = Supervisor(
@@ -118,19 +192,25 @@ class CompilationManager:
     # ------------------------------------------------------------------ what callers use
 
     def submit(
-        self, specification: Specification, transform: Transform | None = None, *, detached: bool = False
+        self,
+        specification: Specification,
+        transform: Transform | None = None,
+        *,
+        detached: bool = False,
+        slow: bool = False,
     ) -> Ticket:
         """A ticket for the index of ``specification``.
 
-        The ticket resolves to ``transform(compiled)`` (called on a compile thread, or here when the index is at hand);
-        it fails with the refusal (`dotllm.errors.SpecError`), `QueueFull`, or a `CompilationError`. Dropping or
-        cancelling the ticket withdraws the interest; ``detached`` keeps the job going without any.
+        The ticket resolves to ``transform(compiled)`` (called on another thread, or here when the index is at hand and
+        the transform is not ``slow``); it fails with the refusal (`dotllm.errors.SpecError`), `QueueFull`, or a
+        `CompilationError`. Dropping or cancelling the ticket withdraws the interest; ``detached`` keeps the job going
+        without any.
         """
         ticket = Ticket(transform)
         key = self.key(specification)
         answer, level = self._table.find_or_join(key, specification, ticket, self._queue, detached=detached)
         if isinstance(answer, Compiled):
-            ticket.resolve(answer)
+            self._resolve(ticket, answer, slow=slow)
         elif answer is not None:
             ticket.fail(answer)
         if isinstance(answer, QueueFull):
@@ -138,14 +218,22 @@ class CompilationManager:
         self.metrics.add("dotllm_index_lookups", level)
         return ticket
 
+    def _resolve(self, ticket: Ticket, compiled: Compiled, *, slow: bool) -> None:
+        if slow:
+            with contextlib.suppress(RuntimeError):  # closed in the meantime
+                self._transforms.submit(ticket.resolve, compiled)
+                return
+        ticket.resolve(compiled)
+
     def start_processes(self) -> None:
-        """Start the compile processes and wait until they can compile, so that no specification waits for that."""
+        """Start the compile processes and wait until they can compile, so that no specification has to wait for a
+        start."""
         if self._offload is not None:
             self._offload.start_all()
 
     def always_offload(self) -> None:
-        """From now on offload every compile for which a process is free: on a GPU host the engine loop holds the GIL,
-        and a compile thread would only interleave with it."""
+        """From now on, offload every compile for which a process is free: on a GPU host the engine's loop holds the
+        GIL, and a compile thread would only interleave with it."""
         self._always_offload = True
         self._threads.grow(self.options.compile_processes)  # each compile in a process takes a thread, which waits
         if self._offload is not None:
@@ -160,12 +248,12 @@ class CompilationManager:
         return self._table.cached(self.key(specification))
 
     def compile(self, specification: Specification, timeout: float | None = None) -> Compiled:
-        """`submit` and wait: for callers that have nothing better to do. Raises what the ticket would."""
+        """`submit` and wait, for callers that can block. Raises what the ticket would raise."""
         compiled: Compiled = self.submit(specification).result(timeout)
         return compiled
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Write everything new to disk and store."""
+        """Write every new index to disk and to the store."""
         self._stored.write_back.flush(timeout)
 
     def close(self, flush: float = 2.0) -> None:
@@ -178,6 +266,7 @@ class CompilationManager:
             self._stored.write_back.flush(flush)
         self._queue.close()
         self._offload_queue.close()
+        self._transforms.shutdown(wait=False)
         for job in jobs:
             job.cancelled.set()
             self._fail(job, CompilationError("the compilation manager was closed"))
@@ -196,7 +285,7 @@ class CompilationManager:
     def _run(self, job: Job) -> None:
         """On a worker thread: from a job to its end, or into the queue of offloaded jobs."""
         try:
-            self._engine.prepare()  # before the clock of its time limit starts
+            self._engine.prepare()  # before the clock of the job's time limit starts
         except BaseException as error:
             self._fail(job, error)
             return
@@ -207,8 +296,8 @@ class CompilationManager:
         self._attempt(job, self._compile_offloaded)
 
     def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
-        """Start the job's clock and do ``work``, a part of the job. An index (with its level) ends the job, as any
-        exception does; after None the job goes on elsewhere."""  # noqa: DOC501
+        """Start the job's clock and do ``work``, a part of the job. An index (with its level) ends the job, and so does
+        any exception; after None the job goes on elsewhere."""  # noqa: DOC501
         if not self._table.begin(job):
             self._restart(job)
             return
@@ -218,17 +307,18 @@ class CompilationManager:
             found = work(job)
         except Cancelled:
             self._restart(job)
-        except BaseException as error:  # SystemExit of a front end included: the tickets wait
+        except BaseException as error:  # including SystemExit of a front end: the tickets must not wait for ever
             self._fail(job, error)
         else:
             if found is not None:
                 self._finish(job, *found)
 
     def _find_or_compile(self, job: Job) -> tuple[CompiledIndex, str] | None:
-        index = self._stored.from_disk(job.key)
+        stored = not job.specification.is_of_one_text
+        index = self._stored.from_disk(job.key) if stored else None
         if index is not None:
             return index, "disk"
-        if self._stored.store is not None:
+        if stored and self._stored.store is not None:
             self._table.ask_store(job)
             self._stored.fetch(job.key, lambda found: self._fetched(job, found))
         if self._offload is None or not self._is_large(job):
@@ -260,7 +350,7 @@ class CompilationManager:
         return index
 
     def _is_large(self, job: Job) -> bool:
-        """Whether to offload a job of this size. While the first process still starts, jobs that are not too large stay
+        """Whether to offload a job of this size. While the first process is starting, jobs that are not too large stay
         here."""
         assert self._offload is not None
         if job.nbytes < self.options.subprocess_threshold_bytes:
@@ -279,7 +369,8 @@ class CompilationManager:
             self._fail(job, failure)
 
     def _finish(self, job: Job, index: CompiledIndex, level: str) -> None:
-        """An index for the job. The first resolves the tickets; a later one from the store replaces it if warmer."""
+        """Give the job an index. The first one resolves the tickets; a later one from the store replaces it if it is
+        warmer."""
         compiled = Compiled(job.key, job.specification, index, level)
         self._pinned.add(index)
         waiting = self._table.finish(job, compiled)
@@ -288,8 +379,9 @@ class CompilationManager:
             if upgraded is not None:
                 self._stored.watch(upgraded, stored=True)
             return
-        job.cancelled.set()  # a compile still running is not needed now
-        self._stored.watch(compiled, stored=level in ("disk", "store"))
+        job.cancelled.set()  # a compile that is still running is no longer needed
+        if not job.specification.is_of_one_text:
+            self._stored.watch(compiled, stored=level in ("disk", "store"))
         now = time.monotonic()
         for ticket in waiting:
             ticket.resolve(compiled)
@@ -301,7 +393,7 @@ class CompilationManager:
         report(self.metrics, job, outcome, level, compiled=compiled, warmth=self._warmth(compiled))
 
     def _fail(self, job: Job, error: BaseException) -> None:
-        """No index for the job, unless the store may still have one."""
+        """Let the job fail, unless the store may still have an index."""
         failure = error if isinstance(error, SpecError | CompilationError) else CompilationError.of(error)
         known = job.failure is failure or job.state is JobState.FINISHED
         if not (known or self._table.closed or isinstance(failure, SpecError) or failure.passes):
@@ -320,7 +412,7 @@ class CompilationManager:
         report(self.metrics, job, outcome, error=failure)
 
     def _restart(self, job: Job) -> None:
-        """The job was cancelled since it had no waiters. If there are new ones, it begins again."""
+        """The job was cancelled because it had no waiters. If it has new ones, it begins again."""
         full = self._table.restart(job, self._queue)
         if full is not None:
             self._fail(*full)
@@ -336,7 +428,7 @@ class CompilationManager:
     def _look_at_running(self, now: float) -> None:
         """Fail jobs that take too long, cancel jobs without waiters.
 
-        Compiles in processes and on Ray keep the time limit themselves, from the moment on when they begin.
+        Compiles in processes and on Ray keep the time limit themselves, from the moment they begin.
         """
         running, unwanted = self._table.running()
         for job in unwanted:
@@ -346,7 +438,7 @@ class CompilationManager:
         limit = self.options.compile_timeout
         for job in running:
             if job.state is JobState.RUNNING and job.started is not None and now - job.started > limit:
-                # A thread cannot be killed; it ends itself soon (`cancellation`). The requests do not wait for that.
+                # A thread cannot be killed, but soon ends itself (`cancellation`). The requests do not wait for it.
                 self._fail(job, CompileTimeout.beyond(limit))
 
     def _measure_memory(self, _: float) -> None:
@@ -363,7 +455,10 @@ class CompilationManager:
             measured = self._table.memory.measured()
         sizes: list[tuple[Compiled, int]] = []
         for first in range(0, len(measured), MEASURED_AT_ONCE):
-            sizes += grown(measured[first : first + MEASURED_AT_ONCE])
+            part = grown(measured[first : first + MEASURED_AT_ONCE])
+            for entry, _ in part:
+                entry.prepare()  # (else the engine's thread would do so, for the next guide)
+            sizes += part
             time.sleep(0)  # threads that wait for the interpreter go first
         with self._table.lock:
             evicted = self._table.memory.resize(sizes)

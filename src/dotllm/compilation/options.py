@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dotllm import renamed
 from dotllm.system import cpu_quota
 from dotllm.system.cache_directory import user_cache_directory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MOST_PROCESSES = 4
-"""that compile by default: more finish little sooner, and the engine's loop receives their indexes one after another"""
+"""that compile by default. More would finish little sooner: the engine's loop takes in their indexes one after
+another."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
 
@@ -32,7 +32,7 @@ def parse_bytes(text: str, least: int = 0) -> int:
     """``"512MiB"``, ``"1.5g"``, ``"4096"`` → bytes. Units are powers of 1024, whatever their spelling.
 
     Raises:
-        ValueError: ``text`` is no size, or less than ``least`` bytes.
+        ValueError: ``text`` is not a size, or is less than ``least`` bytes.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(match[1]) > 18:
@@ -105,10 +105,10 @@ def parse_store(text: str) -> str:
     Raises:
         ValueError: ``text`` is none, or its transport needs a package that is not installed.
     """
-    from dotllm.compilation.cache import transports
+    from dotllm.compilation import store
 
     try:
-        transports.check(text)
+        store.check(text)
     except ImportError as error:
         raise ValueError(str(error)) from None
     return text
@@ -176,7 +176,8 @@ class CompilationOptions:
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for spec in fields(cls):
-            text, variable = renamed.read(environment, variable_name(spec.name))
+            variable = variable_name(spec.name)
+            text = environment.get(variable)
             if not text:
                 continue
             try:
@@ -199,6 +200,11 @@ def variable_name(name: str) -> str:
     return f"DOTLLM_{name.upper()}"
 
 
+def flag_of(variable: str) -> str:
+    """The flag that becomes the environment variable ``variable``."""
+    return "--dotllm-" + variable.removeprefix("DOTLLM_").lower().replace("_", "-")
+
+
 def describe() -> list[tuple[str, str, str, str]]:
     """(flag, variable, metavar, help with the default) of every option, for command lines."""
     rows = []
@@ -210,5 +216,5 @@ def describe() -> list[tuple[str, str, str, str]]:
         elif isinstance(default, (int, float)) and not isinstance(default, bool):
             text += f" (default: {default:g})"
         variable = variable_name(spec.name)
-        rows.append((renamed.flag_of(variable), variable, spec.metadata["metavar"], text))
+        rows.append((flag_of(variable), variable, spec.metadata["metavar"], text))
     return rows

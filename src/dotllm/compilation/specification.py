@@ -1,4 +1,4 @@
-"""Specification: what a user asked for, as a value with one key everywhere.
+"""Specification: a user's constraint, as a value that has the same key everywhere.
 
 The key names a compiled index in every cache, on every machine, so it covers all that decides what the index allows:
 the kind, the text exactly as it came, the options, the vocabulary, and the engine that compiles (`fingerprint`). Two
@@ -9,6 +9,7 @@ serialises schemas with ``json.dumps`` before a backend sees them, so formatting
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -16,7 +17,10 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 from typing import Any
+
+from dotllm._version import __version__
 
 OptionValue = str | int | bool | None
 
@@ -42,19 +46,23 @@ class Specification:
 
     @classmethod
     def create(cls, kind: Kind | str, text: str, options: Mapping[str, OptionValue] | None = None) -> Specification:
-        """From a kind's name and loose options.
+        """Make one from a kind's name and loose options.
 
-        Options that are None are dropped; False is kept (``any_whitespace=False``). Callers leave out default values,
-        so that equal specifications share a key.
+        Options that are None are dropped, and so are those about declared properties where nothing declares any; False
+        is kept (``any_whitespace=False``). Callers leave out default values, so that equal specifications share a key.
         """
-        kept = sorted((name, value) for name, value in (options or {}).items() if value is not None)
+        without = ("order", "additional_properties") if kind == Kind.JSON_OBJECT else ()
+        kept = sorted(
+            (name, value) for name, value in (options or {}).items() if value is not None and name not in without
+        )
         return cls(Kind(kind), text, tuple(kept))
 
     @classmethod
     def from_value(
         cls, kind: Kind | str, value: Any, options: Mapping[str, OptionValue] | None = None
     ) -> Specification:
-        """From the value of an API field: a string as it is, anything else as vLLM writes it (``json.dumps``)."""
+        """Make one from the value of an API field: a string as it is, anything else as vLLM writes it
+        (``json.dumps``)."""
         kind = Kind(kind)
         if kind is Kind.JSON_OBJECT:
             return cls.create(kind, "", options)
@@ -63,7 +71,7 @@ class Specification:
     def key(self, context: bytes) -> str:
         """SHA-256 (hex) over ``context`` (engine and vocabulary, see `fingerprint.context`) and this specification.
 
-        Fields are framed by their lengths, so no two specifications run into the same bytes.
+        Each field is preceded by its length, so no two specifications give the same bytes.
         """
         digest = _begun(context, self.kind, *chain.from_iterable(self.options)).copy()
         digest.update(_framed(self.text))
@@ -71,8 +79,14 @@ class Specification:
         return key
 
     @property
+    def is_of_one_text(self) -> bool:
+        """Whether it is about a text of one request (``source``): hardly another one asks for it, and what a user has
+        written stays in this process."""
+        return any(name == "source" for name, _ in self.options)
+
+    @property
     def size(self) -> int:
-        """Characters of the text: what the cost of a compile is guessed from before it runs."""
+        """Characters of the text; the cost of a compile is guessed from it before the compile runs."""
         return len(self.text)
 
     @property
@@ -102,6 +116,53 @@ def _framed(field: str) -> bytes:
 
 @lru_cache(maxsize=256, typed=True)  # (True equals 1, but not in JSON)
 def _begun(context: bytes, kind: Kind, *options: OptionValue) -> Any:
-    """The key's digest up to the text, which every request asks for; ``options``: names and values in turn."""
+    """The key's digest up to the text, remembered because every request needs it. ``options``: names and values in
+    turn."""
     pairs = json.dumps(list(zip(options[::2], options[1::2], strict=True)), separators=(",", ":"))
     return hashlib.sha256(context + _framed(kind.value) + _framed(pairs))
+
+
+# Identifies the engine and the vocabulary, on which a stored index depends in addition to its specification.
+#
+# The engine's fingerprint is a hash of its own files, not a version number that somebody must remember to raise: an
+# index compiled before a bug was fixed must never be served after the fix. Two installations of one release agree; a
+# checkout with one changed line in the engine rightly does not share with them.
+
+
+PACKAGE = Path(__file__).parent.parent
+# These packages decide the contents of an index. The vocabulary is here for its trie; its tokens have their own
+# fingerprint.
+ENGINE_PACKAGES = ("allocate", "automata", "grammar", "index", "languages", "vocabulary")
+# In addition: the modules at the root, which the packages share, and the module that turns a specification into a call
+# of the engine.
+ENGINE_FILES = ("*.py", "system/*.py", "compilation/compiler.py", "compilation/specification.py")
+
+
+def engine_files(root: Path) -> list[Path]:
+    """Every file of the package at ``root`` that an index depends on, including tables of data, in a fixed order."""
+    found = {path for pattern in ENGINE_FILES for path in root.glob(pattern)}
+    for package in ENGINE_PACKAGES:
+        found.update(path for path in (root / package).rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return sorted(found)
+
+
+@functools.cache
+def engine_fingerprint() -> str:
+    """SHA-256 (hex) over the files of the engine. A few milliseconds, once per process."""
+    digest = hashlib.sha256(__version__.encode())
+    files = engine_files(PACKAGE)
+    for path in files:
+        content = path.read_bytes()
+        digest.update(f"\0{path.relative_to(PACKAGE).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    if not any(path.suffix == ".py" for path in files):
+        # An installation without sources (a frozen application): only its version tells it apart, so the version must
+        # do. Releases never change under one version.
+        digest.update(b"\0no sources\0")
+    return digest.hexdigest()
+
+
+def context(vocabulary_fingerprint: str, engine: str | None = None) -> bytes:
+    """What `Specification.key` starts from: engine and vocabulary, in 32 bytes."""
+    engine = engine_fingerprint() if engine is None else engine
+    return hashlib.sha256(f"dotllm index\0{engine}\0{vocabulary_fingerprint}".encode()).digest()

@@ -1,25 +1,28 @@
-"""Validation of a specification in the front end, remembered.
+"""Validates a specification in the front end, and remembers the result.
 
-It is the first half of a compile: the text becomes a `Grammar`, and the Grammar an NFA, which is where everything that
-is refused is found out (syntax, unsupported keywords, what nothing can satisfy). It needs no vocabulary, builds no
-mask, and its work is bounded by the budgets of the front ends. What only the second half can find (a vocabulary that
-cannot spell a byte the specification demands) ends the request in the engine, with the same kind of message.
+Validation is the first half of a compile: the text becomes a `Grammar`, and the Grammar an NFA. This finds everything
+that is refused (syntax, unsupported keywords, what nothing can satisfy). It needs no vocabulary, builds no mask, and
+the budgets of the front ends bound its work. The second half can find one more fault: a vocabulary that cannot spell a
+byte the specification demands. That ends the request in the engine, with the same kind of message.
 
-A server needs none of it: its engine compiles every specification, and its refusal comes before the response begins
-(`endpoints`). It is for offline requests, which are refused before anything runs, and for what begins before the engine
-has compiled: reasoning that is streamed, and responses in the background.
+Most requests of a server need no validation: the engine compiles every specification, and its refusal comes before the
+response begins (`endpoints`). Validation is for offline requests, which are refused before anything runs, and for
+responses that begin before the engine has compiled: streamed reasoning, and responses in the background.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import copy
 import functools
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation.compiler import grammar_of
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import BudgetExceededError, SpecError, without_frames
@@ -27,23 +30,27 @@ from dotllm.errors import BudgetExceededError, SpecError, without_frames
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
 
-TIMEOUT_S = 0.5
-"""Seconds that a request waits in an event loop. (Seven of MaskBench's 5,679 schemas take more than 0.1.)"""
-THREADS = 2
-"""They share the interpreter with the event loop, so they are few."""
+TIMEOUT_S = 5.0
+"""Seconds that a check may take in an event loop. (Seven of MaskBench's 5,679 schemas take more than 0.1.)"""
+QUEUE_S = 20.0
+"""Seconds that a request waits for a thread."""
+LARGE = 1 << 15
+"""Specifications of at least this many characters have threads of their own, so that the others do not wait for
+them."""
 
 NamesOfTokens = Callable[[], "TokenNames | None"]
 
 
 @functools.lru_cache(maxsize=4096)
 def _remembered(key: str) -> list[SpecError | None]:
-    """The result for a specification of this digest: what it is refused with, or None; [] while that is not known."""
+    """The result for the specification with this digest, in a list: its refusal, or None. The list is empty while that
+    is not known."""
     return []
 
 
 def check(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
-    """Refuse what cannot be enforced; not for event loops. ``token_names`` gives the tokens it may name, if they are
-    needed. A refusal is remembered for equal specifications.
+    """Refuse what cannot be enforced; not for event loops. ``token_names`` gives the tokens that it may name, and is
+    called only if needed. A refusal is remembered for equal specifications.
 
     Raises:
         SpecError: it is refused.
@@ -57,11 +64,28 @@ def check(specification: Specification, token_names: NamesOfTokens = lambda: Non
 
 
 async def check_beside(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
-    """`check` for event loops, on a thread, for `TIMEOUT_S`: what takes longer is left to the engine. Raises as
-    `check`."""
-    checked = asyncio.get_running_loop().run_in_executor(_threads, check, specification, token_names)
-    with contextlib.suppress(asyncio.TimeoutError):  # one that has not begun is cancelled
+    """`check` for event loops: waits `QUEUE_S` for a free thread, and `TIMEOUT_S` for its result. A check that takes
+    longer is left to the engine. Raises as `check`."""
+    if _remembered(specification.key(b"")):
+        check(specification)
+        return
+    loop, begun, unwanted = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def run() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        with cancellable(unwanted), contextlib.suppress(Cancelled):
+            check(specification, token_names)
+
+    threads = _threads if specification.size < LARGE else _threads_of_large
+    checked = loop.run_in_executor(threads, contextvars.copy_context().run, run)
+    try:
+        await asyncio.wait_for(begun.wait(), QUEUE_S)
         await asyncio.wait_for(checked, TIMEOUT_S)
+    except asyncio.TimeoutError:
+        pass
+    finally:
+        checked.cancel()  # one that has not begun
+        unwanted.set()
 
 
 def _refusal(specification: Specification, token_names: NamesOfTokens) -> SpecError | None:
@@ -70,7 +94,7 @@ def _refusal(specification: Specification, token_names: NamesOfTokens) -> SpecEr
     except SpecError as error:
         return without_frames(error)
     except RecursionError:
-        # Our own code is iterative or capped; Python's JSON parser is neither.
+        # dotllm's own code is iterative or bounded in depth; Python's JSON parser is neither.
         return BudgetExceededError("the specification is nested too deeply", code="too_deep")
     return None
 
@@ -84,4 +108,6 @@ def _check(specification: Specification, token_names: NamesOfTokens) -> None:
         lower(prepare(grammar))
 
 
-_threads = ThreadPoolExecutor(THREADS, "dotllm-validation")
+# Few threads, because they share the interpreter with the event loop.
+_threads = ThreadPoolExecutor(2, "dotllm-validation")
+_threads_of_large = ThreadPoolExecutor(1, "dotllm-validation-large")

@@ -1,21 +1,73 @@
-"""The demo's request, and the ones a reader may try next."""
+"""The demo's requests, and suggestions for the next ones.
+
+Each request is code as a user would write it. The reader sees exactly the code that runs. It ends in an ``answer``,
+which the client's own classes have read, so an invalid answer raises.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import Any, NamedTuple
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "city": {"enum": ["Lisbon", "Osaka", "Nairobi", "Montréal"]},
-        "date": {"type": "string", "pattern": "^2027-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$"},
-        "celsius": {"type": "integer", "minimum": -20, "maximum": 45},
-        "sky": {"type": "array", "items": {"enum": ["sun", "cloud", "rain", "snow"]}, "minItems": 1, "maxItems": 3},
-    },
-    "required": ["city", "date", "celsius", "sky"],
-    "additionalProperties": False,
-}
+
+class Example(NamedTuple):
+    """A request whose right answer is known."""
+
+    title: str
+    question: str
+    code: str
+    """The code, with URL, MODEL and QUESTION as placeholders. Each example continues the one before it."""
+    expected: str
+    """The answer, as text."""
+
+
+EXAMPLES = (
+    Example(
+        "README's first example: a Pydantic object",
+        "Osaka is rainy today, 19 degrees. Reply in JSON.",
+        """\
+from typing import Literal
+from openai import OpenAI
+from pydantic import BaseModel, Field
+
+class Weather(BaseModel):
+    city: str = Field(max_length=40)
+    celsius: int = Field(ge=-60, le=60)
+    sky: Literal["sun", "cloud", "rain", "snow"]
+
+client = OpenAI(base_url="URL/v1", api_key="-")
+completion = client.chat.completions.parse(model="MODEL", response_format=Weather,
+    messages=[{"role": "user", "content": "QUESTION"}])
+answer = completion.choices[0].message.parsed
+""",
+        "city='Osaka' celsius=19 sky='rain'",
+    ),
+    Example(
+        "a tool call",
+        "Note the weather: Osaka, rain, 19 degrees.",
+        """\
+from openai import pydantic_function_tool
+
+completion = client.chat.completions.create(model="MODEL",
+    messages=[{"role": "user", "content": "QUESTION"}],
+    tools=[pydantic_function_tool(Weather, name="note_weather")], tool_choice="required")
+call = completion.choices[0].message.tool_calls[0].function
+answer = f"{call.name}: {Weather.model_validate_json(call.arguments)}"
+""",
+        "note_weather: city='Osaka' celsius=19 sky='rain'",
+    ),
+    Example(
+        "a regular expression",
+        "In which year did the Second World War end?",
+        """\
+completion = client.chat.completions.create(model="MODEL",
+    messages=[{"role": "user", "content": "QUESTION"}],
+    extra_body={"structured_outputs": {"regex": "(19|20)[0-9]{2}"}})
+answer = completion.choices[0].message.content
+""",
+        "1945",
+    ),
+)
+
 NEXT = r"""
 Three requests to try next, in another terminal:
 
@@ -31,48 +83,27 @@ Three requests to try next, in another terminal:
 3. What cannot be enforced is refused, never ignored (HTTP 400):
    curl -s {url}/v1/completions -H 'content-type: application/json' -d '{{"model": "{model}", "prompt": "x",
      "structured_outputs": {{"regex": "(a+)\\1"}}}}'
+
+All steps of docs/first-answer.md work, too, with the model {model} at {url}, and `.venv/bin/dotllm` for `dotllm`.
 """
 
 
-CODE = """\
-from openai import OpenAI
-
-client = OpenAI(base_url="{url}/v1", api_key="-")
-completion = client.chat.completions.create(
-    model="{model}",
-    messages=[{{"role": "user", "content": "What will the weather be?"}}],
-    response_format={{"type": "json_schema", "json_schema": {{"name": "weather", "schema": SCHEMA}}}},
-    max_completion_tokens=400,
-)
-answer, reason = completion.choices[0].message.content, completion.choices[0].finish_reason
-"""
-"""The client's code as shown to the reader, and as it runs."""
+def code(example: Example, url: str, model: str) -> str:
+    """The code that runs and that the reader sees."""
+    return example.code.replace("URL", url).replace("MODEL", model).replace("QUESTION", example.question)
 
 
-def code(url: str, model: str, *, constrained: bool = True) -> str:
-    """`CODE` for a server; without the constraint its line is missing, and the answer is shorter."""
-    text = CODE.format(url=url, model=model)
-    if constrained:
-        return text
-    lines = [line for line in text.splitlines(keepends=True) if "response_format" not in line]
-    return "".join(lines).replace("400", "60")
+def ask(example: Example, url: str, model: str, names: dict[str, Any]) -> str:
+    """The answer. ``names`` are the variables of earlier examples; this one adds its own."""
+    exec(compile(code(example, url, model), "<example>", "exec", dont_inherit=True), names)
+    return str(names["answer"])
 
 
-def ask(url: str, model: str, *, constrained: bool = True) -> tuple[str, str]:
-    """(Answer, why it ended), by the code that the reader is shown."""
-    names: dict[str, Any] = {"SCHEMA": SCHEMA}
-    exec(code(url, model, constrained=constrained), names)
-    return names["answer"] or "", names["reason"]
+def ask_freely(example: Example, url: str, model: str, most_tokens: int = 60) -> str:
+    """The answer to the same question, without a constraint, cut at ``most_tokens``."""
+    from openai import OpenAI
 
-
-def verdict(answer: str, reason: str) -> str:
-    """The answer as people write JSON, whether it is valid, and why it ended."""
-    import jsonschema
-
-    try:
-        document = json.loads(answer)
-        jsonschema.validate(document, SCHEMA)
-    except (ValueError, jsonschema.ValidationError) as error:
-        return f"{answer}\nNOT valid ({error}); finish_reason: {reason}"
-    text = json.dumps(document, ensure_ascii=False, indent=2)
-    return f"{text}\nvalid under the schema (jsonschema); finish_reason: {reason}"
+    completion = OpenAI(base_url=f"{url}/v1", api_key="-").chat.completions.create(
+        model=model, messages=[{"role": "user", "content": example.question}], max_completion_tokens=most_tokens
+    )
+    return completion.choices[0].message.content or ""

@@ -1,4 +1,4 @@
-"""A Llama-shaped model with random weights, saved as transformers saves models: what ``dotllm serve`` is given."""
+"""Makes a Llama-shaped model with random weights, saved as transformers saves models, for ``dotllm serve``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def save_weights(directory: Path, *, seed: int = 0) -> None:
 
 def _make(directory: Path, save_tokenizer: Callable[[Path], None]) -> Path:
     if not directory.is_dir():
-        # Made beside its place and renamed, so that an interrupted run leaves nothing that looks like a model.
+        # Made in a folder next to its place and renamed, so that an interrupted run leaves nothing that looks like a
+        # model.
         directory.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f"{directory.name}.", dir=directory.parent) as temporary:
             fresh = Path(temporary) / "model"

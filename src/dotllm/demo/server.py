@@ -1,8 +1,9 @@
-"""A ``dotllm serve`` process on this machine's CPU: start it, wait for it, stop it (the demo and the tests do)."""
+"""A ``dotllm serve`` process on this machine's CPU, which the demo and the tests start, wait for and stop."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from typing import IO
 
 from dotllm.demo.process_group import end_group, last_lines
 
-# A small server: vLLM would otherwise take half of the machine's memory for its KV cache, and compile for minutes what
-# a model of two layers does not need.
+# A small server: Otherwise vLLM would take half of the machine's memory for its KV cache, and compile for minutes,
+# which a model of two layers does not need.
 CPU_FLAGS = ("--enforce-eager", "--max-num-seqs", "64")
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 
@@ -38,7 +39,7 @@ class Server:
         flags: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start serving ``model`` under ``name``. What the server prints goes to ``log``."""
+        """Start serving ``model`` under ``name``. The server's output goes to ``log``."""
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
@@ -46,9 +47,14 @@ class Server:
             *(sys.executable, "-m", "dotllm", "serve", str(model), "--served-model-name", name),
             *("--host", "127.0.0.1", "--port", str(self.port), *CPU_FLAGS, *flags),
         ]
+        self.environment = {**CPU_ENVIRONMENT, **(environment or {})}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            self.process = self._start(output, {**os.environ, **CPU_ENVIRONMENT, **(environment or {})})
+            self.process = self._start(output, {**os.environ, **self.environment})
+
+    def shown(self) -> str:
+        """The same command, as one would type it in a shell."""
+        return shlex.join([*(f"{name}={value}" for name, value in self.environment.items()), *self.command])
 
     def _start(self, output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -57,7 +63,7 @@ class Server:
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
-            start_new_session=True,  # a signal to its group reaches the engine processes too, and not us
+            start_new_session=True,  # a signal to its group reaches the engine processes, but not this one
         )
 
     def wait(self, timeout: float = 600.0, progress: Callable[[float], None] = lambda seconds: None) -> None:
@@ -71,7 +77,7 @@ class Server:
         while (elapsed := time.monotonic() - started) < timeout:
             if self.process.poll() is not None:
                 raise ServerDied(f"the server ended with status {self.process.returncode}:\n{self.log_tail()}")
-            if self.healthy():
+            if self.owns_port() and self.healthy():
                 return
             progress(elapsed)
             time.sleep(0.25)
@@ -83,6 +89,20 @@ class Server:
             with urllib.request.urlopen(f"{self.url}/health", timeout=5) as response:
                 return bool(response.status == 200)
         except (OSError, urllib.error.URLError):
+            return False
+
+    def owns_port(self) -> bool:
+        """Whether the process or one of its children listens on the port; another program may answer there."""
+        import psutil  # vLLM's
+
+        try:
+            process = psutil.Process(self.process.pid)
+            return any(
+                connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port
+                for member in (process, *process.children(recursive=True))
+                for connection in member.net_connections("tcp")
+            )
+        except psutil.Error:  # one of them has just ended
             return False
 
     def log_tail(self, lines: int = 30) -> str:
@@ -101,8 +121,25 @@ class Server:
 
 
 def free_port() -> int:
-    """A TCP port nobody listens on right now."""
+    """A TCP port on which nothing listens at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def next_free_port(first: int) -> int:
+    """The first TCP port from ``first`` on that nothing listens on at the moment.
+
+    Raises:
+        OSError: there is none.
+    """
+    for port in range(first, 65536):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a used port may linger
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return port
+    raise OSError(f"no port from {first} on is free")

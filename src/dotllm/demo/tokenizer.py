@@ -59,7 +59,7 @@ def save(directory: Path, vocabulary_size: int, texts: Iterable[str] | None = No
 
 
 def save_config(directory: Path, **special_tokens: str) -> None:
-    """``tokenizer_config.json`` beside a ``tokenizer.json``: a fast tokenizer with our chat template."""
+    """Write ``tokenizer_config.json`` next to a ``tokenizer.json``: a fast tokenizer with the demo's chat template."""
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,

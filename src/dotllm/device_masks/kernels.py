@@ -1,15 +1,60 @@
-"""A Triton kernel: masks out of a table on the device. Tests run it in Triton's interpreter (TRITON_INTERPRET=1)."""
+"""Launches a Triton kernel in every step, at little cost to the host.
+
+Triton looks at each argument of each launch (its type, whether it is a multiple of 16, …) to find the variant that was
+compiled for it, which takes some 50 µs on the host: 3 % of a step of a small model, whose pace the host sets. Here the
+caller guarantees that all arguments with one ``key`` need the same variant. So the variant is found once, and later
+launches call its ``run`` directly, as Triton would. Tensors are passed as addresses (Triton would ask the driver about
+each of them), and the hooks of profilers are left out. A launch takes 7 µs (H200, Triton 3.6).
+
+https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/runtime/jit.py (JITFunction.run)
+https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/compiler/compiler.py (CompiledKernel.__getitem__)
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import triton
 import triton.language as tl
 
-from dotllm.device_masks.launch import Launcher
+Grid = tuple[int, int, int]
 
-BLOCK = 8192  # tokens a program looks at
+
+class Launcher:
+    """See the module. One per kernel."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._variants: dict[Hashable, Callable[[Grid, list[int]], None]] = {}
+
+    def __call__(self, key: Hashable, grid: Grid, *arguments: Any) -> None:
+        """Launch with ``arguments``, all of them positional, compile-time constants too."""
+        launch = self._variants.get(key)
+        if launch is not None:
+            launch(grid, [a if type(a) is int else a.data_ptr() for a in arguments])
+            return
+        launched = self._kernel[grid](*arguments)
+        if hasattr(launched, "__getitem__"):  # (the interpreter returns nothing)
+            self._variants[key] = _launch_of(launched)
+
+
+def _launch_of(variant: Any) -> Callable[[Grid, list[int]], None]:
+    """A function that launches a compiled kernel on the current stream."""
+    from triton.runtime import driver
+
+    run, function, packed = (getattr(variant, name, None) for name in ("run", "function", "packed_metadata"))
+    if not callable(run) or not function or packed is None:  # another release of Triton
+        return lambda grid, arguments: variant[grid](*arguments)
+    stream, device = driver.active.get_current_stream, driver.active.get_current_device
+    return lambda grid, arguments: run(*grid, stream(device()), function, packed, None, None, None, *arguments)
+
+
+# A Triton kernel that masks logits with rows of a table on the device. Tests run it in Triton's interpreter
+# (TRITON_INTERPRET=1).
+
+
+BLOCK = 8192  # tokens that one program looks at
 
 
 @triton.jit(do_not_specialize_on_alignment=["where", "slots", "starts"])
@@ -25,7 +70,7 @@ def _apply_rows(
     MOST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (i, b): set what row slots[i] of the table does not allow to -inf, in block b of a row of the logits."""
+    """Program (i, b): set the logits that row slots[i] of the table does not allow to -inf, in block b of a row."""
     i = tl.program_id(0)
     slot = tl.load(slots + i).to(tl.int64)
     row = tl.load(where + i).to(tl.int64)
@@ -54,8 +99,8 @@ def apply_rows(
     """Mask ``logits`` in place.
 
     logits: float [rows, vocabulary], last dimension contiguous. where: int32 [count or more], rows of logits, distinct.
-    slots: int32 [count or more], a row of ``table`` each. (Either below 0: no mask. Both may lie in the host's pinned
-    memory.) table: int32 [slots, words], 32 tokens a word; tokens beyond the last word are not allowed.
+    slots: int32 [count or more], the row of ``table`` for each. (Either below 0: no mask. Both may lie in the host's
+    pinned memory.) table: int32 [slots, words], 32 tokens a word; tokens beyond the last word are not allowed.
 
     Where requests have up to ``most_positions`` rows of logits, and only the device knows how many, ``where`` is
     request * most_positions + position. starts: int32 [requests + 1], the first row of each; a position beyond those
@@ -67,4 +112,50 @@ def apply_rows(
         (logits.dtype, stride, words, vocabulary, aligned, most_positions), (count, -(-vocabulary // BLOCK), 1),
         logits, stride, where, slots, where if starts is None else starts, table, words, vocabulary, most_positions,
         BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize_on_alignment=["where", "starts"])
+def _log_sums(
+    logits,
+    logits_stride,
+    where,
+    starts,
+    sums,
+    blocks,
+    vocabulary,
+    MOST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Program (i, b): the logarithm of the sum of exponentials over block b of the row of logits at where[i]."""
+    i = tl.program_id(0)
+    row = tl.load(where + i).to(tl.int64)
+    length = vocabulary
+    if MOST > 1:
+        begin = tl.load(starts + row // MOST).to(tl.int64)
+        end = tl.load(starts + row // MOST + 1).to(tl.int64)
+        row = begin + row % MOST
+        length = tl.where(row < end, vocabulary, 0)
+    token = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = token < length
+    values = tl.load(logits + row * logits_stride + token, mask=inside, other=-float("inf")).to(tl.float32)
+    most = tl.max(values, 0)
+    most = tl.where(most == -float("inf"), 0.0, most)  # (nothing is allowed in this block)
+    tl.store(sums + i * blocks + tl.program_id(1), most + tl.log(tl.sum(tl.exp(values - most), 0)))
+
+
+_launch_sums = Launcher(_log_sums)
+
+
+def log_sums(logits: Any, count: int, where: Any, sums: Any, starts: Any = None, most_positions: int = 1) -> None:
+    """Write the log-sum-exp of each block of `BLOCK` logits of some rows to ``sums``, float32 [count, blocks].
+
+    logits, where, starts, most_positions: as in `apply_rows`; of a position that a request does not have, all are
+    -inf. No ``where`` is below 0.
+    """
+    stride, blocks, vocabulary = logits.stride(0), sums.shape[1], logits.shape[-1]
+    aligned = logits.data_ptr() % 16 == 0 and sums.data_ptr() % 16 == 0
+    _launch_sums(
+        (logits.dtype, stride, blocks, vocabulary, aligned, most_positions), (count, blocks, 1),
+        logits, stride, where, where if starts is None else starts, sums, blocks, vocabulary, most_positions, BLOCK,
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Worker: the table of mask rows on the device, and how a step's numbers come to it.
+"""Worker: the table of mask rows on the device, and the way of a step's row numbers to it.
 
-There are few new rows, and one copy brings all of them to the device. Row numbers come in every step. Copying a few
-hundred of them would take the host longer than the launch of the kernel that needs them. So the kernel itself reads
-them from the host's pinned memory, while the host does something else
+New rows are few, and one copy brings all of them to the device. Row numbers come in every step. Copying a few hundred
+of them would take the host longer than the launch of the kernel that needs them. So the kernel itself reads them from
+the host's pinned memory, while the host does something else
 (https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#mapped-memory).
 """
 
@@ -17,16 +17,16 @@ from dotllm.arrays import Int32
 from dotllm.device_masks.message import MaskRows
 
 _FIRST_SLOTS = 512
-_MIN_NUMBERS = 512  # numbers there is room for
+_MIN_NUMBERS = 512  # room for this many numbers
 TURNS = 64
 
 
 class Staging:
     """Pairs of int32 arrays of one length, for kernels on ``device``.
 
-    Pinning memory takes the host as long as launching a kernel. So there is some, and what is written takes turns in
-    it: nothing is written again before the device has read it, since there are more turns than an engine has steps in
-    flight (two, or one for each pipeline stage), and nobody waits.
+    Pinning memory takes the host as long as launching a kernel. So some memory is pinned once, and writes take turns in
+    it. There are more turns than an engine has steps in flight (two, or one for each pipeline stage). So nothing is
+    overwritten before the device has read it, and the host never waits.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -71,10 +71,10 @@ class MaskTable:
             self._take(message)
         apply_rows(logits, len(where), *self._staging.write(where, message.slots), self.rows, starts, most_positions)
 
-    @torch.inference_mode()  # as vLLM's steps: a tensor of theirs cannot be written outside of one
+    @torch.inference_mode()  # vLLM's steps run in inference mode, outside of which their tensors cannot be written
     def _take(self, message: MaskRows) -> None:
         """The rows that ``message`` brings."""
-        if message.sender != self.sender:  # another engine core: its slots mean other rows
+        if message.sender != self.sender:  # another engine core, whose slots mean other rows
             self.sender = message.sender
             words = message.new_rows.shape[1]
             self.rows = torch.zeros((_FIRST_SLOTS, words), dtype=torch.int32, device=self.device)
@@ -84,7 +84,7 @@ class MaskTable:
         if needed > room:
             more = (max(needed, 2 * room) - room, self.rows.shape[1])
             self.rows = torch.cat([self.rows, torch.zeros(more, dtype=torch.int32, device=self.device)])
-        # One copy, for which nobody waits: torch keeps pinned memory until it has been copied
+        # One copy, which the host does not wait for: torch keeps pinned memory until it has been copied
         # (https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers).
         count, words = message.new_rows.shape
         host = torch.empty(count * (1 + words), dtype=torch.int32, pin_memory=self.device.type != "cpu")

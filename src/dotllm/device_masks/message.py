@@ -1,4 +1,4 @@
-"""What travels from the engine core to the workers in place of vLLM's bitmask."""
+"""The message that travels from the engine core to the workers in place of vLLM's bitmask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dotllm.arrays import Int32
 
-TABLE_SLOTS = 16384  # rows kept on the device at most (256 MiB at 131,072 tokens); others are sent each time
+TABLE_SLOTS = 16384  # most rows kept on the device (256 MiB at 131,072 tokens); others are sent each time
 
 
 @dataclass
@@ -19,7 +19,7 @@ class MaskRows:
     It takes the place of ``GrammarOutput.grammar_bitmask``; vLLM only hands that on.
 
     sender: which engine core's table the slots belong to (a worker that meets another one begins anew).
-    counts: int32 [requests], positions of each constrained request: one, and one more for each of its drafts.
+    counts: int32 [requests], positions of each constrained request: one, plus one for each of its drafts.
     slots: int32 [sum(counts)], the table slot of each position's mask; below 0: everything is allowed.
     new_slots, new_rows: int32 [n] and [n, words], slots to fill before anything is applied.
     """
@@ -31,11 +31,14 @@ class MaskRows:
     new_rows: Int32
 
 
-def positions(counts: Int32, first: npt.ArrayLike) -> Int32:
-    """int32 [sum(counts)]: request i owns first[i], first[i] + 1, … (below 0: it is not in this batch)."""
+def positions(counts: Int32, first: npt.ArrayLike, most: npt.ArrayLike | None = None) -> Int32:
+    """int32 [sum(counts)]: the positions of request i are first[i], first[i] + 1, … (below 0 if it is not in this
+    batch), at most ``most``[i] of them; the rest are below 0, too."""
     start = np.asarray(first, np.int32)
     before = np.cumsum(counts) - counts
     steps = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(before, counts)
     out = np.repeat(start, counts) + steps
     out[np.repeat(start < 0, counts)] = -1
+    if most is not None:
+        out[steps >= np.repeat(np.asarray(most, np.int32), counts)] = -1
     return out.astype(np.int32)

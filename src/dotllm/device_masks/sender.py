@@ -1,10 +1,13 @@
-"""What workers are sent of the masks of a step: rows for a table on a device, or a bitmask."""
+"""Sends the masks of a step to the workers: as rows for a table on a device, or as a bitmask."""
 
 from __future__ import annotations
 
 import secrets
+from collections import deque
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dotllm.arrays import Int32
 from dotllm.device_masks.message import TABLE_SLOTS, MaskRows, positions
@@ -12,24 +15,31 @@ from dotllm.index.draft_rows import NO_MASK
 from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 12  # rows that are remembered
+_IN_FLIGHT = 64  # steps whose results have not come; an engine has two, or one for each pipeline stage
 
 
 class StepMasks:
-    """The rows that no index knows, and what is sent (`message`)."""
+    """The base of both senders: rows that no index knows, and the message of a step (`message`)."""
 
     def __init__(self, space: TokenSpace) -> None:
         self.space = space
         self._known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
 
     def message(self, counts: Int32, rows: Int32) -> MaskRows | Int32:
-        """What is sent for ``rows`` int32 [positions], row numbers or NO_MASK; ``counts`` int32 [requests]: how many of
-        them each request has."""
+        """The message for ``rows`` (int32 [positions], row numbers or NO_MASK); ``counts`` (int32 [requests]) says how
+        many of them each request has."""
         raise NotImplementedError
 
+    def sent_with(self, step: object) -> None:
+        """The last message goes to the workers with ``step``, which `arrived` is told of again."""
+
+    def arrived(self, step: object) -> None:
+        """The results of ``step`` have come, so the workers have taken its message."""
+
     def row(self, tokens: tuple[int, ...], *, allowed: bool) -> int:
-        """The row that allows ``tokens`` alone, or everything but them (NO_MASK without any). A server has a few of
-        them. No index knows them, so their numbers are good for an epoch (see `TokenSpace`). Raises BudgetExceededError
-        when there is no room for it."""
+        """The row that allows only ``tokens``, or everything but them (NO_MASK if there are none). A server has a few
+        such rows. No index knows them, so their numbers are valid for one epoch (see `TokenSpace`). Raises
+        BudgetExceededError when there is no room for the row."""
         if not tokens:
             return NO_MASK
         space = self.space
@@ -46,27 +56,41 @@ class StepMasks:
         return row
 
 
+class _InFlight(NamedTuple):
+    """Rows that went with a step whose results have not come."""
+
+    step: object
+    slots: Int32
+    versions: npt.NDArray[np.int64]
+
+
 class RowSender(StepMasks):
     """Where workers keep a table: knows which rows they have; one for the lifetime of an engine core and its workers.
 
-    Row r has slot r while r < TABLE_SLOTS. Rows beyond are put behind the table for one step only, and sent whenever
+    Row r has slot r while r < TABLE_SLOTS. Rows beyond that follow the table for one step only, and are sent whenever
     they are needed.
+
+    A step may fail and the engine go on (vLLM's fault tolerance); then no worker has taken its rows. So rows are sent
+    until the results of a step that brought them have come.
     """
 
     def __init__(self, space: TokenSpace) -> None:
         super().__init__(space)
         self.sender = secrets.randbits(62)
-        # The version of each row that the workers have: row numbers are used again (see `TokenSpace`).
-        self._sent = np.zeros(TABLE_SLOTS, np.int64)
+        # The version of each row that the workers have, because row numbers are used again (see `TokenSpace`).
+        self._taken = np.zeros(TABLE_SLOTS, np.int64)
+        self._last: tuple[Int32, npt.NDArray[np.int64]] | None = None  # slots and versions of the last message
+        self._in_flight: deque[_InFlight] = deque(maxlen=_IN_FLIGHT)
 
     def message(self, counts: Int32, rows: Int32) -> MaskRows:
         """The message for ``rows`` (int32 [positions], row numbers or NO_MASK)."""
         space, slots = self.space, rows
         kept = rows[(rows >= 0) & (rows < TABLE_SLOTS)]
-        new = kept[self._sent[kept] != space.versions[kept]]
+        new = kept[self._taken[kept] != space.versions[kept]]
+        self._last = None
         if len(new):
             new = np.unique(new)
-            self._sent[new] = space.versions[new]
+            self._last = new, space.versions[new]
         new_rows = space.rows[new]
         beyond = rows >= TABLE_SLOTS
         if beyond.any():
@@ -76,6 +100,19 @@ class RowSender(StepMasks):
             new = np.concatenate([new, TABLE_SLOTS + np.arange(len(passing), dtype=np.int32)])
             new_rows = np.concatenate([new_rows, space.rows[passing]])
         return MaskRows(self.sender, counts, slots, new, new_rows)
+
+    def sent_with(self, step: object) -> None:
+        """Remember the rows that are new in ``step``."""
+        if self._last is not None:
+            self._in_flight.append(_InFlight(step, *self._last))
+            self._last = None
+
+    def arrived(self, step: object) -> None:
+        """The workers have its rows. Those of a step before it whose results have not come are sent again."""
+        if any(sent.step is step for sent in self._in_flight):
+            while (sent := self._in_flight.popleft()).step is not step:
+                pass
+            self._taken[sent.slots] = sent.versions
 
 
 class Bitmasks(StepMasks):

@@ -1,4 +1,4 @@
-"""Why a document does not fit its schema, and refusals as people and programs read them.
+"""Explains why a document does not fit its schema, and writes refusals for people and programs.
 
-It imports nothing: a front end of a server needs the fields of an error, and no kernels.
+The package imports nothing: a server's front end needs the fields of an error, but no kernels.
 """

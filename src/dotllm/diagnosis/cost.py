@@ -1,8 +1,8 @@
-"""What an answer costs at least, whether it can grow without bound and where, and what is known to hurt answers.
+"""Predicts the least cost of an answer, whether and where it can grow without bound, and what may hurt its quality.
 
-The shortest answer and whether there is a longest one are facts of the automaton. Where it grows is read off the
-schema: places that a reader of the schema would name. Advice is about answers' quality, not about what is enforced
-(docs/costs.md).
+The shortest answer and whether there is a longest one are facts of the automaton. The places where it grows are read
+off the schema, as a reader of the schema would name them. Advice is about answers' quality, not about what is enforced
+(docs/answer-quality.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dotllm.automata.kinds import NodeKind
 from dotllm.automata.machine import layout
-from dotllm.automata.machine.plans.places import bytes_from
+from dotllm.automata.machine.plans import bytes_from
 from dotllm.errors import SpecError, escaped, page
 from dotllm.index import GrammarIndex
 from dotllm.index.limits import trie_of
@@ -41,7 +41,7 @@ class Growth(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What hurts answers, at a place of a schema, and the page about it."""
+    """A part of a schema that hurts answers, its place, and the page about it."""
 
     pointer: str
     message: str
@@ -49,7 +49,7 @@ class Advice(NamedTuple):
 
 
 def shortest(index: GrammarIndex) -> Shortest:
-    """How short an answer can be."""
+    """The shortest answer that ``index`` allows."""
     config = index.guide().config
     try:
         tokens = index.tokens_to_finish(config)
@@ -61,7 +61,7 @@ def shortest(index: GrammarIndex) -> Shortest:
 
 
 def is_unbounded(index: GrammarIndex) -> bool:
-    """Whether there is no longest answer: the automaton has a cycle (of a loop, or of rules) that a text can take."""
+    """Whether answers have no longest one: the automaton has a cycle (of a loop, or of rules) that a text can take."""
     mem = index.mem
 
     def array(slot: int, length: int) -> list[int]:
@@ -90,7 +90,7 @@ def is_unbounded(index: GrammarIndex) -> bool:
         if what == NodeKind.ENTER:
             return (*range(y, y - 2 - high[x]), body[x], after[x]) if high[x] < -1 else (body[x], after[x])
         if what == NodeKind.END and low[x] >= 0:
-            if high[x] < -1:  # an unordered sequence, whose last parts may come again
+            if high[x] < -1:  # an unordered sequence, whose last parts may repeat
                 return tuple(range(y + (low[x] >> 15), y - 2 - high[x])) if y > 0 else (body[x],)
             return (body[x],) if high[x] == -1 else ()
         return ()
@@ -121,12 +121,14 @@ def is_unbounded(index: GrammarIndex) -> bool:
     return False
 
 
-def growth(schema: Any) -> Iterator[Growth]:
-    """Where answers to ``schema`` grow without bound, as far as the schema itself shows it.
+def growth(schema: Any, options: Mapping[str, Any] | None = None) -> Iterator[Growth]:
+    """Where answers to ``schema``, written with ``options``, grow without bound, as far as the schema itself shows it.
 
     Yields:
         Each place once, in the order of the schema.
     """
+    options = options or {}
+    any_digits = options.get("number_digits") == "any"
     for pointer, part in _parts(schema, schema, "", ("#",), {"#"}):
         if part is None:
             yield Growth(pointer, "refers to itself")
@@ -139,25 +141,39 @@ def growth(schema: Any) -> Iterator[Growth]:
             continue
         types = part.get("type", _TYPES if not part.keys() & {"anyOf", "oneOf", "allOf", "not", "if"} else ())
         for name in (types,) if isinstance(types, str) else types:
-            reason = _grows(name, part)
+            reason = _grows(name, part, options) or (_digits_grow(name, part) if any_digits else "")
             if reason:
                 yield Growth(pointer, reason)
 
 
-def _grows(name: str, part: Mapping[str, Any]) -> str:
+def _grows(name: str, part: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     if name == "string" and "maxLength" not in part and "format" not in part:
         pattern = str(part.get("pattern", ""))
         if not (pattern.startswith("^") and pattern.endswith("$")) or _GROWS.search(pattern):
             return "a string without maxLength"
     if name == "array" and "maxItems" not in part and part.get("items", True) is not False:
         return "an array without maxItems"
-    if name == "object" and "maxProperties" not in part and part.get("additionalProperties", True) is not False:
+    if name == "object" and "maxProperties" not in part and _is_open(part, options):
         return "an object that takes further properties"
     return ""
 
 
+def _digits_grow(name: str, part: Mapping[str, Any]) -> str:
+    low, high = ({f"{side}imum", f"exclusive{side.capitalize()}imum"} & part.keys() for side in ("min", "max"))
+    is_bounded = name == "integer" and low and high
+    return "a number of any length" if name in ("number", "integer") and not is_bounded else ""
+
+
+def _is_open(part: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Whether an object takes properties that are not listed (see `objects.closed`)."""
+    if "additionalProperties" in part:
+        return part["additionalProperties"] is not False
+    option = options.get("additional_properties", "closed")
+    return option == "open" or not ("properties" in part or (option is False and "patternProperties" in part))
+
+
 def advice(schema: Any, options: Mapping[str, Any]) -> Iterator[Advice]:
-    """What is known to hurt answers to ``schema``, written with ``options``.
+    """Advise on parts of ``schema``, written with ``options``, that are known to hurt answers.
 
     Yields:
         Each piece of advice, in the order of the schema.
@@ -168,9 +184,9 @@ def advice(schema: Any, options: Mapping[str, Any]) -> Iterator[Advice]:
             continue
         properties = part.get("properties")
         is_object = isinstance(properties, Mapping) or part.get("type") == "object"
-        if is_compact and is_object and part.get("additionalProperties", True) is not False:
+        if is_compact and is_object and _is_open(part, options):
             message = "compact output and an object that takes further properties: answers flee into made-up keys"
-            yield Advice(pointer, message, page("costs", "compact-output-and-open-objects"))
+            yield Advice(pointer, message, page("answer-quality", "compact-output-and-open-objects"))
         if isinstance(properties, Mapping) and options.get("order", "declared") == "declared":
             yield from _late_reasoning(pointer, [*properties])
         yield from prefixes(f"{pointer}/enum", part.get("enum"))
@@ -182,31 +198,33 @@ def _late_reasoning(pointer: str, names: list[str]) -> Iterator[Advice]:
         for name in names[names.index(answer) + 1 :]:
             if _REASONING.search(name):
                 message = f"{name!r} comes after {answer!r}, which is written before it has been reasoned about"
-                yield Advice(f"{pointer}/properties/{escaped(name)}", message, page("costs", "reasoning-first"))
+                place = f"{pointer}/properties/{escaped(name)}"
+                yield Advice(place, message, page("answer-quality", "reasoning-first"))
                 return
 
 
 def prefixes(pointer: str, members: Any) -> Iterator[Advice]:
-    """Advice about members of an enum, or choices, of which one begins another.
+    """Advise on members of an enum, or choices, if one of them is the beginning of another.
 
     Yields:
         At most one piece of advice.
     """
-    texts = sorted({member for member in members if isinstance(member, str) and member}) if members else []
+    listed = members if isinstance(members, list) else []  # else the compiler refuses it
+    texts = sorted({member for member in listed if isinstance(member, str) and member})
     for one, other in itertools.pairwise(texts):
         if other.startswith(one):
             message = f"{one!r} is the beginning of {other!r}: which is meant is decided by a single token"
-            yield Advice(pointer, message, page("costs", "members-that-begin-others"))
+            yield Advice(pointer, message, page("answer-quality", "members-that-begin-others"))
             return
 
 
 def _parts(
     root: Any, part: Any, pointer: str, above: tuple[str, ...], seen: set[str], depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """Walk a schema and its sub-schemas, what is referred to once, and no deeper than `_DEEPEST`.
+    """Walk a schema and its sub-schemas, each referenced one once, no deeper than `_DEEPEST`.
 
     Yields:
-        The JSON Pointer of each, and the sub-schema; None for a reference to what is around it.
+        The JSON Pointer of each, and the sub-schema; None for a reference to a schema around it.
     """
     yield pointer, part
     if not isinstance(part, Mapping) or depth > _DEEPEST:
@@ -235,7 +253,7 @@ def _parts(
 
 
 def _at(value: Any, pointer: str) -> Any:
-    """The value at a JSON Pointer; None: there is none."""
+    """The value at a JSON Pointer; None if there is none."""
     for token in pointer.split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")
         if isinstance(value, Mapping):

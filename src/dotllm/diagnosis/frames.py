@@ -1,4 +1,4 @@
-"""Refusals as compilers print them: what, the file with line and column, the line with a caret under it, the remedy.
+"""Prints refusals as compilers do: message, file with line and column, the line with a caret under it, remedy.
 
 The parts are those of rustc's diagnostics (https://rustc-dev-guide.rust-lang.org/diagnostics.html).
 """
@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 from dotllm.diagnosis.json_places import Place, places
 from dotllm.errors import LineColumn, Location, Offset, Pointer, SpecError
 
-# One character as a JSON string has it.
+# One character as written in a JSON string.
 _CHARACTER = re.compile(
     r"\\u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\.|.", re.DOTALL
 )
@@ -33,7 +33,7 @@ def wants_colour(stream: IO[str] | None = None) -> bool:
 
 
 class Mark(NamedTuple):
-    """Characters of a text, and what is to be said of them."""
+    """Characters of a text, and a label for them."""
 
     begin: int
     end: int
@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 
 @dataclass
 class SourceText:
-    """A file that people wrote: its name for them, and its text. ``is_json``: places in it may be JSON Pointers."""
+    """A file that a person wrote: its name and its text. ``is_json``: places in it may be JSON Pointers."""
 
     name: str
     text: str
@@ -67,7 +67,8 @@ class SourceText:
         return None
 
     def _inside(self, place: Place, inner: Offset | LineColumn | None) -> int | None:
-        """Where ``inner`` is of the JSON string at ``place``: of its value, or of its key if the value is no string."""
+        """The characters for ``inner``, a place in the JSON string at ``place``: in its value, or in its key if the
+        value is not a string."""
         if inner is None:
             return None
         at = place.value if self.text[place.value] == '"' else place.begin
@@ -96,7 +97,7 @@ class SourceText:
 
 
 def error_frame(error: SpecError, source: SourceText, *, colour: bool = False) -> str:
-    """``error``, which refuses ``source``."""
+    """The frame of ``error``, which refuses ``source``."""
     named = [(error.location, ""), *error.related] if error.location is not None else list(error.related)
     marks = [mark for location, label in named if (mark := source.mark(location, label)) is not None]
     marks = [mark._replace(label="") if mark.label == source.text[mark.begin : mark.end] else mark for mark in marks]
@@ -123,7 +124,7 @@ def head(level: str, code: str, message: str, colour: bool) -> str:
 def warning_frame(
     message: str, source: SourceText, pointer: str, *, level: str = "warning", colour: bool = False
 ) -> str:
-    """A warning about the value at ``pointer``; ``level``: what it is called."""
+    """The frame of a warning about the value at ``pointer``; ``level`` is its first word."""
     mark = source.mark(Pointer(pointer))
     return "\n".join(
         [head(level, "", message, colour), *code_frame(source, [mark] if mark else [], pointer, colour=colour)]
@@ -159,7 +160,8 @@ def code_frame(
 
 
 def _line(source: SourceText, number: int, first: int) -> tuple[str, int]:
-    """What is shown of line ``number`` (the part around ``first``, if it is long), and the offset where that begins."""
+    """The shown part of line ``number`` (around ``first``, if the line is long), and the offset where that part
+    begins."""
     begin = source.text.rfind("\n", 0, first) + 1
     end = source.text.find("\n", first)
     end = len(source.text) if end < 0 else end

@@ -1,10 +1,11 @@
-"""Where the values of a JSON text stand: from a JSON Pointer to characters of the text."""
+"""Finds the values of a JSON text: from a JSON Pointer to characters of the text."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from dotllm.errors import escaped
 
@@ -14,7 +15,7 @@ _SCALAR = re.compile(r'[^\s,\]}"{\[]+')
 
 
 class Place(NamedTuple):
-    """Characters of a text: of a value from ``value`` to ``end``; ``begin`` is where its key begins, if it has one."""
+    """The characters of a value, from ``value`` to ``end``; ``begin`` is where its key begins, if it has one."""
 
     begin: int
     value: int
@@ -31,7 +32,7 @@ class _Open(NamedTuple):
 
 
 def last_begun(text: str) -> str:
-    """The pointer of the value that ``text``, the beginning of a JSON text, has begun last."""
+    """The pointer of the value that was begun last in ``text``, the beginning of a JSON text."""
     scan = _Scan(text)
     scan.run()
     return scan.last
@@ -44,8 +45,8 @@ def value_at(text: str, offset: int) -> str:
 
 
 def places(text: str) -> dict[str, Place]:
-    """The place of each value of the JSON ``text`` by its pointer; of a key that comes twice, the last one's. A text
-    that is no JSON gives what stands before its fault."""
+    """The place of each value of the JSON ``text``, by its pointer; of a key that comes twice, that of the last one. A
+    text that is not JSON gives the values before its fault."""
     return _Scan(text).run()
 
 
@@ -57,14 +58,14 @@ class _Scan:
         self.open: list[_Open] = []
         self.counts: list[int] = []
         self.last = ""
-        """The pointer of the value that was begun last, or of the object or array in which the text has gone on."""
+        """The pointer of the value that was begun last, or of the object or array in which the text continues."""
 
     def run(self) -> dict[str, Place]:
         try:
             self._value("", self._skip())
             while self.open:
                 self._step()
-        except (IndexError, ValueError):  # it is no JSON from here on
+        except (IndexError, ValueError):  # the text is not JSON from here on
             pass
         return self.found
 
@@ -117,8 +118,67 @@ class _Scan:
 
 
 def _string(text: str, at: int) -> tuple[str, int]:
-    """The string that begins at ``at``, and where it ends."""
+    """The string that begins at ``at``, and its end."""
     if text[at] != '"':
         raise ValueError("no string")
     name, end = _DECODER.raw_decode(text, at)
     return name, end
+
+
+# Names a tool's refused schema by its place in the request, not in the structural tag that vLLM makes of tools.
+#
+# ``/format/tags/2/content/json_schema/properties/a/type`` is a place in a document that the user has never seen. The
+# tool is found by its schema, which the tag holds as it is in the request. (If two tools have the same schema, it is
+# refused in both.)
+
+
+_MESSAGE = re.compile(r"(.*) \(at (/.*)\)", re.DOTALL)
+"""The place as `dotllm.errors.SpecError` writes it; the engine sends only the text."""
+
+
+Described = tuple[str, str, dict[str, Any]]
+"""The name of a tool, the place of what describes its calls, and that, as the tag holds it."""
+
+
+def located(
+    message: str, tag: str, tools: list[object], grammars: Iterable[Described] = (), *, of_anthropic: bool = False
+) -> str:
+    """The message of a refusal of ``tag``, with the place in the request's ``tools`` if it is known to be in one.
+
+    ``grammars``: those of custom tools. ``of_anthropic``: the request is one of Anthropic's API, which has its schemas
+    elsewhere.
+    """
+    from dotllm.languages.json_schema.reading.subschemas import below
+
+    found = _MESSAGE.fullmatch(message)
+    if found is None:
+        return message
+    schemas = [*_schemas(tools, of_anthropic), *grammars]
+    here = json.loads(tag)
+    rest = found[2].split("/")[1:]
+    while rest:
+        step = below(here, rest.pop(0))
+        if step is None:
+            return message
+        (here,) = step
+        for name, place, schema in schemas:
+            # (with the type and the name that `tool_calls` may have added)
+            if isinstance(here, dict) and _bare(here) == _bare(schema):
+                return f"tool {name!r}: {found[1]} (at {'/'.join([place, *rest])})"
+    return message
+
+
+def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in schema.items() if name not in ("type", "$id")}
+
+
+def _schemas(tools: list[object], of_anthropic: bool, place: str = "/tools") -> Iterator[Described]:
+    for i, tool in enumerate(tools):
+        here = f"{place}/{i}"
+        if isinstance(inner := getattr(tool, "tools", None), list):  # a namespace of Responses
+            yield from _schemas(inner, of_anthropic, f"{here}/tools")
+        function = getattr(tool, "function", None)
+        where = "input_schema" if of_anthropic else "parameters" if function is None else "function/parameters"
+        schema = getattr(function or tool, "parameters", None)
+        if isinstance(schema, dict):
+            yield str(getattr(function or tool, "name", "")), f"{here}/{where}", schema

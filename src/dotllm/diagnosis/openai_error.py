@@ -1,4 +1,4 @@
-"""OpenAI's error object for a refusal: which field of the request, and which code programs can read.
+"""OpenAI's error object for a refusal: the field of the request, and a code that programs can read.
 
 https://platform.openai.com/docs/guides/error-codes
 """
@@ -8,23 +8,35 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dotllm.errors import page
+from dotllm import errors
+from dotllm.errors import SpecError
 
-_TOOL = re.compile(r"\(at /tools/(\d+)/((?:tools/\d+/)?)(function/parameters|parameters|input_schema)")
-_BESIDE = re.compile(
-    r"(vllm_xargs|dotllm_|stop_token_ids|stop|bad_words|allowed_token_ids|kv_transfer_params|chat_template_kwargs)"
+_TOOL = re.compile(
+    r"\(at /tools/(\d+)/((?:tools/\d+/)?)"
+    r"(function/parameters|parameters|input_schema|(?:custom/format/grammar|format)/definition)"
 )
-"""How messages begin that are about a field beside the constraint."""
+BESIDE = (
+    "max_tokens", "min_tokens", "stop_token_ids", "stop", "bad_words", "allowed_token_ids", "kv_transfer_params",
+    "chat_template_kwargs", "use_beam_search",
+)  # fmt: skip
+"""Fields beside the constraint, which a refusal may be about."""
+_OPTION = r"structured_outputs\.(?:disable_\w+|whitespace_pattern)"
+_BEGINS = re.compile(rf"({'|'.join(BESIDE)}|vllm_xargs(?:\.\w+)?|dotllm_\w+|{_OPTION})(?![\w=])")
+"""How messages begin that are about one of them."""
+_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+"""What APIs call ``max_tokens``."""
 _STRUCTURED = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
 
 def error_fields(message: str, code: str, request: Any, parameter: str | None = None) -> dict[str, Any]:
-    """``message``, ``type``, ``param`` and ``url`` of the refusal of ``request`` with `dotllm.errors.CODES`' ``code``.
+    """``message``, ``type``, ``param`` and ``reason`` of the refusal of ``request`` with `dotllm.errors.CODES`'
+    ``code``, and a ``url`` if the documentation lies somewhere.
 
     ``parameter``: the field, if it is known.
     """
-    field = parameter or param(request, message)
-    return {"message": message, "type": "BadRequestError", "param": field, "url": page("errors", code)}
+    field = param(request, message) if parameter is None else _as_written(request, parameter)
+    fields = {"message": message, "type": "BadRequestError", "param": field, "reason": code}
+    return {**fields, "url": errors.page("errors", code)} if errors.SITE else fields
 
 
 def param(request: Any, message: str) -> str | None:
@@ -33,9 +45,9 @@ def param(request: Any, message: str) -> str | None:
     if tool is not None:
         inner = re.sub(r"tools/(\d+)/", r".tools[\1]", tool[2])
         return f"tools[{tool[1]}]{inner}.{tool[3].replace('/', '.')}"
-    beside = _BESIDE.match(message)
-    if beside is not None:
-        return beside[1].replace("dotllm_", "vllm_xargs")
+    begins = _BEGINS.match(message)
+    if begins is not None:
+        return _as_written(request, begins[1])
     structured = getattr(request, "structured_outputs", None)
     for kind in _STRUCTURED if structured is not None else ():
         if getattr(structured, kind, None) is not None:
@@ -45,3 +57,19 @@ def param(request: Any, message: str) -> str | None:
         has_schema = getattr(response_format, "type", "") == "json_schema"
         return "response_format.json_schema.schema" if has_schema else "response_format"
     return "text.format.schema" if getattr(request, "text", None) is not None else None
+
+
+def beside(error: SpecError) -> str | None:
+    """The field beside the constraint that ``error`` is about; None if it is about the constraint."""
+    is_one = error.location is None and (error.keyword in BESIDE or error.keyword.startswith("dotllm_"))
+    return error.keyword if is_one else None
+
+
+def _as_written(request: Any, field: str) -> str:
+    """A field beside the constraint, by the name that ``request`` has for it."""
+    if field.startswith("dotllm_"):
+        return f"vllm_xargs.{field}"
+    if field != "max_tokens":
+        return field
+    known = [name for name in _LIMITS if hasattr(request, name)]
+    return next((name for name in known if getattr(request, name) is not None), known[-1] if known else field)

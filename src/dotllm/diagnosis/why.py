@@ -1,34 +1,155 @@
-"""Where a document stops fitting a specification, what was allowed there, and which keyword of a schema is to blame.
+"""Explains where a document stops fitting a specification, what was allowed there, and which keyword is to blame.
 
-The mask is followed byte by byte until it forbids one. To blame is the keyword without which that byte is allowed:
-the schema is compiled without each one in turn, which takes a millisecond for most. Where no single keyword is to
-blame, it is the fewest that are left out together. A document may also be valid and never be written that way (keys
-in another order, another spelling of a number): that is looked at first.
+The masks are followed byte by byte until one forbids a byte. The keyword to blame is the one without which that byte is
+allowed: the schema is compiled without each keyword in turn, which takes a millisecond for most. If no single keyword
+is to blame, the smallest set that must be left out together is. A document may also be valid and never be written that
+way (keys in another order, another spelling of a number): that is checked first.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 from dotllm.api import Index
-from dotllm.diagnosis import remedies
 from dotllm.diagnosis.json_places import places, value_at
 from dotllm.errors import SpecError, escaped
-from dotllm.languages.json_schema.build import parse
+from dotllm.index import Guide
+from dotllm.languages.json_schema.build import json_schema_to_grammar, parse
 from dotllm.languages.json_schema.reading.dialect import dialect_named
-from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
-from dotllm.languages.json_schema.reading.subschemas import Path, assertions, pointer, smallest, without
+from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, OBJECTS, REFERENCES
+from dotllm.languages.json_schema.reading.subschemas import Path, assertions, below, pointer, smallest, without
 from dotllm.languages.surrogates import is_unicode
+from dotllm.suggestions import closest
 from dotllm.vocabulary import Vocabulary
+
+# What to write instead of a value that a keyword of JSON Schema forbids.
+
+
+_LIMITS = {
+    "minimum": "write a number of at least {}",
+    "maximum": "write a number of at most {}",
+    "exclusiveMinimum": "write a number above {}",
+    "exclusiveMaximum": "write a number below {}",
+    "multipleOf": "write a multiple of {}",
+    "minLength": "write at least {} characters",
+    "maxLength": "write at most {} characters",
+    "pattern": "write a text that matches {}",
+    "format": "write a text of the format {}",
+    "minItems": "write at least {} items",
+    "maxItems": "write at most {} items",
+    "uniqueItems": "write no two equal items",
+    "minProperties": "write at least {} properties",
+    "maxProperties": "write at most {} properties",
+    "minContains": "write at least {} items of contains",
+    "maxContains": "write at most {} items of contains",
+}
+_TYPES = ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number"), (list, "array"), (dict, "object"))
+
+
+_ARTICLES = {name: f"an {name}" if name[0] in "aio" else f"a {name}" for _, name in _TYPES} | {"null": "null"}
+
+
+CLOSING = ("additionalProperties", "unevaluatedProperties")
+"""Keywords with the value false where an object has no other properties."""
+
+
+def instance_at(keyword: str, pointer: str, document: Any) -> tuple[str, Any]:
+    """The value that ``keyword`` is about, with its JSON Pointer: the one at ``pointer``, or the object or array around
+    it."""
+    kind: type | None = None
+    if keyword in OBJECTS or keyword in ("unevaluatedProperties", "dependentSchemas"):
+        kind = dict
+    elif keyword in ARRAYS or keyword == "unevaluatedItems":
+        kind = list
+    value = _reached(document, pointer)
+    while kind is not None and pointer and not isinstance(value, kind):
+        pointer = pointer.rpartition("/")[0]
+        value = _reached(document, pointer)
+    return pointer, value
+
+
+def _reached(value: Any, pointer: str) -> Any:
+    """None if there is nothing there (of a key that comes twice, only one value is there)."""
+    for token in pointer.split("/")[1:]:
+        found = below(value, token)
+        if found is None:
+            return None
+        (value,) = found
+    return value
+
+
+def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced: str) -> str:
+    """What to write instead of ``found``, which ``keyword`` with its value ``wanted`` forbids. ``schema`` has the
+    keyword; ``forced`` is the text that must come next."""
+    if keyword in _LIMITS:
+        text = _LIMITS[keyword].format(_json(wanted))
+        is_one = wanted == 1 and wanted is not True and text.endswith("s")
+        return text.replace("properties", "property").removesuffix("s") if is_one else text
+    if keyword == "type":
+        names = [wanted] if isinstance(wanted, str) else wanted
+        return f"write {_listed([_ARTICLES[name] for name in names])}, or allow {_json(_type_of(found))} in type"
+    if keyword in ("enum", "const"):
+        values = wanted if keyword == "enum" else [wanted]
+        meant = closest(found, [one for one in values if isinstance(one, str)]) if isinstance(found, str) else None
+        return f"did you mean {_json(meant)}?" if meant else f"write {_listed([_json(one) for one in values])}"
+    if keyword == "required" and isinstance(found, dict):
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            misspelt = closest(missing[0], found.keys() - schema.get("properties", {}).keys())
+            meant = f"; is {_json(misspelt)} meant to be it?" if misspelt else ""
+            return f"add {', '.join(_json(name) for name in missing[:5])}{meant}"
+    if keyword in CLOSING and isinstance(found, dict):
+        return _about_extra_keys(found, schema)
+    if forced:
+        return f"go on with {_json(forced)}"
+    return "change the value, or the keyword"
+
+
+def _about_extra_keys(found: dict[str, Any], schema: dict[str, Any]) -> str:
+    declared, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    extra = [name for name in found if name not in declared and not any(_matches(one, name) for one in patterns)]
+    for name in extra:
+        near = closest(name, [one for one in declared if one not in found])
+        if near:
+            return f"did you mean {_json(near)} instead of {_json(name)}?"
+    return f"leave out {_json(extra[0])}, or name it in properties" if extra else "leave out the property"
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:  # ECMA-262 has more than Python
+        return False
+
+
+def _type_of(value: Any) -> str:
+    return next((name for kind, name in _TYPES if isinstance(value, kind)), "null")
+
+
+def _listed(names: list[str]) -> str:
+    return (
+        names[0]
+        if len(names) == 1
+        else f"{', '.join(names[:7])}{' …' if len(names) > 7 else ''}".replace(f", {names[-1]}", f" or {names[-1]}")
+    )
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:60] + "…"
+
 
 MOST_COMPILES = 200
 MOST_SECONDS = 1.0
+_MOST_READINGS = 64
+"""Most ways in which the names of tokens in a document are read at once."""
 _EOS = 256
-_FREEST = {"order": "any", "whitespace": "any"}
+_FREEST = {"order": "any", "whitespace": "any", "additional_properties": "open", "number_digits": "any"}
 """The options of JSON Schema under which most documents fit."""
 
 
@@ -45,24 +166,25 @@ class Why(NamedTuple):
     offset: int
     """Characters of the document that fit; its length where it ends too early."""
     pointer: str | None
-    """The JSON Pointer of the value in the document that has begun there; None for texts that are no JSON."""
+    """The JSON Pointer of the value in the document that has begun there; None for texts that are not JSON."""
     allowed: str
     """What may come next instead, in words."""
     forced: str
     """The text that must come next; "" if there is a choice."""
     reason: str
-    """A sentence; "" where nothing was found."""
+    """The explanation as a sentence; "" if none was found."""
     help: str
-    """What to write instead."""
+    """What to write instead; "" if that is not known."""
     blamed: tuple[Blame, ...] = ()
-    """The keywords without which the document would get past this place: all of them together, mostly one."""
+    """The document would get past this place without these keywords, all of them together; mostly it is one."""
     is_minimal: bool = True
-    """Whether no fewer keywords would do; False where the search has ended at its limit."""
+    """Whether fewer keywords would not do; False if the search ended at its limit."""
     compiles: int = 0
 
 
 def explain(build: Callable[[], Index], document: str) -> Why | None:
-    """Where ``document`` stops fitting the index that ``build`` makes over `byte_vocabulary`; None if it fits.
+    """Where ``document`` stops fitting the index that ``build`` makes; None if it fits. Names of tokens in it may stand
+    for the tokens.
 
     Raises:
         SpecError: the specification is refused.
@@ -72,8 +194,8 @@ def explain(build: Callable[[], Index], document: str) -> Why | None:
 
 
 def explain_schema(schema: Any, document: str, **options: Any) -> Why | None:
-    """The same for a JSON Schema (a dict, a bool or JSON text) with ``options`` of `Index.from_json_schema`, with the
-    keyword to blame.
+    """`explain` for a JSON Schema (a dict, a bool or JSON text) with ``options`` of `json_schema_to_grammar`; also
+    names the keyword to blame.
 
     Raises:
         SpecError: the schema is refused.
@@ -91,28 +213,56 @@ def byte_vocabulary() -> Vocabulary:
 
 
 class _Walk:
-    """A document on an index, as far as it fits."""
+    """A walk of a document on an index, as far as the document fits.
+
+    Where the name of a token stands in the document, the token may be meant, or its text: both are followed.
+    """
 
     def __init__(self, index: Index, data: bytes) -> None:
-        self.guide = index.guide()
         self.data = data
         self.taken = 0
-        if self.guide.is_stateful:
-            while self.taken < len(data) and self.guide.advance(data[self.taken]):
-                self.taken += 1
-            return
-        # A kernel walks a text at once, so halving is quicker than single bytes.
-        low, high, begin = 0, len(data), self.guide.config
-        after = index.advance_bytes(begin, data)
-        while after < 0 and high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if index.advance_bytes(begin, data[:middle]) >= 0 else (low, middle)
-        self.taken = low if after < 0 else len(data)
-        self.guide.move(after if after >= 0 else index.advance_bytes(begin, data[:low]))
+        vocabulary = index.vocabulary
+        self._names = {
+            number: name
+            for names in (vocabulary.special_tokens, vocabulary.added_tokens)
+            for name, number in names.items()
+        }
+        self.guide: Guide = index.guide()
+        standing = [self.guide]
+        for piece, tokens in self._pieces():
+            after: dict[int, Guide] = {}
+            reached: list[tuple[int, Guide]] = []
+            for guide in standing:
+                for token in tokens:
+                    by_id = guide.fork()
+                    if by_id.advance(token):
+                        after.setdefault(_standing(by_id), by_id)
+                taken = _take(guide, piece)
+                reached.append((taken, guide))
+                if taken == len(piece):
+                    after.setdefault(_standing(guide), guide)
+            if not after:
+                furthest, self.guide = max(reached, key=lambda one: one[0])
+                self.taken += furthest
+                return
+            self.taken += len(piece)
+            standing = [*after.values()][:_MOST_READINGS]
+        self.guide = next((guide for guide in standing if guide.can_finish), standing[0])
+
+    def _pieces(self) -> list[tuple[bytes, list[int]]]:
+        """The document in parts, each with the tokens that have it for a name."""
+        numbers: dict[bytes, list[int]] = {}
+        for number, name in self._names.items():
+            if name:
+                numbers.setdefault(name.encode("utf-8", "surrogatepass"), []).append(number)
+        if not numbers:
+            return [(self.data, [])]
+        pattern = b"|".join(map(re.escape, sorted(numbers, key=len, reverse=True)))
+        return [(piece, numbers.get(piece, [])) for piece in re.split(b"(" + pattern + b")", self.data)]
 
     @property
     def fits(self) -> bool:
-        """Whether the document is one the index allows."""
+        """Whether the index allows the document."""
         return self.taken == len(self.data) and self.guide.can_finish
 
     def is_beyond(self, other: _Walk) -> bool:
@@ -123,15 +273,50 @@ class _Walk:
         """Where the walk ends."""
         offset = len(self.data[: self.taken].decode(errors="ignore"))
         forced = self.guide.forced_bytes().decode(errors="ignore")
-        following = [token for token in self.guide.allowed_tokens() if token != _EOS]
-        allowed = in_words(following, may_end=self.guide.can_finish)
+        allowed = in_words(*self._following(), may_end=self.guide.can_finish)
         reason = "the document ends too early" if self.taken == len(self.data) else ""
         return Why(offset, None, allowed, forced, reason, "")._replace(**about)
 
+    def _following(self) -> tuple[list[int], list[str]]:
+        """The bytes that may come next, and the names of tokens that only their ids allow."""
+        vocabulary = self.guide.index.vocabulary
+        following = set[int]()
+        names: list[str] = []
+        for token in self.guide.allowed_tokens():
+            if token in vocabulary.eos_token_ids:
+                continue
+            if token in self._names and not self.guide.fork().accept_string(self._names[token]):
+                names.append(self._names[token])
+            else:
+                following.update((vocabulary.token_bytes(token) or b"")[:1])
+        return sorted(following), names
 
-def in_words(allowed: list[int], *, may_end: bool) -> str:
-    """A set of next bytes for people: 'a digit, "}" or the end'."""
-    groups: list[str] = []
+
+def _standing(guide: Guide) -> int:
+    """What tells apart where guides of one index stand."""
+    return id(guide) if guide.is_stateful else guide.config
+
+
+def _take(guide: Guide, data: bytes) -> int:
+    """Take as much of ``data`` as is allowed, and count it."""
+    if guide.is_stateful:
+        return next((at for at in range(len(data)) if not guide.accept_string(data[at : at + 1])), len(data))
+    if guide.accept_string(data):
+        return len(data)
+    # A kernel walks a text at once, so halving is quicker than single bytes.
+    low, high = 0, len(data)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if guide.accept_string(data[low:middle]):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def in_words(allowed: list[int], names: list[str] | None = None, *, may_end: bool) -> str:
+    """A set of next bytes, and names of tokens, for people: 'a digit, "}" or the end'."""
+    groups: list[str] = [*(names or ())][:12]
     left = set(allowed)
     if len(left) > 100:
         return "nearly any character" + (", or the end" if may_end else "")
@@ -177,7 +362,7 @@ class _Ablation:
     def walk(self, schema: Any, options: dict[str, Any]) -> _Walk:
         """The document on ``schema``."""
         self.compiles += 1
-        return _Walk(Index.from_json_schema(schema, byte_vocabulary(), **options), self.data)
+        return _Walk(_index_of(schema, options), self.data)
 
     @property
     def is_over(self) -> bool:
@@ -194,7 +379,7 @@ class _Ablation:
         free_options = {"default_dialect": self.options.get("default_dialect", "2020-12"), **_FREEST}
         try:
             free = self.walk(self.schema, free_options)
-        except SpecError:  # (order "any" may take too large an automaton)
+        except SpecError:  # (order "any" may need an automaton that is too large)
             free, free_options = strict, self.options
         if free.fits:
             why = self._because_of_options(strict, free_options)
@@ -204,10 +389,10 @@ class _Ablation:
         if not why.blamed:
             return why._replace(pointer=begun, compiles=self.compiles)
         keyword = why.blamed[0].pointer.rpartition("/")[2]
-        if why.blamed[0].value is False and keyword not in remedies.CLOSING:
+        if why.blamed[0].value is False and keyword not in CLOSING:
             keyword = ""  # a sub-schema that is false; it may be a property of any name
-        place, instance = remedies.instance(keyword, begun, value)
-        help = remedies.remedy(keyword, why.blamed[0].value, instance, self._beside(why.blamed[0].pointer), why.forced)
+        place, instance = instance_at(keyword, begun, value)
+        help = remedy(keyword, why.blamed[0].value, instance, self._beside(why.blamed[0].pointer), why.forced)
         return why._replace(pointer=place, help=help, compiles=self.compiles)
 
     def _beside(self, keyword: str) -> dict[str, Any]:
@@ -216,7 +401,7 @@ class _Ablation:
         return found
 
     def _because_of_options(self, strict: _Walk, free_options: dict[str, Any]) -> Why:
-        """The document is valid; an option is why it is never written."""
+        """The reason if an option is why the valid document is never written."""
         for name, reason, help in _OPTIONS:
             tried = {key: value for key, value in self.options.items() if key != name}
             if name in free_options:
@@ -226,9 +411,9 @@ class _Ablation:
         return strict.stop(self.document, reason="the document is valid, and the options forbid how it is written")
 
     def _because_of_spelling(self, free: _Walk, options: dict[str, Any], value: Any) -> Why | None:
-        """Another spelling of the document fits."""
+        """The reason if only another spelling of the document fits."""
         spelt = json.dumps(value, ensure_ascii=False)
-        index = Index.from_json_schema(self.schema, byte_vocabulary(), **options)
+        index = _index_of(self.schema, options)
         if not is_unicode(spelt) or not _Walk(index, spelt.encode()).fits:
             return None
         return free.stop(
@@ -241,8 +426,8 @@ class _Ablation:
         dialect = dialect_named(options["default_dialect"])
         parts = assertions(self.schema, dialect)
         keys = {token for place in places(self.document) for token in place.split("/")[1:]}
-        # Inner keywords say more than those around them, and what they refer to more than references. Such as are about
-        # properties that the document does not have come last.
+        # Inner keywords say more than those around them, and a referenced schema more than its reference. Keywords
+        # about properties that the document lacks come last.
         ordered = sorted(parts, key=lambda path: (not _concerns(path, keys), *_rank(path)))
         self.until = time.monotonic() + MOST_SECONDS
 
@@ -280,9 +465,19 @@ _OPTIONS = (
         'reorder the keys, or allow any order (here --property-order any, in a request "dotllm_property_order": "any")',
     ),
     ("whitespace", "white space is written as formatters do", 'write it so, or allow whitespace="any"'),
+    (
+        "number_digits",
+        "a number is longer than readers take, or they take it for another (infinite, 0)",
+        'write fewer digits, or allow number_digits="any"',
+    ),
     ("any_whitespace", "no white space is written", "leave it out, or allow any_whitespace=True"),
     ("whitespace_pattern", "the whitespace_pattern forbids this white space", "leave it out, or widen the pattern"),
-    ("additional_properties", "objects have no properties but those that the schema names", "name it in properties"),
+    (
+        "additional_properties",
+        "objects have no properties but those that the schema lists",
+        "list it in properties, or say additionalProperties: true in the schema (or allow it for all objects: here "
+        '--additional-properties open, in a request "dotllm_additional_properties": "open")',
+    ),
 )
 
 
@@ -298,13 +493,13 @@ def _concerns(path: Path, keys: set[str]) -> bool:
 
 
 def _rank(path: Path) -> tuple[int, int, bool]:
-    """How late the keyword at ``path`` is tried."""
+    """The rank by which keywords are tried: the larger, the later."""
     kind = 2 if _is_condition(path) else int(path[-1] in (*REFERENCES, "contains"))
     return kind, -len(path), path[-1] in ("properties", "items", "prefixItems")
 
 
 def _is_condition(path: Path) -> bool:
-    """Whether the keyword at ``path`` is in a schema that is asked about, not one that the document must satisfy."""
+    """Whether the keyword at ``path`` is in a condition, not in a schema that the document must satisfy."""
     return path[-1] == "if" or not {"if", "not", "contains"}.isdisjoint(path[:-1])
 
 
@@ -326,3 +521,8 @@ def _sentence(blamed: tuple[Blame, ...]) -> str:
         asks = keyword.startswith(("min", "required", "contains", "dependent")) and keyword != "minimum"
         return f"{texts[0]} {'asks for more' if asks else 'forbids it'}"
     return f"{', '.join(texts[:-1])} and {texts[-1]} forbid it"
+
+
+def _index_of(schema: Any, options: dict[str, Any]) -> Index:
+    """The index of a schema, of which many variations are compiled: none of them is warned of."""
+    return Index.from_grammar_object(json_schema_to_grammar(schema, **options), byte_vocabulary())

@@ -1,4 +1,5 @@
-"""Kernel: what each expression of a Grammar can derive, which parts are at the left edge, and what must be rewritten.
+"""Kernel: finds what each expression of a Grammar can derive, which parts are at the left edge, and what must be
+rewritten.
 
 One pass for every grammar on its way to the machine (most need no rewriting), hence a kernel: some microseconds for
 the grammar of a JSON Schema.
@@ -8,7 +9,7 @@ nothing satisfies the expression (it is unproductive). It is the least fixpoint 
 list: a node is looked at again when a child has gained a bit, which happens at most twice per child.
 
 A part is *at the left edge* of an expression if a text of the expression can begin with it: everything before it can be
-empty. A cycle of such parts is left recursion, be it direct, indirect or hidden behind nullable prefixes.
+empty. A cycle of such parts is left recursion: direct, indirect, or hidden by nullable prefixes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ EMPTY, OTHER = 1, 2  # bits of `derives`
 
 # Reasons to rewrite, as bits.
 LEFT_RECURSION, NULLABLE_LOOP = 1, 2
-EMPTY_PART = 4  # a part or the separator of an UNORDERED, or an edge of a counted NETWORK, can be empty: it must not
+EMPTY_PART = 4  # a part of an UNORDERED, or an edge of a counted NETWORK, can be empty: it must not
 
 _Ints = NDArray[np.int32]
 _Bytes = NDArray[np.uint8]
@@ -51,11 +52,11 @@ class Analysis(NamedTuple):
 
 
 def analyse(grammar: Grammar) -> Analysis:
-    """All facts about ``grammar``; linear in its size, but that a node is looked at again when a child has changed.
+    """All facts about ``grammar``; linear in its size, except that a node is examined again when a child has changed.
 
-    Kept with the grammar: a front end asks first, then whoever lowers what it made. What has been found stays true when
-    the grammar grows, if no rule was undefined then, because an expression is made of earlier ones only; so just the
-    rest is looked at.
+    The result is kept with the grammar, because a front end asks first, then the lowering. Facts stay true when the
+    grammar grows, if no rule was undefined before, because an expression is made only of earlier ones; so only new
+    nodes are examined.
     """
     size = len(grammar), len(grammar.children), len(grammar.rule_body), grammar.rule_body.count(UNDEFINED)
     before, known = grammar.analysis or (None, None)
@@ -67,7 +68,7 @@ def analyse(grammar: Grammar) -> Analysis:
         first, reasons = before[0], known.reasons
         derives[:first] = known.derives
         left[: len(known.left)] = known.left
-    # What the leaves derive that are kept in Python lists.
+    # The leaves that are kept in Python lists: what they derive.
     words, tokens = _NOTHING, _NOTHING
     if grammar.literal_sets:
         words = np.array([_words(texts) for texts in grammar.literal_sets], np.uint8)
@@ -85,7 +86,7 @@ def _words(texts: list[bytes]) -> int:
 
 @inner_kernel(nb.uint8(nb.uint8, nb.uint8), inlined=True)
 def _then(x: int, y: int) -> Any:
-    """What ``x`` followed by ``y`` derives."""
+    """The facts of ``x`` followed by ``y``."""
     if x == 0 or y == 0:
         return nb.uint8(0)
     return nb.uint8((x & y & EMPTY) | ((x | y) & OTHER))
@@ -124,14 +125,14 @@ def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, 
 
 @inner_kernel(nb.uint8(I, I1, I1, I1, U1, U1))
 def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, reached: _Bytes) -> Any:
-    """What a network derives; leaves in ``reached`` what is derived on the way from its start to each state."""
+    """The facts of a network; leaves in ``reached`` those of the ways from its start to each state."""
     at = a[node]
     states, start, finals = children[at], children[at + 1], children[at + 2]
     edges, end = at + 3 + finals, at + b[node]
     for state in range(states):
         reached[state] = 0
     reached[start] = EMPTY
-    # Edges nearly always stand in an order in which a few rounds over all of them find everything.
+    # Edges are nearly always in an order in which a few rounds over all of them find everything.
     rounds, changed = 0, True
     while changed and rounds < _ROUNDS:
         rounds += 1
@@ -153,7 +154,7 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
 
 @inner_kernel(nb.types.UniTuple(I, 3)(I1, I1, I1, I1, I), inlined=True)
 def _span(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, node: int) -> tuple[int, int, int]:
-    """(First, end, step): which ints of ``children`` are the expressions of a node; of a REPEAT or a CALL none."""
+    """(First, end, step): the ints of ``children`` that are the expressions of a node; none for a REPEAT or a CALL."""
     k = kind[node]
     if k == K.SEQ or k == K.ALT or k == K.UNORDERED:
         return I(a[node]), I(a[node] + b[node]), I(1)
@@ -164,7 +165,7 @@ def _span(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, node: int) -> tuple[
 
 @inner_kernel(I(I1, I1, I1, I), inlined=True)
 def _only_child(kind: _Ints, a: _Ints, bodies: _Ints, node: int) -> int:
-    """What a REPEAT or a CALL is made of; -1: nothing, or another kind."""
+    """The expression in a REPEAT or a CALL; -1: none, or another kind."""
     if kind[node] == K.REPEAT:
         return I(a[node])
     return I(bodies[a[node]]) if kind[node] == K.CALL else I(-1)
@@ -203,7 +204,7 @@ def _derived(
     node: int, kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, bodies: _Ints, words: _Bytes, tokens: _Bytes,
     derives: _Bytes, reached: _Bytes,
 ) -> Any:  # fmt: skip
-    """What a node derives, by what is known of its children."""
+    """The facts of a node, given those known of its children."""
     k = kind[node]
     new = nb.uint8(OTHER)
     if k == K.EMPTY:
@@ -246,7 +247,7 @@ def _find_derives(
     kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, bodies: _Ints, words: _Bytes, tokens: _Bytes,
     known: int, derives: _Bytes, reached: _Bytes,
 ) -> None:  # fmt: skip
-    """The least fixpoint: a ring of nodes to look at (again), children before parents at first."""
+    """Find the least fixpoint, with a ring of nodes to examine (again), at first children before parents."""
     nodes = kind.shape[0]
     first, parents = _parents(kind, a, b, children, bodies, known)
     ring = allocate.ints(nodes)
@@ -291,12 +292,12 @@ def _mark_left(
                 left[i] = 1
         elif k == K.UNORDERED:
             for i in range(a[node], a[node] + b[node]):
-                if derives[children[i]] & EMPTY:
+                left[i] = i > a[node]  # (after a part, which is not empty, the separator may be)
+                if left[i] and derives[children[i]] & EMPTY:
                     reasons |= EMPTY_PART
-                left[i] = i > a[node]
         elif k == K.NETWORK:
             edges, end, start = a[node] + 3 + children[a[node] + 2], a[node] + b[node], children[a[node] + 1]
-            passed = nb.uint8(0)  # what can be passed without reading anything
+            passed = nb.uint8(0)  # the nodes that can be passed without reading anything
             for edge in range(edges, end, 3):
                 passed |= derives[children[edge + 1]] & EMPTY
                 left[edge + 1] = children[edge] == start
@@ -320,7 +321,7 @@ def _has_left_cycle(
     colour = np.zeros(nodes, np.uint8)
     colour[:known] = _BLACK
     path = allocate.ints(nodes)
-    position = allocate.ints(nodes)  # how many ints of a node on the path are done
+    position = allocate.ints(nodes)  # the number of ints of a node on the path that are done
     for root in range(known, nodes):
         if colour[root] != _WHITE or derives[root] == 0:
             continue
@@ -371,7 +372,7 @@ def _analyse(
 ) -> int:
     """Fill ``derives`` [nodes] and ``left`` [len(children)] from node ``known`` on; returns the reasons of these nodes.
 
-    kind … bodies: see `Grammar.arrays`. words [literal sets], tokens [token sets]: what these derive.
+    kind … bodies: see `Grammar.arrays`. words [literal sets], tokens [token sets]: the facts of these.
     """
     widest = 1  # states of any network
     for node in range(known, kind.shape[0]):

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 
 def strongly_connected(graph: Sequence[Sequence[int]]) -> list[int]:
-    """The number of the component of every node; ``graph[n]`` are the successors of ``n``.
+    """The number of every node's component; ``graph[n]`` are the successors of ``n``.
 
-    Numbers are below ``len(graph)``; a component has a smaller number than those that lead to it.
+    Numbers are below ``len(graph)``; a component has a smaller number than the components that lead to it.
     """
     size = len(graph)
     order = [0] * size  # when a node was first seen, from 1 on
@@ -24,14 +24,14 @@ def strongly_connected(graph: Sequence[Sequence[int]]) -> list[int]:
         if order[root]:
             continue
         path = [root]
-        while path:
+        while path:  # bounded: by the edges, each followed once
             node = path[-1]
             if not order[node]:
                 seen += 1
                 order[node] = low[node] = seen
                 stack.append(node)
             successors = graph[node]
-            while place[node] < len(successors):
+            while place[node] < len(successors):  # bounded: by the edges of a node
                 child = successors[place[node]]
                 if not order[child]:
                     path.append(child)
@@ -42,7 +42,7 @@ def strongly_connected(graph: Sequence[Sequence[int]]) -> list[int]:
             else:
                 path.pop()
                 if low[node] == order[node]:
-                    while True:
+                    while True:  # bounded: by the nodes, each taken once
                         member = stack.pop()
                         component[member] = components
                         if member == node:

@@ -1,14 +1,15 @@
 """End tokens that a grammar names: they may stand where a text can end, and nowhere else.
 
-The server stops at an end token, even if the grammar asks for more. An end token inside a text would cut the answer,
-and the cut answer would look complete. So a token set that must be followed by something loses its end tokens. If a
-specification means only the text of an end token (the ``end`` of a structural tag), ordinary tokens write that text.
+The server stops at an end token, even if the grammar asks for more. An end token inside a text would cut the answer
+off, and the cut answer would look complete. So a token set that must be followed by something loses its end tokens. If
+a specification needs only the text of an end token (the ``end`` of a structural tag), ordinary tokens write that text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from dotllm import cancellation
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar import kinds as K
 from dotllm.grammar.analysis import EMPTY, analyse
@@ -17,10 +18,10 @@ from dotllm.grammar.transform import children_of
 
 
 def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expression, Expression] | None = None) -> None:
-    """Let the expressions of ``grammar`` that are reached from its start (they are changed) ask for end tokens only
-    where a text can end behind them. Linear in the size of a grammar that names an end token.
+    """Change the expressions of ``grammar`` that its start reaches, so that they ask for end tokens only where a text
+    can end after them. Linear in the size of a grammar that names an end token.
 
-    ``ends``: names by id; ``texts``: what stands in place of an expression of tokens where more must follow.
+    ``ends``: names by id; ``texts``: the replacement of an expression of tokens where more must follow.
 
     Raises:
         InvalidSpecError: an expression asks for nothing but end tokens, is not in ``texts``, and more must follow.
@@ -47,11 +48,12 @@ def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expressi
 
 
 def _inside(grammar: Grammar) -> set[int]:
-    """The nodes that stand somewhere where more must follow."""
+    """The nodes that stand in at least one place where more must follow."""
     can_be_empty = (analyse(grammar).derives & EMPTY).tolist()
     agenda = [(int(grammar.start), True)]
     seen = {*agenda}
     while agenda:
+        cancellation.check()
         for place in _places(grammar, *agenda.pop(), can_be_empty):
             if place not in seen:
                 seen.add(place)
@@ -60,7 +62,7 @@ def _inside(grammar: Grammar) -> set[int]:
 
 
 def _places(grammar: Grammar, node: int, is_last: bool, can_be_empty: Sequence[int]) -> Iterator[tuple[int, bool]]:
-    """The children of ``node``, each with whether a text can end behind it, if it can behind ``node``."""
+    """The children of ``node``, each with whether a text can end after it, given that one can end after ``node``."""
     kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
     if kind == K.SEQ:
         for child in reversed(children_of(grammar, node)):
@@ -88,7 +90,7 @@ def _final_states(grammar: Grammar, node: int, can_be_empty: Sequence[int]) -> s
             before.setdefault(children[edge + 2], []).append(children[edge])
     found = set(children[a + 3 : edges])
     agenda = [*found]
-    while agenda:
+    while agenda:  # bounded: by the states, each added once
         new = {*before.get(agenda.pop(), ())} - found
         found |= new
         agenda += new

@@ -1,8 +1,8 @@
 """A piece of grammar that is built once and copied into many.
 
-Formats, shared JSON rules and the results of the DFA algebra do not depend on the schema they stand in. Building them
-anew, node by node, would cost most of a compile; a fragment is its nodes as NumPy arrays with all references relative,
-so copying one is a dozen array operations whatever its size.
+Formats, shared JSON rules and the results of the DFA algebra do not depend on the schema that uses them. Building them
+anew, node by node, would cost most of a compile. A fragment is its nodes as NumPy arrays with relative references, so
+copying one is a dozen array operations, whatever its size.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from dotllm.grammar.kinds import UNDEFINED
 
 _FIRST = 2  # nodes 0 and 1 are EMPTY and NEVER in every grammar
 _SHARED = (K.BYTES, K.CHARS)  # a grammar keeps one node per set
+_DATA, _CHILDREN, _LITERALS, _RULES = range(1, 5)
+_REFERS_TO = {
+    K.LITERAL: _DATA, K.LITERALS: _LITERALS, K.CALL: _RULES,
+    **dict.fromkeys((K.SEQ, K.ALT, K.NETWORK, K.UNORDERED), _CHILDREN),
+}  # fmt: skip
 
 
 class Fragment:
     """The whole of a grammar (its start and rules) as relocatable arrays. Immutable; may be used by several threads.
 
-    Takes over ``grammar``, which must not have TOKENS nodes and in which every rule is defined.
+    Takes over ``grammar``, which must have no TOKENS nodes and no undefined rules.
     """
 
     def __init__(self, grammar: Grammar) -> None:
@@ -39,28 +44,28 @@ class Fragment:
         self._a = a[own]
         self._b = np.array(grammar.b, np.int32)[own]
         self._c = np.array(grammar.c, np.int32)[own]
-        # The nodes whose ``a`` is an index into …
-        self._to_data = np.flatnonzero(self._kind == K.LITERAL)
-        self._to_children = np.flatnonzero(np.isin(self._kind, (K.SEQ, K.ALT, K.NETWORK, K.UNORDERED)))
+        # What the ``a`` of a node is an index into: a part of the grammar, or (REPEAT) a node.
+        self._refers_to = np.array([_REFERS_TO.get(of, 0) for of in self._kind.tolist()], np.intp)
         self._to_nodes = np.flatnonzero(self._kind == K.REPEAT)
-        self._to_literals = np.flatnonzero(self._kind == K.LITERALS)
-        self._to_rules = np.flatnonzero(self._kind == K.CALL)
+        self._repeated = self._a[self._to_nodes]
         self._children = np.array(grammar.children, np.int32)
         self._child_nodes = self._expressions_in_children()
+        self._inner = self._children[self._child_nodes]
         self._data = bytes(grammar.data)
         self._literal_sets = grammar.literal_sets
         self._rule_names = grammar.rule_names
         self._rule_bodies = np.array(grammar.rule_body, np.int32)
         self._start = grammar.start
-        self._sets: list[tuple[int, int | CharSet]] = [
-            (int(node), grammar.byteset_mask(int(a[node])) if kind[node] == K.BYTES else grammar.charsets[a[node]])
-            for node in np.flatnonzero(shared)
+        self._shared = np.flatnonzero(shared)
+        self._sets: list[int | CharSet] = [
+            grammar.byteset_mask(int(a[node])) if kind[node] == K.BYTES else grammar.charsets[a[node]]
+            for node in self._shared
         ]
 
     def _expressions_in_children(self) -> NDArray[np.intp]:
-        """Which places of ``children`` hold expressions (a NETWORK also keeps its states there)."""
+        """Which elements of ``children`` are expressions (a NETWORK also keeps its states there)."""
         found = np.zeros(len(self._children), np.bool_)
-        for at in self._to_children:
+        for at in np.flatnonzero(self._refers_to == _CHILDREN):
             first, size = self._a[at], self._b[at]
             if self._kind[at] == K.NETWORK:
                 edges = first + 3 + self._children[first + 2]
@@ -73,17 +78,15 @@ class Fragment:
         """Add the nodes and rules to ``grammar``; returns the start expression. Copies again on every call."""
         place = np.empty(self._size, np.int32)
         place[0], place[1] = grammar.empty(), grammar.never()
-        for node, members in self._sets:
-            place[node] = grammar.byteset(members) if isinstance(members, int) else grammar.chars(members)
+        if self._sets:
+            place[self._shared] = grammar.sets(self._sets)
         place[self._own] = np.arange(len(grammar), len(grammar) + len(self._own), dtype=np.int32)
-        a = self._a.copy()
-        a[self._to_data] += len(grammar.data)
-        a[self._to_children] += len(grammar.children)
-        a[self._to_literals] += len(grammar.literal_sets)
-        a[self._to_rules] += len(grammar.rule_names)
-        a[self._to_nodes] = place[a[self._to_nodes]]
+        begins = (0, len(grammar.data), len(grammar.children), len(grammar.literal_sets), len(grammar.rule_names))
+        a = self._a + np.array(begins, np.int32)[self._refers_to]
+        if len(self._repeated):
+            a[self._to_nodes] = place[self._repeated]
         children = self._children.copy()
-        children[self._child_nodes] = place[children[self._child_nodes]]
+        children[self._child_nodes] = place[self._inner]
         grammar.kind.frombytes(self._kind.tobytes())
         grammar.a.frombytes(a.tobytes())
         grammar.b.frombytes(self._b.tobytes())

@@ -2,9 +2,9 @@
 
 Every language (regex, JSON Schema, Lark, …) is turned into calls of the methods below; `automata.lowering` turns the
 result into the NFA that the machine determinises while it runs. An expression is an int, the number of its node, and
-may be used many times (each use is expanded; make it a rule to share it). Flat arrays instead of node objects,
-because building the grammar is most of the time from a request to its first mask: a node costs a few appends, and the
-passes over it are kernels.
+may be used many times (each use is expanded; make it a rule to share it). The arrays are flat, without node objects,
+because building the grammar takes most of the time from a request to its first mask: a node costs a few appends, and
+the passes over it are kernels.
 
 A rule call is a push on the machine's stack; a call in tail position is a jump, so right recursion is free. Left
 recursion must be rewritten before lowering (`grammar.transform`); a grammar that still has it is refused.
@@ -21,7 +21,7 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.grammar import kinds as K
 from dotllm.grammar.kinds import UNDEFINED
 
@@ -30,6 +30,8 @@ Rule = NewType("Rule", int)
 
 
 _NOTHING: Int32 = np.zeros(0, np.int32)
+MAX_UNORDERED = (1 << 15) - 1
+"""Most parts of an unordered sequence: two such numbers share an int32."""
 
 
 class Grammar:
@@ -54,8 +56,10 @@ class Grammar:
         self._never = self._node(K.NEVER)
         self._memo: dict[object, Expression] = {}
         self._calls = array("i")  # by rule: its call, -1 if there is none yet
-        # What the grammar had that this one began with; it is looked into when the other dictionary says nothing.
+        # The keys of the grammar that this one began with; looked into when the other dictionary has no entry.
         self._begun: dict[object, Expression] = {}
+        self.warnings: dict[object, str] = {}
+        """What a language has to say of parts without effect, by their places in its text."""
         self.analysis: tuple[tuple[int, ...], Any] | None = None  # see `grammar.analysis`
 
     def _node(self, kind: int, a: int = 0, b: int = 0, c: int = 0) -> Expression:
@@ -72,7 +76,8 @@ class Grammar:
         return self._empty
 
     def never(self) -> Expression:
-        """Nothing: an expression no text satisfies. Whatever needs it is pruned; a grammar that needs it is refused."""
+        """An expression that no text satisfies. Alternatives that need it are pruned; a grammar that needs it is
+        refused."""
         return self._never
 
     def literal(self, text: bytes | str) -> Expression:
@@ -107,15 +112,16 @@ class Grammar:
             self.byteset_bits += mask.to_bytes(32, "little")
         return found
 
-    def bytesets(self, masks: Iterable[int]) -> list[Expression]:
-        """`byteset` for each of ``masks``, most of which have been asked for before."""
-        memo, found = self._memo, []
-        for mask in masks:
-            one = memo.get(mask)
-            if one is None:
-                one = memo[mask] = self.byteset(mask)
-            found.append(one)
-        return found
+    def sets(self, sets: Iterable[int | CharSet]) -> list[Expression]:
+        """`byteset` for each mask, and `chars` for each set of characters; quick if most of them exist already, as in
+        the networks of formats and numbers."""
+        nodes: list[Expression] = []
+        for key in sets:
+            node = self._memo.get(key) or self._begun.get(key)
+            if node is None:
+                node = self.chars(key) if isinstance(key, CharSet) else self.byteset(key)
+            nodes.append(node)
+        return nodes
 
     def byteset_mask(self, number: int) -> int:
         """The bytes of a BYTES node whose ``a`` is ``number``, as bits."""
@@ -159,15 +165,14 @@ class Grammar:
         return self._node(K.REPEAT, body, minimum, -1 if maximum is None else maximum)
 
     def once(self, key: tuple[str, object], make: Callable[[], Expression]) -> Expression:
-        """What ``make`` makes, the first time that this key is asked for."""
+        """The expression that ``make`` made the first time that this key was asked for."""
         found = self._memo.get(key) or self._begun.get(key)
         if found is None:
             found = self._memo[key] = make()
         return found
 
     def each_literal(self, texts: bytes, lengths: Sequence[int]) -> Sequence[Expression]:
-        """`literal` for each of several texts, one behind the other, none of them empty. Many at once are made at a
-        tenth of the time."""
+        """`literal` for each of several non-empty texts. Making many at once takes a tenth of the time."""
         first = len(self.kind)
         self._nodes(K.LITERAL, accumulate(lengths[:-1], initial=len(self.data)), lengths)
         self.data += texts
@@ -231,13 +236,13 @@ class Grammar:
         edges: Iterable[tuple[int, Expression, int]],
         most_edges: int = 0,
     ) -> Expression:
-        """An automaton whose edges carry expressions: ``(source, expression, target)``; `empty` is an epsilon edge.
+        """An automaton with expressions on its edges, ``(source, expression, target)``; `empty` is an epsilon edge.
 
         Accepts the words read on a path from ``start`` to one of ``finals``. It may be nondeterministic and cyclic.
-        This is how members of objects, items of arrays and the results of the DFA algebra come in. Layout in
-        ``children``: states, start, len(finals), finals…, then (source, expression, target)….
+        Members of objects, items of arrays and the results of the DFA algebra are built so. Layout in ``children``:
+        states, start, len(finals), finals…, then (source, expression, target)….
 
-        ``most_edges``, if not 0 (and below 2**30), limits the paths to as many edges. The machine counts them, so the
+        ``most_edges``, if not 0 (and below 2**30), limits the paths to that many edges. The machine counts them, so the
         size is that of the automaton. No edge of a counted network may carry an expression that can be empty.
         """
         if not finals:
@@ -256,7 +261,8 @@ class Grammar:
         return self._node(K.NETWORK, at, len(self.children) - at, most_edges)
 
     def flat_networks(self, layouts: bytes, starts: Sequence[int]) -> Sequence[Expression]:
-        """`flat_network` for each of several layouts, one behind the other: where each begins, and the last ends."""
+        """`flat_network` for each of several layouts in one array. ``starts`` says where each begins, and the
+        end of the last."""
         first, at, n = len(self.kind), len(self.children), len(starts) - 1
         self.children.frombytes(layouts)
         lengths = [end - start for start, end in pairwise(starts)]
@@ -274,15 +280,19 @@ class Grammar:
         ``optional`` at most once, each of ``repeatable`` any number of times.
 
         For the members of an object and the items of a set. The size is linear: the machine remembers the parts used,
-        where a network would need a state for every subset. No part, and no separator, may be empty. Layout in
+        where a network would need a state for every subset. No part may be empty; the separator may. Layout in
         ``children``: separator, required, optional, repeatable; ``c``: len(required) | len(required + optional) << 15.
 
         Raises:
-            ValueError: there are more than 2**15 - 1 parts.
+            BudgetExceededError: there are more than `MAX_UNORDERED` parts.
         """
         once = len(required) + len(optional)
-        if once + len(repeatable) >= 1 << 15:
-            raise ValueError("too many parts")
+        if once + len(repeatable) > MAX_UNORDERED:
+            raise BudgetExceededError(
+                f"{once + len(repeatable):,} parts may come in any order, and at most {MAX_UNORDERED:,} may",
+                keyword="unordered",
+                help="name fewer, or declare the properties and ask for their declared order",
+            )
         at = len(self.children)
         self.children.extend((separator, *required, *optional, *repeatable))
         return self._node(K.UNORDERED, at, len(self.children) - at, len(required) | once << 15)
@@ -294,17 +304,25 @@ class Grammar:
         return self._node(K.TOKENS, len(self.token_sets) - 1)
 
     def rule(self, name: str) -> Rule:
-        """Declare a rule; `define` it later (recursion needs the name first). Names are for people, not unique."""
+        """Declare a rule; `define` it later (recursion needs the name first). Names are for people, and need not be
+        unique."""
         self.rule_names.append(name)
         self.rule_body.append(UNDEFINED)
         self._calls.append(-1)
         return Rule(len(self.rule_names) - 1)
 
     def add_rules(self, names: Sequence[str], bodies: Int32) -> None:
-        """Rules that have their bodies."""
+        """Add rules with these bodies."""
         self.rule_names.extend(names)
         self.rule_body.frombytes(bodies.tobytes())
         self._calls.extend([-1] * len(names))
+
+    def abandon(self, first: int) -> None:
+        """Let the rules from ``first`` on that have no body derive nothing, because the code that declared them has
+        failed."""
+        for rule in range(first, len(self.rule_body)):
+            if self.rule_body[rule] == UNDEFINED:
+                self.rule_body[rule] = self.never()
 
     def define(self, rule: Rule, body: Expression) -> None:
         """Give a declared rule its body. Raises ValueError if it has one."""
@@ -320,10 +338,10 @@ class Grammar:
         return found
 
     def unique_open(self, bracket: bytes = b"[") -> Expression:
-        """The bracket that begins an array of JSON (up to its closing bracket) in which no two items are equal, or
-        (``{``) an object in which no two keys are.
+        """The opening bracket of a JSON array in which no two items are equal, or (``{``) of an object in which no two
+        keys are equal.
 
-        The grammar of what follows does not say so; guides of an index remember them (`index.unique`).
+        The grammar of the array does not express this; guides of an index remember its items (`index.unique`).
         """
 
         def make() -> Expression:
@@ -335,7 +353,8 @@ class Grammar:
         return self.once(("unique open", bracket), make)
 
     def arrays(self) -> tuple[Int32, ...]:
-        """kind, a, b, c, children and rule_body for a kernel. The grammar cannot grow as long as somebody has them."""
+        """kind, a, b, c, children and rule_body for a kernel. The grammar cannot grow while these arrays are
+        referenced."""
         return tuple(
             [
                 np.frombuffer(x, np.int32) if x else _NOTHING
@@ -350,7 +369,8 @@ class Grammar:
 
     def begin_with(self, other: Grammar) -> None:
         """Make this grammar, a new one, a copy of ``other`` (but for the start), which must not grow any more: its
-        expressions and rules have the same numbers here. Some microseconds, because nothing is looked at one by one."""
+        expressions and rules have the same numbers here. It takes some microseconds, because whole arrays are
+        copied."""
         assert self.is_new
         self.kind, self.a, self.b, self.c = other.kind[:], other.a[:], other.b[:], other.c[:]
         self.children, self.rule_body = other.children[:], other.rule_body[:]
@@ -363,8 +383,8 @@ class Grammar:
         self.analysis = other.analysis
 
     def include(self, other: Grammar) -> Expression:
-        """Copy all of ``other`` in; what it starts with, as an expression of this grammar. Nothing is shared after
-        that."""
+        """Copy all of ``other`` in, and return its start as an expression of this grammar. Nothing is shared
+        afterwards."""
         nodes, rules, children = len(self.kind), len(self.rule_body), len(self.children)
         data, bytesets, charsets = len(self.data), len(self.byteset_bits) >> 5, len(self.charsets)
         words, tokens = len(self.literal_sets), len(self.token_sets)

@@ -1,7 +1,7 @@
-"""The numbers of expressions of a `Grammar`, once.
+"""The kinds of expressions of a `Grammar`, numbered in one place.
 
-Kernels, and what is called for each node, take plain ints: members of an enumeration are no constants to Numba, and
-looking one up costs as much as appending a node.
+Kernels, and functions that are called for each node, take plain ints: to Numba, members of an enumeration are not
+constants, and looking one up costs as much as appending a node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class ExpressionKind(IntEnum):
     """What an expression node is; ``a``, ``b``, ``c`` are its three ints (see each line)."""
 
     EMPTY = 0  # the empty string
-    NEVER = 1  # nothing at all
+    NEVER = 1  # no text at all
     LITERAL = 2  # data[a : a+b]
     BYTES = 3  # one byte of byteset_mask(a)
     CHARS = 4  # one code point of charsets[a], as UTF-8

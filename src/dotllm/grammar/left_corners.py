@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from dotllm import cancellation
 from dotllm.errors import UnsupportedError
 from dotllm.grammar import kinds as K
 from dotllm.grammar.analysis import EMPTY, OTHER
@@ -16,25 +17,25 @@ NOWHERE = -1
 
 
 class Rewriting(Protocol):
-    """What is known of the grammar that is rewritten; node numbers are of ``old`` unless said."""
+    """The grammar ``old`` and its rewritten form ``new``; node numbers are those of ``old`` unless said otherwise."""
 
     old: Grammar
     new: Grammar
     derives: list[int]
     full: dict[int, Expression]
-    """The expression of ``new`` with the texts of a node."""
+    """The expression of ``new`` that has the texts of a node."""
     some: dict[int, Expression]
-    """That with its non-empty texts."""
+    """The expression of ``new`` that has a node's non-empty texts."""
 
     def network(self, node: int) -> tuple[int, int, list[int], list[tuple[int, int, int]]]:
         """States, start, finals and productive edges of a NETWORK of ``old``."""
 
 
 class LeftCorners:
-    """Edges of a network for expressions of which nothing has been read yet. State 0 is its start.
+    """Collects the edges of a network for expressions of which nothing has been read yet. State 0 is its start.
 
-    ``inside`` says which expressions are taken apart; others are edges. ``hubs`` has the state of every rule whose left
-    calls are inside.
+    ``inside`` says which expressions are taken apart; the others become edges. ``hubs`` maps every rule whose left
+    calls are inside to its state.
     """
 
     def __init__(self, rewriting: Rewriting, inside: Callable[[int], bool]) -> None:
@@ -42,7 +43,7 @@ class LeftCorners:
         self.inside = inside
         self.states = 1
         self.hubs: dict[int, int] = {}
-        self.edges: dict[Edge, None] = {}  # an ordered set
+        self.edges: dict[Edge, None] = {}  # a dict, as an ordered set
 
     def state(self) -> int:
         """A new state."""
@@ -65,6 +66,7 @@ class LeftCorners:
         empty = r.new.empty()
         agenda = [(node, source, if_empty, if_some)]
         while agenda:
+            cancellation.check()
             node, source, if_empty, if_some = agenda.pop()
             kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
             inside = self.inside(node)
@@ -101,7 +103,7 @@ class LeftCorners:
     def _sequence(
         self, parts: Sequence[int], source: int, if_empty: int, if_some: int
     ) -> list[tuple[int, int, int, int]]:
-        """Two rows of states: nothing read yet (what is to `begin`, returned), and something read."""
+        """Two rows of states: nothing read yet (returned, for `begin`), and something read."""
         r = self.r
         nothing, something = source, NOWHERE
         begin = []
@@ -129,7 +131,7 @@ class LeftCorners:
         for s, expression, t in edges:
             if r.derives[expression] & EMPTY:
                 silent.setdefault(s, []).append(t)
-        while agenda:
+        while agenda:  # bounded: by the states, each added once
             for t in silent.get(agenda.pop(), ()):
                 if t not in at_left:
                     at_left.add(t)
@@ -158,7 +160,7 @@ class LeftCorners:
             if expression == empty:
                 graph[source].append(target)
         number = strongly_connected(graph)
-        # The start, to which no edge leads, shall be 0 again.
+        # The start, to which no edge leads, must be 0 again.
         swap = {number[0]: 0, 0: number[0]}
         place = [swap.get(n, n) for n in number]
         edges = {(place[s], e, place[t]): None for s, e, t in self.edges if e != empty or place[s] != place[t]}

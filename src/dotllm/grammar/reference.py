@@ -1,16 +1,16 @@
-"""The oracle: a plain recogniser of `Grammar`, straight from its definition, that shares nothing with the machine.
+"""The oracle: a plain recogniser of `Grammar`, straight from its definition, that shares no code with the machine.
 
-An Earley recogniser (J. Earley, 1970) over expression nodes. An *item* ``(node, position, frame)`` says: expression
-``node`` has been matched up to ``position`` (what a position is depends on the kind) and once it is complete, ``frame``
-is. A *frame* is "expression ``e``, begun at byte ``i``": it exists once per ``(e, i)``, so left recursion and ambiguity
-end, and it holds the items that wait for it. An expression at the end of another one completes the frame of that one,
-so right recursion does not pile up frames. (The machine of `automata.machine` also has items and frames;
-docs/glossary.md tells them apart.)
+An Earley recogniser (J. Earley, 1970) over expression nodes. An *item* ``(node, position, frame)`` says that expression
+``node`` has been matched up to ``position`` (its meaning depends on the kind), and that completing it completes
+``frame``. A *frame* is "expression ``e``, begun at byte ``i``": it exists once per ``(e, i)``, so left recursion and
+ambiguity end, and it holds the items that wait for it. An expression at the end of another completes the frame of the
+outer one, so right recursion does not pile up frames. (The machine of `automata.machine` also has items and frames;
+docs/architecture.md tells them apart.)
 
-Unproductive expressions (no text satisfies them) are never begun. So whatever is alive can be completed, and
+Unproductive expressions (no text satisfies them) are never begun. So every living item can be completed, and
 `Recogniser.allowed_bytes` is exact: a byte is in it if and only if some continuation leads to an accepted text.
 
-Nothing here is fast: tests compare the fast code with it.
+Nothing here is fast. Tests compare the fast code with it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Recogniser:
         return any(self._facts.after_token(item, token_id) is not None for item in self._items)
 
     def copy(self) -> Recogniser:
-        """An independent recogniser that stands at the same place."""
+        """An independent recogniser at the same place."""
         other = Recogniser.__new__(Recogniser)
         other.__dict__.update(self.__dict__)  # frames of the past and `_items` are never changed in place
         return other
@@ -83,7 +83,8 @@ class Recogniser:
         return True
 
     def _close(self, items: list[Item], complete: list[Frame]) -> None:
-        """Do everything that needs no input: begin what can begin here, complete what is complete."""
+        """Take all steps that need no input: begin the expressions that can begin here, complete those that are
+        complete."""
         closure = _Closure(self._facts, self._at)
         closure.run(items, complete)
         self._items = closure.reading
@@ -91,7 +92,7 @@ class Recogniser:
 
 
 class _Closure:
-    """What can be done at one place of the text without reading."""
+    """The steps that can be taken at one place of the text without reading."""
 
     def __init__(self, facts: Facts, at: int) -> None:
         self.facts, self.grammar, self.at = facts, facts.grammar, at
@@ -117,7 +118,7 @@ class _Closure:
             self._finish(frame)
         for item in items:
             self._add(item)
-        while self._agenda:
+        while self._agenda:  # bounded: by the texts of tests, which alone ask this recogniser
             item = self._agenda.pop()
             node, position, frame = item
             kind = self.grammar.kind[node]
@@ -146,7 +147,7 @@ class _Closure:
                 self._resume(waiter, frame)
 
     def _begin(self, expression: int, then: Item) -> None:
-        """Match ``expression`` from here, and go on with ``then`` where it is complete."""
+        """Match ``expression`` from here, and continue with ``then`` once it is complete."""
         frame = self._frames.get(expression)
         if frame is None:
             frame = self._frames[expression] = Frame(self.at)
@@ -199,7 +200,8 @@ class _Closure:
                 self._begin(expression, (node, target, frame))
 
     def _unordered(self, node: int, position: int, frame: Frame) -> None:
-        """The position: which parts have been used (bits), and whether one has just been matched."""
+        """Steps of an UNORDERED. Its position: which parts have been used (bits), and whether one has just been
+        matched."""
         separator, parts, required, once = self.facts.unordered(node)
         used, behind = position >> 1, position & 1
         free = [i for i in parts if i >= once or not used >> i & 1]

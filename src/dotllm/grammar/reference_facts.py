@@ -1,4 +1,4 @@
-"""What the oracle (`reference`) knows of a grammar before reading, and what its items are."""
+"""The facts that the oracle (`reference`) knows of a grammar before it reads, and the form of its items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Position = int | tuple[int, int, int] | bytes
 
 
 class Frame:
-    """One expression begun at one place: who waits for it to be complete."""
+    """One expression begun at one place, with the items that wait for it to be complete."""
 
     __slots__ = ("start", "waiters")
 
@@ -32,7 +32,7 @@ Edges = dict[int, list[tuple[int, int]]]
 
 
 class Facts:
-    """What can be known of a grammar before reading: what is nullable, what is productive, what one node does."""
+    """The facts of a grammar before reading: which nodes are nullable, which are productive, and how each steps."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
@@ -58,9 +58,9 @@ class Facts:
         return 0 if self.nullable[self.grammar.a[node]] else self.grammar.b[node]
 
     def body(self, call: int) -> Expression:
-        """What a CALL calls."""
+        """The expression that a CALL calls."""
         body = self.grammar.rule_body[self.grammar.a[call]]
-        assert body != UNDEFINED  # an undefined rule is not productive, so nobody begins its calls
+        assert body != UNDEFINED  # an undefined rule is not productive, so its calls are never begun
         return Expression(body)
 
     def unordered(self, node: int) -> tuple[int, dict[int, int], int, int]:
@@ -106,7 +106,7 @@ class Facts:
             assert isinstance(position, tuple)
             first, last, length = position
             first += len(words[first]) == length
-            while first < last:
+            while first < last:  # bounded: by the words, each passed once
                 yield words[first][length]
                 first = _end_of_prefix(words, words[first][: length + 1], first, last)
 
@@ -174,7 +174,7 @@ class Facts:
                 parents[child].append(node)
         values = [False] * len(parents)
         agenda = list(range(len(parents)))
-        while agenda:
+        while agenda:  # bounded: by the edges of the grammar
             node = agenda.pop()
             if not values[node] and holds(node, values):
                 values[node] = True
@@ -182,7 +182,7 @@ class Facts:
         return values
 
     def _is_productive(self, node: int, productive: list[bool]) -> bool:
-        """Whether some text satisfies ``node``, by what is known of its children."""
+        """Whether some text satisfies ``node``, given what is known of its children."""
         kind = self.grammar.kind[node]
         if kind == K.NEVER:
             return False
@@ -203,7 +203,7 @@ class Facts:
         return True
 
     def _is_nullable(self, node: int, nullable: list[bool]) -> bool:
-        """Whether ``node`` accepts the empty string, by what is known of its children."""
+        """Whether ``node`` accepts the empty string, given what is known of its children."""
         kind = self.grammar.kind[node]
         if kind == K.SEQ:
             return all(nullable[child] for child in self._children(node))
@@ -222,7 +222,7 @@ class Facts:
         start, finals, edges = self._networks[node]
         most = self.grammar.c[node] or len(self.grammar.children)
         reached, latest, taken = {start}, {start}, 0
-        while latest and taken < most:
+        while latest and taken < most:  # bounded: by the states, each added once
             after = {to for state in latest for expression, to in edges.get(state, ()) if usable[expression]}
             latest = after - reached
             reached |= latest
@@ -237,7 +237,7 @@ class Facts:
                 if self.productive[expression]:
                     sources.setdefault(target, []).append(source)
         useful, agenda = set(finals), list(finals)
-        while agenda:
+        while agenda:  # bounded: by the states, each added once
             for source in sources.get(agenda.pop(), ()):
                 if source not in useful:
                     useful.add(source)
@@ -266,7 +266,7 @@ def _network(grammar: Grammar, node: int) -> tuple[int, set[int], Edges]:
 def _distances(finals: set[int], edges: Edges) -> dict[int, int]:
     """How many edges each state is from a final one, for those from which there is a path."""
     distances, latest = dict.fromkeys(finals, 0), set(finals)
-    while latest:
+    while latest:  # bounded: by the states, each added once
         sources = {source for source, out in edges.items() for _, target in out if target in latest}
         latest = sources - distances.keys()
         distances.update(dict.fromkeys(latest, 1 + max(distances.values())))

@@ -1,20 +1,20 @@
-"""Rewriting a Grammar so that the machine can run it: no left recursion, no loop whose body may be empty.
+"""Rewrites a Grammar so that the machine can run it: without left recursion, and without loops whose body may be empty.
 
-Only recognition counts, no parse tree is ever built, so any rewriting that keeps the language is free.
+No parse tree is ever built, so any rewriting that keeps the language is allowed.
 
-**Some and full.** Of every expression there are two clean versions: ``full``, with the same texts, and ``some``, with
-the same texts but the empty one. A loop ``x*`` whose body may be empty becomes ``some(x)*``; in ``x{2,5}`` the minimum
-falls to 0, too.
+**Some and full.** Every expression has two clean versions: ``full``, with the same texts, and ``some``, with the same
+texts except the empty one. A loop ``x*`` whose body may be empty becomes ``some(x)*``; in ``x{2,5}`` the minimum falls
+to 0, too.
 
-**Left recursion** (direct, indirect, or hidden behind a nullable prefix) is removed for a whole strongly connected
+**Left recursion** (direct, indirect, or hidden by a nullable prefix) is removed for a whole strongly connected
 component of the left-edge graph at once. Take ``A → A α | β``: a text of A is a β, then any number of α. In general, a
-text of a rule in the component begins with something that is no left call into the component, which completes some
-first part; and whenever a rule J of the component has been completed, the text may go on behind any left call of J. So
+text of a rule in the component begins with something that is not a left call into the component, which completes some
+first part; and whenever a rule J of the component has been completed, the text may go on after any left call of J. So
 the component is one automaton: its states are those of the rules' bodies and one hub per rule ("this rule is complete,
-and its text began where the automaton did"); an epsilon edge leads from the hub of J to behind every left call of J;
-the hub of A is final in the automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done on
-automata (`left_corners`): nothing is multiplied out, and the size is that of the component, once per rule of it that is
-called from elsewhere.
+and its text began where the automaton did"); an epsilon edge leads from the hub of J to the place after every left call
+of J; the hub of A is final in the automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done
+on automata (`left_corners`): nothing is multiplied out, and the size is that of the component, once per rule of it that
+is called from elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def prepare(grammar: Grammar) -> Grammar:
         InvalidSpecError: a rule that is used is not defined, a part that must not be empty can be, or no text satisfies
             the grammar.
         UnsupportedError: left recursion goes through unordered or counted parts.
-        BudgetExceededError: so many rules are mutually left-recursive that the result would be too large.
+        BudgetExceededError: too many rules are mutually left-recursive, so the result would be too large.
     """  # noqa: DOC501 - a function makes an error
     cancellation.check()
     analysis = analyse(grammar)
@@ -56,7 +56,7 @@ def prepare(grammar: Grammar) -> Grammar:
 
 
 def children_of(grammar: Grammar, node: int) -> Sequence[int]:
-    """The expressions that a node is made of; of a call, the body of its rule (none if it is not defined)."""
+    """The expressions that a node is made of; for a call, the body of its rule (none if it is undefined)."""
     kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
     if kind in (K.SEQ, K.ALT, K.UNORDERED):
         return grammar.children[a : a + b]
@@ -75,6 +75,7 @@ def _reachable(grammar: Grammar) -> list[int]:
     seen = {int(grammar.start)}
     agenda = [int(grammar.start)]
     while agenda:
+        cancellation.check()
         for child in children_of(grammar, agenda.pop()):
             if child not in seen:
                 seen.add(child)
@@ -102,7 +103,8 @@ def _names(grammar: Grammar, rules: Sequence[int]) -> str:
 
 
 class _Rewriting:
-    """One run of `prepare` that has something to do. ``old`` → ``new``; node numbers are of ``old`` unless said."""
+    """One run of `prepare` on a grammar that needs rewriting. ``old`` → ``new``; node numbers are those of ``old``
+    unless said otherwise."""
 
     def __init__(self, old: Grammar, analysis: Analysis) -> None:
         self.old = old
@@ -115,7 +117,7 @@ class _Rewriting:
         self.recursive = {old.a[node]: n for node, n in self.component.items() if old.kind[node] == K.CALL}
         self.full: dict[int, Expression] = {}
         self.some: dict[int, Expression] = {}
-        # Rules of `new` and what they stand for: an old rule, and whether it is its `some` version.
+        # Rules of `new`, each with its old rule, and whether it is the `some` version.
         self.versions: list[tuple[int, bool]] = []
         self.declared: dict[tuple[int, bool], Rule] = {}
         self.networks: dict[int, tuple[int, dict[int, int], list[Edge]]] = {}
@@ -129,6 +131,7 @@ class _Rewriting:
         seen = {int(new.start)}
         agenda = [int(new.start)]
         while agenda:
+            cancellation.check()
             node = agenda.pop()
             if new.kind[node] == K.CALL and new.rule_body[new.a[node]] == UNDEFINED:
                 self._define(Rule(new.a[node]))
@@ -206,7 +209,7 @@ class _Rewriting:
             return self._call(a, some=True)
         if kind == K.LITERALS:
             return new.literals(old.literal_sets[a][1:])
-        if kind == K.NETWORK and c:  # its start once more, as a state that is not final
+        if kind == K.NETWORK and c:  # its start again, as a state that is not final
             first, start, finals, parts = self.network(node)
             again = [(first, e, t) for s, e, t in parts if s == start]
             every = [(s, self.full[e], t) for s, e, t in parts + again]
@@ -239,9 +242,10 @@ class _Rewriting:
             self.new.define(version, self.some[body] if some else self.full[body])
 
     def _jumps(self, edge: Edge, call: Expression, hub: int) -> list[Edge]:
-        """An edge of the automaton for one rule, or, if it calls that rule and ends in its hub, a jump to the start.
+        """An edge of the automaton for one rule, or, if the edge calls that rule and ends in its hub, a jump to the
+        start.
 
-        The text of the inner call ends where the outer one's hub is, and both hubs can do the same. So ``E → E + E``
+        The text of the inner call ends where the outer rule's hub is, and both hubs continue alike. So ``E → E + E``
         needs no stack, and its ambiguity is gone.
         """
         source, expression, target = edge
@@ -291,7 +295,7 @@ class _Rewriting:
 
 
 def _without_nodes(old: Grammar) -> Grammar:
-    """A grammar with the texts and sets of ``old``, so that leaves can be copied by number, and none of its nodes."""
+    """A grammar with the texts and sets of ``old``, so that leaves can be copied by number, but without its nodes."""
     new = Grammar()
     new.data = old.data
     new.byteset_bits = old.byteset_bits

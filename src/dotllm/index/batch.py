@@ -1,7 +1,7 @@
 """Masks and steps of a whole batch of guides, of many indexes, in one kernel call.
 
-A known mask is a look-up; the whole batch of them stays in compiled code. Missing masks are computed by one or more
-threads (`mask_misses`, `helper_pool`) and entered into the shared table. A guide that fails (budget) fails alone.
+A known mask is a look-up, and the whole batch of look-ups stays in compiled code. One or more threads compute missing
+masks (`mask_misses`, `helper_pool`) and enter them into the shared table. A guide that exceeds its budget fails alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dotllm.arrays import Bool, Int32, Int64
-from dotllm.automata.machine.arena import FUEL
+from dotllm.automata.machine.arena import FUEL, ArenaFull
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.automata.machine.masks import known_row
 from dotllm.errors import EngineFault, SpecError
@@ -51,12 +51,13 @@ from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.system import cpu_quota
 
 THREADS = min(8, cpu_quota.usable())
-_FAILED = -2  # instead of a row, until the others have theirs
+_FAILED = -2  # in place of a row, until the others have theirs
 _POOL = HelperPool(help_forever)
 
 Failure: TypeAlias = SpecError | EngineFault
 Failures = dict[int, Failure]
-"""By position in the batch why a guide failed; without tracebacks, whose frames would hold the whole batch."""
+"""The reason of each guide that failed, by its position in the batch; without tracebacks, whose frames would keep the
+whole batch alive."""
 
 
 def _configs(guides: Sequence[Guide]) -> Int32:
@@ -68,7 +69,8 @@ def mask_rows(
 ) -> tuple[Int32, Failures]:
     """Find the row of every guide's mask in `Index.masks`: int32 [n], -1 for a guide that failed, and why it failed.
 
-    ``tokens_left``: of each guide how many tokens may come yet, as `Guide.write_mask` has it; `NO_LIMIT`: any number.
+    ``tokens_left``: for each guide the number of tokens that may still come, as for `Guide.write_mask`; `NO_LIMIT`: any
+    number.
 
     Raises:
         ValueError: the guides are of different vocabularies; or ``threads`` is below 1.
@@ -80,7 +82,7 @@ def mask_rows(
         return np.empty(0, np.int32), {}
     indexes = [guide.index for guide in guides]
     with Locks(indexes):
-        rows, failures = rows_of(indexes, _configs(guides), threads)
+        rows, failures = rows_of(indexes, _configs(guides), threads, guides)
         if indexes[0].space.has_stateful_guides:
             _set_own_rows(guides, rows, failures)
         if tokens_left is not None:
@@ -94,7 +96,7 @@ def mask_rows(
 def limited_masks(
     guides: Sequence[Guide], tokens_left: Sequence[int], failures: Failures
 ) -> Iterator[tuple[int, Int32]]:
-    """Find the masks that limits change. A refusal is a failure of that guide. Hold the locks of the indexes.
+    """Find the masks that limits change. A refusal makes that guide fail. Hold the locks of the indexes.
 
     Yields:
         The position of a guide, and its mask int32 [words].
@@ -110,10 +112,14 @@ def limited_masks(
                     yield i, mask
 
 
-def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS) -> tuple[Int32, Failures]:
+def rows_of(
+    indexes: list[Walkable], configs: Int32, threads: int = THREADS, guides: Sequence[Guide] = ()
+) -> tuple[Int32, Failures]:
     """Find the rows of the masks of configurations: int32 [n], -1 for one that failed, and why it failed.
 
-    configs int32 [n]: configs[i] is a configuration of indexes[i]. Hold the locks of the indexes.
+    configs int32 [n]: configs[i] is a configuration of indexes[i]. ``guides``: those at these configurations, if any;
+    they move on if their index is full, and ``indexes`` and ``configs`` are set to their new places. Hold the locks of
+    the indexes.
 
     Raises:
         ValueError: the indexes are of different vocabularies.
@@ -127,7 +133,7 @@ def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS)
         raise no_configuration(indexes, configs.tolist()) if missing == NO_CONFIGURATION else error_of(missing)
     if missing:
         written = np.zeros(len(configs), np.bool_)
-        _find(indexes, missing, machines, configs, rows, failures, threads, None, NO_TARGETS, written)
+        _find(indexes, missing, machines, configs, rows, failures, threads, None, NO_TARGETS, written, guides)
     return rows, failures
 
 
@@ -163,7 +169,7 @@ def row_of(index: Walkable, config: int) -> int:
 
 
 def for_each_stateful(guides: Sequence[Guide], failures: Failures, act: Callable[[int, Guide], None]) -> None:
-    """Call act(i, guides[i]) for the guides that remember and have not failed. A refusal is a failure of that guide."""
+    """Call act(i, guides[i]) for the guides that remember and have not failed. A refusal makes that guide fail."""
     for i, guide in enumerate(guides):
         if guide.is_stateful and i not in failures:
             try:
@@ -183,8 +189,8 @@ def _set_own_rows(guides: Sequence[Guide], rows: Int32, failures: Failures) -> N
 
 
 def _find(
-    indexes: Sequence[Walkable], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
-    threads: int, bitmask: Int32 | None, targets: Int64, written: Bool,
+    indexes: list[Walkable], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
+    threads: int, bitmask: Int32 | None, targets: Int64, written: Bool, guides: Sequence[Guide],
 ) -> None:  # fmt: skip
     """Compute the masks of the ``missing`` configurations whose rows are NEEDS_ROW, and set their rows.
 
@@ -215,7 +221,7 @@ def _find(
             left = enter_rows(scratch.space, machines, configs, groups, since, *chunk, rows)
         missing -= count
         if left:
-            _recover(indexes, configs, scratch, rows, failures)
+            _recover(indexes, configs, scratch, rows, failures, guides)
             machines = machines_of(indexes)
             missing = int(np.count_nonzero(rows == NEEDS_ROW))
     for i in failures:
@@ -229,10 +235,10 @@ def _compute(arguments: tuple[Any, ...], job: Int64, wake_fds: Int64) -> bool:
 
 
 def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
-    """React to the error codes of kernels: (guide, its index, code). Returns by guide why that is impossible.
+    """React to the error codes of kernels: (guide, its index, code). Returns, by guide, why that is impossible.
 
-    Each index reacts once to a code, however many guides of a batch have met it. They all try again, and what one of
-    them then still lacks grows further. (Growing a region for each guide would double it for each.)
+    Each index reacts once to a code, however many guides of a batch have met it. They all try again, and a region that
+    is still too small grows further. (Growing a region for each guide would double it each time.)
     """
     refusals: dict[tuple[Walkable, int], Failure | None] = {}
     failures: Failures = {}
@@ -249,16 +255,30 @@ def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
     return failures
 
 
+def moved_on(guides: Sequence[Guide], indexes: Sequence[Walkable], failures: Failures) -> list[int]:
+    """Let the guides whose ``indexes`` are full move on. Those that do have not failed. Returns them."""
+    full = [i for i, refusal in failures.items() if isinstance(refusal, ArenaFull)]
+    moved = [i for i in full if guides[i].index is not indexes[i] or guides[i].move_on()]
+    for i in moved:
+        del failures[i]
+    return moved
+
+
 def _recover(
-    indexes: Sequence[Walkable], configs: Int32, scratch: MaskScratch, rows: Int32, failures: Failures
-) -> None:
-    """Do what the errors of `enter_rows` ask for; the configurations for which that is impossible have failed."""
+    indexes: list[Walkable], configs: Int32, scratch: MaskScratch, rows: Int32, failures: Failures,
+    guides: Sequence[Guide],
+) -> None:  # fmt: skip
+    """React to the errors of `enter_rows`; configurations for which that is impossible have failed."""
     order, codes = scratch.ints[ORDER].tolist(), scratch.ints[CODES].tolist()
     refused = recover_each((i, indexes[i], code) for i, code in zip(order, codes, strict=True) if code < 0)
-    for i, refusal in refused.items():
+    for i, refusal in [*refused.items()]:
         for j in np.flatnonzero(configs == configs[i]).tolist():  # with those that wait for the same mask
             if indexes[j] is indexes[i]:
-                rows[j], failures[j] = _FAILED, refusal
+                refused[j] = refusal
+    for i in moved_on(guides, indexes, refused) if guides else ():
+        indexes[i], configs[i] = guides[i].index, guides[i].config
+    for i, refusal in refused.items():
+        rows[i], failures[i] = _FAILED, refusal
 
 
 def fill_masks(
@@ -302,7 +322,7 @@ def fill_masks(
             return failures
         written = np.zeros(len(guides), np.bool_)
         if missing:
-            _find(indexes, missing, machines, configs, rows, failures, threads, bitmask, where, written)
+            _find(indexes, missing, machines, configs, rows, failures, threads, bitmask, where, written, guides)
         if stateful:
             _set_own_rows(guides, rows, failures)
             written[:] = False
@@ -322,8 +342,8 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
     No guide has moved if this raises.
 
     Raises:
-        TypeError: the tokens are no integers.
-        ValueError: they are not one for each guide, or the guides are of different vocabularies.
+        TypeError: the tokens are not integers.
+        ValueError: there is not one for each guide, or the guides are of different vocabularies.
         IndexError: a guide has been set to a configuration that its index does not have.
     """  # noqa: DOC501 - functions make the errors
     accepted = [False] * len(guides)
@@ -365,8 +385,9 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
             if not met:
                 break
             refused = recover_each(met)
+            moved_on(mine, indexes, refused)
             failures.update((todo[k], error) for k, error in refused.items())
             again = [k for k, _, _ in met if k not in refused]
             todo, mine = [todo[k] for k in again], [mine[k] for k in again]
-            indexes, ids = [indexes[k] for k in again], ids[again]
+            indexes, ids = [guide.index for guide in mine], ids[again]
     return accepted, failures

@@ -1,7 +1,7 @@
-"""Errors for what callers hand in.
+"""Errors for wrong arguments of callers.
 
 The kernels check their arguments, which costs next to nothing: Numba checks types and layouts when it looks for the
-signature, the kernel checks ranges. The messages here say what was wanted and what came.
+signature, and the kernel checks ranges. The messages here say what was expected and what came.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from numba.core.errors import NumbaTypeError
 from dotllm.arrays import Int64
 from dotllm.index.walkable import Walkable
 
-# what Numba raises for arguments that a kernel has no signature for, and for types that Numba does not know at all
+# Numba raises these for arguments without a signature of the kernel, and for types that it does not know at all
 NO_SIGNATURE = (TypeError, NumbaTypeError)
-# what a kernel returns in place of a count
+# a kernel returns these in place of a count
 OTHER_VOCABULARY, WRONG_COUNT, TOO_NARROW, OUT_OF_RANGE, NOT_DISTINCT, NO_CONFIGURATION = range(-1, -7, -1)
 
 
 def integers(values: Any, what: str) -> Int64:
     """Copy ``values``, a sequence of integers or an array of one dimension, to an int64 array [n].
 
-    Integers beyond 64 bits become the nearest of them, which are as far out of any range.
+    Integers beyond 64 bits become the nearest 64-bit ones, which are out of any range, too.
 
     Raises:
-        TypeError: they are no integers.
-        ValueError: they have not one dimension.
+        TypeError: they are not integers.
+        ValueError: they do not have one dimension.
     """
     array = np.array(values)
     if array.ndim != 1:
@@ -44,12 +44,12 @@ def integers(values: Any, what: str) -> Int64:
 
 
 def no_threads(threads: int) -> ValueError:
-    """The error of too few threads."""
+    """The error for too few threads."""
     return ValueError(f"threads: one at least is wanted, not {threads}")
 
 
 def no_configuration(indexes: Sequence[Walkable], configs: Sequence[int]) -> IndexError:
-    """The error of the first of ``configs`` that its index does not have."""
+    """The error for the first of ``configs`` that its index does not have."""
     index, config = next(
         (index, config)
         for index, config in zip(indexes, configs, strict=True)
@@ -59,7 +59,7 @@ def no_configuration(indexes: Sequence[Walkable], configs: Sequence[int]) -> Ind
 
 
 def not_a_bitmask(bitmask: Any, words: int, layout: str = "C-contiguous, ") -> Exception:
-    """The error of what no kernel takes as a bitmask."""
+    """The error for an object that no kernel takes as a bitmask."""
     wanted = f"bitmask: a writable, {layout}int32 array [rows, at least {words}] is wanted"
     if not isinstance(bitmask, np.ndarray):
         return TypeError(f"{wanted}, not a {type(bitmask).__name__}")
@@ -74,7 +74,7 @@ def not_a_bitmask(bitmask: Any, words: int, layout: str = "C-contiguous, ") -> E
 def error_of(
     code: int, guides: Sequence[Any] = (), numbers: Sequence[Any] | Int64 = (), bitmask: Any = None, words: int = 0
 ) -> Exception:
-    """The error that a kernel's code says. numbers: what there should be of for each guide."""
+    """The error for a kernel's code. numbers: the name of the values of which each guide should have one."""
     if code == OTHER_VOCABULARY:
         return ValueError("the guides of a batch are of one vocabulary; these are of several")
     if code == WRONG_COUNT:

@@ -1,4 +1,5 @@
-"""The masks along drafts: one row for each guide, and one more after each of its draft tokens, in one kernel call.
+"""Finds the masks along drafts: one row for each guide, and one more after each of its draft tokens, in one kernel
+call.
 
 Speculative decoding verifies several tokens of a sequence in one pass of the model, so it needs the mask before each of
 them. The guides do not move; only configurations are computed.
@@ -21,6 +22,7 @@ from dotllm.index.batch import (
     Failures,
     advance_guides,
     for_each_stateful,
+    moved_on,
     recover_each,
     rows_of,
 )
@@ -31,7 +33,7 @@ from dotllm.index.limits import tight_guides
 from dotllm.index.walkable import Locks, machines_of
 from dotllm.jit import kernel
 
-NO_MASK = -1  # not a row: whatever is sampled there is not used
+NO_MASK = -1  # not a row: a token sampled there is not used
 NOWHERE = -1  # not a configuration: the draft before it is not allowed
 
 
@@ -51,9 +53,9 @@ def configs_along(
 ) -> int:
     """out[starts[g] + g + j]: the configuration of guide g after j of its drafts[starts[g]:starts[g + 1]], or NOWHERE.
 
-    codes [guides], in and out. In: 0, guide g is done and is skipped; anything else, walk it. Out: 0, or the error of
-    `automata.machine.run.advance`, after which guide g must be walked again. Returns 0; or what `check_configurations`
-    says, and nothing has been done.
+    codes [guides], in and out. In: 0 if guide g is done and is skipped; any other code: walk it. Out: 0, or the error
+    of `automata.machine.run.advance`, after which guide g must be walked again. Returns 0; or the error of
+    `check_configurations`, and nothing has been done.
     """
     wrong = check_configurations(machines, configs)
     if wrong < 0:
@@ -89,11 +91,11 @@ class Walk:
         space = indexes[0].space
         counts = np.fromiter(map(len, drafts), np.int32, len(drafts))
         self.starts = np.zeros(len(guides) + 1, np.int32)
-        """int32 [guides + 1]: the first draft of each in the list of all."""
+        """int32 [guides + 1]: the first draft of each guide in the list of all."""
         np.cumsum(counts, out=self.starts[1:])
         flat = integers(list(chain.from_iterable(drafts)), "drafts")
         self.configs = np.full(len(flat) + len(guides), NOWHERE, np.int32)
-        """int32 [sum(1 + drafts)]: NOWHERE behind a draft that is not allowed, and of a guide that failed."""
+        """int32 [sum(1 + drafts)]: NOWHERE after a draft that is not allowed, and for a guide that failed."""
         self.owner = np.repeat(np.arange(len(guides)), counts + 1)
         """int64 [sum(1 + drafts)]: the guide of each configuration."""
         self.failures: Failures = {}
@@ -110,6 +112,8 @@ class Walk:
             met = np.flatnonzero(codes).tolist()
             if met:
                 refused = recover_each((g, indexes[g], int(codes[g])) for g in met)
+                for g in moved_on(guides, indexes, refused):
+                    indexes[g], own[g] = guides[g].index, guides[g].config
                 self.failures.update(refused)
                 codes[[*refused]] = 0
                 self.machines = machines_of(indexes)
@@ -129,8 +133,8 @@ def mask_rows_along(
     tokens_left: as `mask_rows`, before the first draft. A draft that a limit does not allow counts as not allowed.
 
     Raises:
-        TypeError: the drafts are no integers.
-        ValueError: they are not one list for each guide, or the guides are of different vocabularies.
+        TypeError: the drafts are not integers.
+        ValueError: there is not one list for each guide, or the guides are of different vocabularies.
         IndexError: a guide has been set to a configuration that its index does not have.
     """  # noqa: DOC501 - functions make the errors
     if len(drafts) != len(guides):
@@ -139,30 +143,43 @@ def mask_rows_along(
         return np.empty(0, np.int32), np.empty(0, np.int32), {}
     indexes = [guide.index for guide in guides]
     with Locks(indexes):
-        walk = Walk(guides, drafts)
-        out, owner, failures = walk.configs, walk.owner, walk.failures
-        rows = np.full(len(out), NO_MASK, np.int32)
-        real = np.nonzero(out >= 0)[0]
-        found = np.empty(len(real), np.int32)
-        known_rows(walk.machines.reshape(-1, MACHINE)[owner[real]].ravel(), out[real], found)
-        rows[real] = found
-        missing = real[found < 0]
-        if len(missing):
-            computed, trouble = rows_of([indexes[g] for g in owner[missing].tolist()], out[missing])
-            rows[missing] = computed
-            for at, refusal in trouble.items():
-                failures[int(owner[missing[at]])] = refusal
-        if indexes[0].space.has_stateful_guides:
-            _set_own_rows(guides, drafts, walk.starts, rows, failures)
-        if tokens_left is not None:
-            _limit_rows(guides, drafts, tokens_left, walk.starts, rows, out, failures)
+        while True:
+            rows, configs, failures = _rows_along(guides, drafts, tokens_left)
+            if not moved_on(guides, indexes, failures):  # (to where everything is looked up again)
+                return rows, configs, failures
+            indexes = [guide.index for guide in guides]
+
+
+def _rows_along(
+    guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int] | None
+) -> tuple[Int32, Int32, Failures]:
+    """`mask_rows_along` on the indexes where the guides stand. Hold their locks."""
+    walk = Walk(guides, drafts)
+    indexes = [guide.index for guide in guides]
+    out, owner, failures = walk.configs, walk.owner, walk.failures
+    rows = np.full(len(out), NO_MASK, np.int32)
+    real = np.nonzero(out >= 0)[0]
+    found = np.empty(len(real), np.int32)
+    known_rows(walk.machines.reshape(-1, MACHINE)[owner[real]].ravel(), out[real], found)
+    rows[real] = found
+    missing = real[found < 0]
+    if len(missing):
+        computed, trouble = rows_of([indexes[g] for g in owner[missing].tolist()], out[missing])
+        rows[missing] = computed
+        for at, refusal in trouble.items():
+            failures[int(owner[missing[at]])] = refusal
+    if indexes[0].space.has_stateful_guides:
+        _set_own_rows(guides, drafts, walk.starts, rows, failures)
+    if tokens_left is not None:
+        _limit_rows(guides, drafts, tokens_left, walk.starts, rows, out, failures)
     for g in failures:
         rows[owner == g], out[owner == g] = NO_MASK, NOWHERE
     return rows, out, failures
 
 
 def allowed_drafts(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> list[int]:
-    """How many of its drafts each guide allows (`Guide.accepts`); below 0: ask it, it remembers or has failed.
+    """The number of its drafts that each guide allows (`Guide.accepts`); below 0: ask the guide, which remembers or has
+    failed.
 
     Raises:
         Exception: what `mask_rows_along` raises.
@@ -178,9 +195,9 @@ def allowed_drafts(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> 
 
 
 def advance_along(guides: Sequence[Guide], tokens: Sequence[Sequence[int]]) -> list[bool]:
-    """Let each guide, of which no two are one, take its tokens if it allows all of them; whether it has.
+    """Let each guide (all distinct) take its tokens if it allows all of them. Returns for each whether it has.
 
-    Those that fail stay where they are, and those that remember, if they have more than one token.
+    Guides that fail stay where they are, and so do those that remember and have more than one token.
 
     Raises:
         Exception: what `mask_rows_along` raises.
@@ -205,7 +222,7 @@ def _limit_rows(
     guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int], starts: Int32, rows: Int32,
     configs: Int32, failures: Failures,
 ) -> None:  # fmt: skip
-    """`limit_rows` for each guide under a limit. A refusal is a failure of that guide."""
+    """`limit_rows` for each guide under a limit. A refusal makes that guide fail."""
     for g in tight_guides(guides, tokens_left, configs, 1 + np.diff(starts)):
         if g in failures:
             continue
@@ -217,7 +234,7 @@ def _limit_rows(
 
 
 def limit_rows(guide: Guide, drafts: Sequence[int], tokens_left: int, rows: Int32, configs: Int32) -> int:
-    """Set the rows that a limit changes, along the drafts of one guide, and leave out what follows a draft that the
+    """Set the rows that a limit changes, along the drafts of one guide, and drop the positions after a draft that the
     limit does not allow. Returns the first position that is changed; -1: none.
 
     rows, configs: int32 [1 + len(drafts)], as `mask_rows_along` finds them without a limit.

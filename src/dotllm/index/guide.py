@@ -1,24 +1,91 @@
 """Guide: one sequence on an Index.
 
-All it holds is the number of its configuration and the numbers before it, so going back, forking and being preempted
-are list operations; nothing of the Index belongs to a guide.
+It holds only the number of its configuration and the numbers before it, so rollback, fork and preemption are list
+operations.
+
+Numbers belong to one index, which may become full. Then the guide moves: its configuration is made again on another
+index of the same automaton (`GrammarIndex.newest`), and the numbers before it stay those of the old index. Guides of
+many long texts may fill that one, too, so the second move is to a private index. A text that fills its private index
+needs more than an index may have, and ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import index as as_integer
+from typing import TypeVar
 
-from dotllm.arrays import Int32
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Int32, Int64, UInt8
+from dotllm.automata.machine.arena import ArenaFull
 from dotllm.automata.machine.layout import FINISHED, INITIAL
 from dotllm.index.callers import NO_SIGNATURE, error_of, not_a_bitmask
-from dotllm.index.forced import forced_tokens
 from dotllm.index.kernels import write_row
+from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import Walkable
+from dotllm.jit import kernel
+
+# Spells forced text as tokens.
+#
+# If only one text can follow, its canonical tokenisation is a good draft, except for its last tokens. The tokenizer
+# would have read the text after them, too, and might have merged it with them (`"name` + `":`). So a token is dropped
+# if a longer token could replace it: the draft stops before the first token at which the rest of the forced text is a
+# proper prefix of another token.
+
+
+MAX_FORCED = 512  # bytes of look-ahead
+
+
+@kernel(nb.int64(nb.uint8[::1], nb.int32[::1], nb.int64, nb.uint8[::1], nb.int64[::1]))
+def first_open(trie_byte: UInt8, trie_end: Int32, nodes: int, text: UInt8, starts: Int64) -> int:
+    """The number of ``starts`` (ascending offsets into ``text``) before the first one from which the rest of the text
+    is the beginning of a longer token."""
+    for i in range(starts.shape[0]):
+        low, high = nb.int64(0), nb.int64(nodes)
+        at = starts[i]
+        while at < text.shape[0]:
+            node = low
+            while node < high and trie_byte[node] != text[at]:
+                node = nb.int64(trie_end[node])
+            if node >= high:
+                break
+            low, high = node + 1, nb.int64(trie_end[node])
+            at += 1
+        if at == text.shape[0] and high > low:
+            return i
+    return starts.shape[0]
+
+
+def stable_tokens(space: TokenSpace, text: bytes, tokens: list[int]) -> list[int]:
+    """The leading tokens of a canonical tokenisation of ``text`` that do not change, whatever follows."""
+    offset = space.token_offset
+    lengths = offset[[token + 1 for token in tokens]] - offset[tokens]
+    starts = np.cumsum(lengths) - lengths
+    kept = first_open(
+        space.trie_byte, space.trie_end, space.main_end, np.frombuffer(text, np.uint8).copy(), starts.astype(np.int64)
+    )
+    return tokens[:kept]
+
+
+def forced_tokens(index: Walkable, config: int) -> list[int]:
+    """The tokens that must come after ``config``, spelt canonically, as far as they do not change, whatever follows.
+
+    None if no tokens spell the forced text: with a vocabulary that lacks single bytes it may end inside a token.
+    """
+    text = index.forced_bytes(config, MAX_FORCED)
+    try:
+        return stable_tokens(index.space, text, index.vocabulary.encode(text)) if text else []
+    except ValueError:
+        return []
+
+
+T = TypeVar("T")
 
 
 def write_mask(masks: Int32, number: int, bitmask: Int32, row: int) -> None:
-    """`Guide.write_mask` for row ``number`` of the table ``masks`` int32 [rows, words]; raises what that raises."""
+    """`Guide.write_mask` for row ``number`` of the table ``masks`` int32 [rows, words]; raises the same errors."""
     row = as_integer(row)
     try:
         code = write_row(masks, number, bitmask, row)
@@ -29,12 +96,12 @@ def write_mask(masks: Int32, number: int, bitmask: Int32, row: int) -> None:
 
 
 class Guide:
-    """One sequence on an `Index`, which makes it (`Index.guide`): what may come next, and what has come.
+    """One sequence on an `Index`, made by `Index.guide`: what has come, and what may come next.
 
     Not thread-safe (its Index is).
     """
 
-    __slots__ = ("_history", "config", "index")
+    __slots__ = ("_history", "_left", "_own", "config", "index")
 
     is_stateful = False
     """Whether the masks depend on more than ``config`` (see `unique`)."""
@@ -43,6 +110,8 @@ class Guide:
         self.index = index
         self.config = INITIAL
         self._history: list[int] = []
+        self._left: tuple[tuple[int, Walkable], ...] = ()  # (number of tokens taken, the index that was left then)
+        self._own: Walkable | None = None  # shared with the guides forked from this one
 
     def __repr__(self) -> str:
         end = "finished" if self.is_finished else "may end" if self.can_finish else "may not end"
@@ -50,30 +119,55 @@ class Guide:
 
     def advance(self, token_id: int) -> bool:
         """Take one token. False: it is not allowed, and nothing has changed."""
-        after = self.index.advance(self.config, token_id)
+        while True:
+            try:
+                after = self.index.advance(self.config, token_id)
+                break
+            except ArenaFull:
+                if not self.move_on():
+                    raise
         if after < 0:
             return False
         self.follow(after)
         return True
 
     def move(self, config: int) -> None:
-        """Go to a configuration that `Index.advance` found, as one token. Raises IndexError if there is none of that
-        number, TypeError if it is no integer."""
+        """Go to a configuration that `Index.advance` found, as one token. Raises IndexError if no configuration has
+        that number, TypeError if it is not an integer."""
         self.follow(self.index.check_configuration(config))
 
     def follow(self, config: int) -> None:
-        """As `move`, to a configuration that a step has just led to: it is not looked at."""
+        """As `move`, to a configuration that a step has just found: it is not checked."""
         self._history.append(self.config)
         self.config = config
 
+    def catch_up(self, configs: list[int], config: int) -> None:
+        """`follow` through ``configs``, the first of which is the present one, to ``config``."""
+        self._history.extend(configs)
+        self.config = config
+
+    def accept_string(self, text: str | bytes) -> bool:
+        """Take a text, whatever tokens may spell it; one step for `rollback`. False: it is not allowed here, and
+        nothing has changed. (Special tokens that a grammar names have no text: `advance` takes them.)"""
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        after = self.with_room(lambda: self.index.advance_bytes(self.config, data))
+        if after < 0:
+            return False
+        self.follow(after)
+        return True
+
     def accepts(self, token_ids: Sequence[int]) -> int:
-        """How many of ``token_ids`` would be allowed, one after another. Nothing changes."""
-        config = self.config
-        for n, token in enumerate(token_ids):
-            config = self.index.advance(config, token)
-            if config < 0:
-                return n
-        return len(token_ids)
+        """The number of leading ``token_ids`` that would be allowed, one after another. Nothing changes."""
+
+        def count() -> int:
+            config = self.config
+            for n, token in enumerate(token_ids):
+                config = self.index.advance(config, token)
+                if config < 0:
+                    return n
+            return len(token_ids)
+
+        return self.with_room(count)
 
     def rollback(self, n: int) -> None:
         """Undo the last ``n`` tokens.
@@ -86,22 +180,65 @@ class Guide:
         if n:
             self.config = self._history[-n]
             del self._history[-n:]
+            while self._left and self._left[-1][0] > len(self._history):
+                self._stand_on(self._left[-1][1])
+                self._left = self._left[:-1]
 
     def fork(self) -> Guide:
         """An independent guide at the same configuration, with the same history."""
-        other = Guide(self.index)
+        other = type(self)(self.index)
         other.config = self.config
         other._history = self._history.copy()
+        other._left, other._own = self._left, self._own
         return other
 
     def reset(self) -> None:
-        """Back to the beginning."""
+        """Go back to the beginning."""
         self.config = INITIAL
         self._history.clear()
+        if self._left:
+            self._stand_on(self._left[0][1].newest())
+            self._left, self._own = (), None
+
+    def move_on(self) -> bool:
+        """Go to another index of the same automaton, after this one is full (`ArenaFull`). False: this guide has filled
+        one alone."""
+        index = self.index
+        if index is self._own:
+            return False
+        with index.lock:
+            if not self._left and self._carry_to(index.newest(index)):
+                return True
+            if self._own is None:
+                self._own = index.renewed()
+            return self._carry_to(self._own)
+
+    def with_room(self, act: Callable[[], T]) -> T:
+        """Call ``act``, which asks this guide's index about its configuration, again after each move of the guide."""
+        while True:
+            try:
+                return act()
+            except ArenaFull:
+                if not self.move_on():
+                    raise
+
+    def _carry_to(self, index: Walkable) -> bool:
+        """Move to ``index``; False: there is no room for the configuration. Hold the lock."""
+        try:
+            config = index.carried(self.index, self.config)
+        except ArenaFull:
+            return False
+        self._left = (*self._left, (len(self._history), self.index))
+        self._stand_on(index)
+        self.config = config
+        return True
+
+    def _stand_on(self, index: Walkable) -> None:
+        self.index = index
 
     @property
     def tokens_taken(self) -> int:
-        """How many tokens have been taken (and not undone)."""
+        """The number of tokens that have been taken (and not undone)."""
         return len(self._history)
 
     @property
@@ -116,15 +253,18 @@ class Guide:
 
     @property
     def mask_row(self) -> int:
-        """The number of the row of `Index.masks` that says which tokens are allowed next."""
-        return self.index.mask_row(self.config)
+        """The number of the row of `Index.masks` with the tokens that are allowed next."""
+        try:
+            return self.index.mask_row(self.config)
+        except ArenaFull:
+            return self.with_room(lambda: self.index.mask_row(self.config))
 
     def write_mask(self, bitmask: Int32, row: int = 0, tokens_left: int | None = None) -> None:
         """Write the allowed tokens into ``bitmask[row]``; bitmask is int32 [rows, at least words]. Raises TypeError,
         ValueError or IndexError for anything else.
 
-        ``tokens_left``: how many tokens may come yet, the next one and the end token included; None: no limit. Then
-        only those tokens are allowed after which the text can be ended with the tokens that are left (see
+        ``tokens_left``: the number of tokens that may still come, including the next one and the end token; None: no
+        limit. With a limit, only those tokens are allowed after which the remaining tokens can end the text (see
         `tokens_to_finish`). Raises TooFewTokensError if there is none.
         """
         mask = None if tokens_left is None else self.mask_within(tokens_left)
@@ -135,19 +275,19 @@ class Guide:
 
     @property
     def tokens_to_finish(self) -> int:
-        """How many tokens suffice to end the text, the end token included; 0 behind it.
+        """The number of tokens that suffice to end the text, including the end token; 0 after it.
 
-        With so many left, or more, masks under a limit (`write_mask`) lead to an end in time, whichever of the tokens
-        they allow are taken. Texts may exist that take fewer tokens (`automata.machine.plans` says which).
+        With at least this many left, masks under a limit (`write_mask`) lead to an end in time, whichever of the
+        allowed tokens are taken. Texts may exist that take fewer tokens (`automata.machine.plans` says which).
         """
-        return self.index.tokens_to_finish(self.config)
+        return self.with_room(lambda: self.index.tokens_to_finish(self.config))
 
     def mask_within(self, tokens_left: int) -> Int32 | None:
-        """The mask, int32 [words], with ``tokens_left`` as `write_mask` has it; None: that of `mask_row`."""
-        return self.index.mask_within(self.config, tokens_left)
+        """The mask, int32 [words], with ``tokens_left`` as in `write_mask`; None: the mask of `mask_row`."""
+        return self.with_room(lambda: self.index.mask_within(self.config, tokens_left))
 
     def allowed_tokens(self) -> Iterable[int]:
-        """The ids of all tokens allowed next (for inspection; the mask is what to use)."""
+        """The ids of all tokens allowed next (for inspection; in a loop, use the mask)."""
         import numpy as np
 
         bits = np.unpackbits(self.index.masks[self.mask_row].view(np.uint8), bitorder="little")
@@ -159,13 +299,13 @@ class Guide:
         return False
 
     def forced_bytes(self) -> bytes:
-        """The bytes that must come next, whatever the model would like."""
-        return self.index.forced_bytes(self.config)
+        """The bytes that must come next, whatever the model prefers."""
+        return self.with_room(lambda: self.index.forced_bytes(self.config))
 
     def forced_tokens(self) -> list[int]:
-        """Tokens that spell `forced_bytes`, canonically, each of them allowed when it is reached.
+        """Tokens that spell `forced_bytes` canonically; each is allowed when it is reached.
 
-        The last ones are left out if they could merge with what follows (`forced`).
+        The last ones are left out if they could merge with the text after them (`forced`).
         """
-        # of several configurations one alone forces nothing
-        return [] if self.is_ambiguous else forced_tokens(self.index, self.config)
+        # with several configurations, a single one forces nothing
+        return [] if self.is_ambiguous else self.with_room(lambda: forced_tokens(self.index, self.config))

@@ -1,16 +1,16 @@
-"""Threads that help the caller of a batch for some hundred microseconds, and wait in between.
+"""Threads that help the caller of a batch for some hundred microseconds, and wait between batches.
 
 Helpers stay in a kernel, without the GIL, and wait there for a byte from a pipe. So neither the call of a helper nor
 its end needs the interpreter. A task of a `ThreadPoolExecutor` costs its caller 20 µs and begins 20 µs later, and two
 threads that end together wait for each other's GIL. The caller works, too, and waits only for helpers that have begun:
 a helper that comes later finds the job closed.
 
-To wake a thread still costs its caller some 10 µs, and the thread begins 10 µs later (several times that in a virtual
+Waking a thread still costs its caller some 10 µs, and the thread begins 10 µs later (several times that in a virtual
 machine). So if jobs follow each other closely, as the chunks of a large batch do, helpers spin on the job for some time
 before they wait for a byte. Otherwise they wait at once, and cost nothing.
 
-The *job* is an int64 array that all of them share. The caller writes into it what is to be done, then opens it. Its
-first word counts the helpers that are at work on it, plus CLOSED while it is closed.
+The *job* is an int64 array that all threads share. The caller writes the task into it, then opens it. Its first word
+counts the helpers that work on it, plus CLOSED while it is closed.
 """
 
 from __future__ import annotations
@@ -19,26 +19,132 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba as nb
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from dotllm.arrays import Int64
-from dotllm.index.atomics import fetch_add, load, pause_us, read_byte, relax, write_byte
 from dotllm.jit import kernel
+
+# Operations that Numba lacks for kernels of several threads without the GIL: atomics, a hint to the processor, system
+# calls.
+#
+# The atomic operations work on words of an int64 array. LLVM has them for every machine (one instruction each), the C
+# library has the three calls. A word is given by its address, like an arena (see `kernels`).
+
+
+_ORDER = "seq_cst"
+
+
+def _word(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
+
+
+@intrinsic
+def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
+    """Add to the word at ``address``. Returns its old value."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("add", _word(builder, arguments[0]), arguments[1], _ORDER)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def exchange(typing_context: Any, address: Any, value: Any) -> Any:
+    """Set the word at ``address``. Returns its old value."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("xchg", _word(builder, arguments[0]), arguments[1], _ORDER)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def load(typing_context: Any, address: Any) -> Any:
+    """The word at ``address``; every write before it was set is visible afterwards."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_word(builder, arguments[0]), _ORDER, 8)
+
+    return types.int64(types.int64), codegen
+
+
+_HINTS = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}  # 1: yield
+
+
+@intrinsic
+def relax(typing_context: Any) -> Any:
+    """Wait some ten nanoseconds in a loop that polls a word, and leave the core to its other hyper-thread."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        name, numbers = _HINTS.get(builder.module.triple.split("-")[0], (None, ()))
+        if name is not None:
+            number = ir.IntType(32)
+            function_type = ir.FunctionType(ir.VoidType(), [number for _ in numbers])
+            function = cgutils.get_or_insert_function(builder.module, function_type, name)
+            builder.call(function, [number(n) for n in numbers])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+def _one_byte(context: Any, builder: Any, descriptor: Any, name: str) -> Any:
+    """``name(descriptor, a byte, 1)``."""
+    size, number, byte = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+    function_type = ir.FunctionType(size, [number, byte.as_pointer(), size])
+    function = cgutils.get_or_insert_function(builder.module, function_type, name)
+    buffer = cgutils.alloca_once_value(builder, byte(0))
+    return builder.call(function, [builder.trunc(descriptor, number), buffer, size(1)])
+
+
+@intrinsic
+def read_byte(typing_context: Any, descriptor: Any) -> Any:
+    """Wait for a byte from a pipe and take it. 1 on success; otherwise it was interrupted, or the pipe is closed."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _one_byte(context, builder, arguments[0], "read")
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def write_byte(typing_context: Any, descriptor: Any) -> Any:
+    """Put a byte into a pipe: 1 if it took it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _one_byte(context, builder, arguments[0], "write")
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def pause_us(typing_context: Any, microseconds: Any) -> Any:
+    """Sleep for some microseconds."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(32)
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(number, [number]), "usleep")
+        return builder.sext(builder.call(function, [builder.trunc(arguments[0], number)]), ir.IntType(64))
+
+    return types.int64(types.int64), codegen
+
 
 I, L1 = nb.int64, nb.int64[::1]
 
 CLOSED = 1 << 40
-_NUMBER = 8  # word of the job: how often it has been opened
+_NUMBER = 8  # word of the job: the number of times it has been opened
 _SOON = 9  # whether another job is likely to follow soon
 _SPINNING = 10  # a bit for each helper that spins
-CONTENT = 16  # words before what the caller writes: two cache lines
+CONTENT = 16  # words before those that the caller writes: two cache lines
 _JOB_WORDS = 128  # words
-_CLOSE_SPINS = 1500  # for the last helper to leave: some 30 µs, about what it takes to wake a thread
+_CLOSE_SPINS = 1500  # wait for the last helper to leave: some 30 µs, about as long as waking a thread
 _PAUSE_US = 50  # between later spins
-_WAIT_SPINS = 25_000  # for another job: some 500 µs
+_WAIT_SPINS = 25_000  # wait for another job: some 500 µs
 _SOON_NS = 500_000
 
 _T = TypeVar("_T")
@@ -46,7 +152,7 @@ _T = TypeVar("_T")
 
 @kernel(nb.void(L1, L1))
 def open_job(job: Int64, wake_fds: Int64) -> None:
-    """Let helpers come, and wake through ``wake_fds`` (pipes) those that do not spin."""
+    """Let helpers join, and wake those that do not spin through ``wake_fds`` (pipes)."""
     address = nb.int64(job.ctypes.data)
     fetch_add(address, -CLOSED)
     fetch_add(address + 8 * _NUMBER, 1)
@@ -58,8 +164,8 @@ def open_job(job: Int64, wake_fds: Int64) -> None:
 
 @kernel(I(L1, I, I, I))
 def wait_for_job(job: Int64, me: int, pipe: int, last: int) -> int:
-    """Helper ``me`` waits until there may be something to do. Returns the number of the job, which is the next ``last``
-    (at first: 0), or -1 if something is wrong with the pipe."""
+    """Let helper ``me`` wait until there may be a job. Returns the number of the job, which is the next ``last`` (at
+    first 0), or -1 if the pipe has failed."""
     address = nb.int64(job.ctypes.data)
     if load(address + 8 * _SOON) != 0:
         fetch_add(address + 8 * _SPINNING, 1 << me)
@@ -78,7 +184,7 @@ def wait_for_job(job: Int64, me: int, pipe: int, last: int) -> int:
 
 @kernel(nb.boolean(L1))
 def enter_job(job: Int64) -> bool:
-    """A helper comes; whether it may."""
+    """Let a helper join. Returns whether it may."""
     address = nb.int64(job.ctypes.data)
     if fetch_add(address, 1) & CLOSED:
         fetch_add(address, -1)
@@ -88,13 +194,13 @@ def enter_job(job: Int64) -> bool:
 
 @kernel(nb.void(L1))
 def exit_job(job: Int64) -> None:
-    """A helper that has joined goes."""
+    """Let a helper that has joined leave."""
     fetch_add(nb.int64(job.ctypes.data), -1)
 
 
 @kernel(nb.void(L1))
 def close_job(job: Int64) -> None:
-    """Let nobody come any more, and wait until all have left."""
+    """Let no further helper join, and wait until all have left."""
     address = nb.int64(job.ctypes.data)
     if not load(address) & CLOSED:
         fetch_add(address, CLOSED)
@@ -107,7 +213,7 @@ def close_job(job: Int64) -> None:
 
 
 def new_job() -> Int64:
-    """A closed one."""
+    """A new job, which is closed."""
     job = np.zeros(_JOB_WORDS, np.int64)
     job[0] = CLOSED
     return job
@@ -117,11 +223,11 @@ NO_HELPERS = np.empty(0, np.int64)
 
 
 class HelperPool:
-    """The helpers of one kind of work in this process; one caller has them at a time, others work alone."""
+    """The helpers for one kind of work in this process. One caller at a time has them; other callers work alone."""
 
     def __init__(self, help_forever: Callable[[Int64, int, int], None]) -> None:
-        """``help_forever(job, number, pipe)``: a kernel that does what the job says whenever `wait_for_job` says
-        so; number: 1, 2, …"""
+        """``help_forever(job, number, pipe)``: a kernel that does the job whenever `wait_for_job` returns one; number:
+        1, 2, …"""
         self._help_forever = help_forever
         self._begin()
         os.register_at_fork(after_in_child=self._begin)  # which has no threads but its own
@@ -133,7 +239,7 @@ class HelperPool:
         self._ended = 0
 
     def work(self, helpers: int, part: Callable[[Int64, Int64], _T]) -> _T:
-        """``part(job, wake_fds)`` with the pipes of so many helpers, or of none if they are busy."""
+        """Call ``part(job, wake_fds)`` with the pipes of this many helpers, or of none if they are busy."""
         if helpers < 1 or not self._taken.acquire(blocking=False):
             return part(new_job(), NO_HELPERS)
         job = self._job
@@ -161,5 +267,5 @@ class HelperPool:
         while True:
             try:
                 return self._help_forever(job, number, pipe)
-            except Exception:  # no memory: the caller finds that not all is done
+            except Exception:  # no memory: the caller sees that the work is not complete
                 exit_job(job)

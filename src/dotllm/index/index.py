@@ -1,25 +1,35 @@
-"""GrammarIndex: a grammar compiled against a vocabulary, shared by every sequence that is to follow it.
+"""GrammarIndex: a grammar compiled against a vocabulary, shared by all sequences that follow it.
 
 It starts almost empty and grows as sequences visit new situations (states, transitions, masks); all of it is flat
 arrays (an arena, see `automata.machine.layout`; rows in the `TokenSpace`), so it can be saved, shared and loaded
 warm.
+
+An arena has a limit, while texts may need new states for ever. Numbers of configurations are valid only in their own
+arena, so an index that is nearly full is left as it is, and renewed: new guides begin on an empty index of the same
+automaton, to which it refers from then on. A guide that meets the limit moves (`Guide.move_on`): its configuration is
+made again where there is room, and the full index is freed with its last guide. All indexes of one automaton (its
+*generations*) share a lock.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index as as_integer
 from pathlib import Path
+from struct import pack
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Bool, Int32
 from dotllm.automata.lowering import lower
-from dotllm.automata.machine import layout, memory
-from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
+from dotllm.automata.machine import arena, layout
+from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, carry, restart
+from dotllm.automata.machine.masks import forget_charsets
 from dotllm.automata.machine.run import advance_bytes, forced_bytes
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpecError
@@ -28,13 +38,12 @@ from dotllm.grammar.transform import prepare
 from dotllm.index import limits, storage
 from dotllm.index.batch import row_of
 from dotllm.index.callers import no_configuration
-from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import advance_one
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL
-from dotllm.index.token_space import TokenSpace
+from dotllm.index.token_space import TokenSpace, counted_charsets
 from dotllm.index.unique import UniqueGuide
-from dotllm.index.walkable import TokenSets
+from dotllm.index.walkable import Guides, TokenSets, Walkable
 from dotllm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -46,8 +55,7 @@ FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
 def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
     """Bitmasks int32 [sets, words] of sets of token ids.
 
-    ``exclude``: of all others that stand for something, which is neither the end tokens nor ids that only pad the
-    vocabulary.
+    ``exclude``: of all other tokens, without the end tokens and the ids that only pad the vocabulary.
     """
     rows = np.zeros((len(token_sets), vocabulary.words), np.int32)
     for i, (ids, exclude) in enumerate(token_sets):
@@ -65,7 +73,7 @@ def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
 
 
 def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
-    """Check that the vocabulary has a token of each set; without one, no text could go on there.
+    """Check that the vocabulary has a token of each set; without one, no text could continue there.
 
     Raises:
         InvalidSpecError: it has none.
@@ -93,41 +101,59 @@ class GrammarIndex:
         token_sets: TokenSets,
         charsets: Sequence[CharSet],
         unique_nodes: frozenset[int] = frozenset(),
+        before: Self | None = None,
     ) -> None:
-        """``unique_nodes``: see `Nfa`; if there are any, guides remember (`index.unique`)."""
+        """``unique_nodes``: see `Nfa`; if there are any, guides remember (`index.unique`). ``before``: another
+        generation."""
         self.vocabulary = vocabulary
         self.unique_nodes = unique_nodes
         self.space = TokenSpace.of(vocabulary)
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock() if before is None else before.lock
+        self.generations: weakref.WeakSet[Self] = weakref.WeakSet() if before is None else before.generations
+        """All living generations, including this one."""
+        self.generations.add(self)
+        self.remembering: Guides = Guides() if before is None else before.remembering
+        self._next: Self | None = None
+        self._begun_with = 0 if before is None else arena.found(mem)
         self.token_sets = token_sets
         self.charsets = list(charsets)
-        self.token_rows = token_set_rows(token_sets, vocabulary) if token_sets else self.space.no_token_rows
+        self.token_rows, self._token_rows_at = self.space.no_token_rows, self.space.no_token_rows_at
+        if token_sets:
+            self.token_rows = token_set_rows(token_sets, vocabulary)
+            self._token_rows_at = self.token_rows.ctypes.data, len(token_sets)
         self._set_memory(mem)
+        self.used_at = 0.0
+        """When a guide was last made (`time.monotonic`)."""
         self.space.register(self)
 
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
-        # for kernels over a batch: MACHINE words, as bytes, which are joined faster than numbers are put into an array
-        about = (mem.ctypes.data, len(mem), self.token_rows.ctypes.data, len(self.token_rows), id(self.space))
-        self.machine = np.array(about, np.int64).tobytes()
+        # for kernels over a batch: MACHINE words as bytes, because joining bytes is faster than putting numbers into an
+        # array
+        self.machine = pack("=5q", mem.ctypes.data, len(mem), *self._token_rows_at, id(self.space))
+        self.space.moved = object()
 
     # ---- constructors
 
     @classmethod
     def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Self:
-        """Compile a `Grammar`. ``limit``: ints the automaton may grow to.
+        """Compile a `Grammar`. ``limit``: the most ints that the automaton may grow to.
 
         Every byte of the automaton occurs in some token (see `lower`). If each such byte is a token by itself, as in
         all byte-level and byte-fallback tokenizers, no mask is ever empty. With other vocabularies the first mask is
-        found here; a later one is an error when it is found.
+        found here, and refused if it is empty; a later empty mask is an error when it is found.
         """
         space = TokenSpace.of(vocabulary)
         prepared = prepare(grammar)
         nfa = lower(prepared, space.alive_bytes)
-        check_token_sets(nfa.token_sets, vocabulary)
+        if nfa.token_sets:
+            check_token_sets(nfa.token_sets, vocabulary)
+        space.make_room()
+        since = space.times_freed
         numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses, partial(counted_charsets, prepared))
         arena = build(nfa, numbers, space.max_token_bytes, limit)
         index = cls(arena, vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
+        space.forget_freed(index, since)
         if vocabulary.unspellable_bytes != vocabulary.missing_bytes:
             _ = index.guide().mask_row
         return index
@@ -139,8 +165,10 @@ class GrammarIndex:
         return f"<{type(self).__name__} of {self.vocabulary!r}, {found}, {self.nbytes >> 10:,} KiB>"
 
     def guide(self) -> Guide:
-        """A new sequence at the beginning."""
-        return UniqueGuide(self) if self.unique_nodes else Guide(self)
+        """A new sequence at the beginning. (Its ``index`` is another one if this one is nearly full.)"""
+        index = self.newest() if self.nearly_full else self
+        index.used_at = time.monotonic()
+        return UniqueGuide(index) if self.unique_nodes else Guide(index)
 
     @property
     def masks(self) -> Int32:
@@ -150,16 +178,21 @@ class GrammarIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of this index alone (rows are shared, see `TokenSpace.nbytes`)."""
-        return 4 * memory.used(self.mem) + (self.token_rows.nbytes if self.token_sets else 0)
+        return 4 * arena.used(self.mem) + (self.token_rows.nbytes if self.token_sets else 0)
+
+    @property
+    def remembered_bytes(self) -> int:
+        """Bytes that its guides remember (see `index.unique`)."""
+        return self.remembering.nbytes_on(self) if self.unique_nodes else 0
 
     @property
     def states(self) -> int:
-        """How many states have been visited so far."""
+        """The number of states visited so far."""
         return self._used(layout.STATE)
 
     @property
     def configurations(self) -> int:
-        """How many configurations (state and stack) have been visited so far."""
+        """The number of configurations (state and stack) visited so far."""
         return self._used(layout.CONFIG)
 
     def _used(self, region: int) -> int:
@@ -175,7 +208,7 @@ class GrammarIndex:
             self.recover(code)
 
     def recover(self, code: int) -> None:
-        """React to an error code of a kernel: make what it lacks, grow the arena, or raise the named error."""
+        """React to an error code of a kernel: make the missing data, grow the arena, or raise the named error."""
         if code <= layout.NEEDS_WORDS:
             self.space.add_words(layout.NEEDS_WORDS - code)
             return
@@ -183,25 +216,52 @@ class GrammarIndex:
             raise self.space.full()
         if code == EMPTY_ROW:
             raise self.space.spells_nothing()
-        self._set_memory(memory.recover(self.mem, code))
+        if code <= layout.FULL:
+            self.space.check_share(self.nbytes)
+        self._set_memory(arena.recover(self.mem, code))
 
     @property
     def nearly_full(self) -> bool:
-        """Whether new sequences had better use `renewed`: more than half of the arena's limit is taken."""
-        return 2 * memory.used(self.mem) > int(self.mem[layout.H_LIMIT])
+        """Whether new sequences should begin elsewhere: more than half of the space that the automaton leaves in the
+        arena is in use."""
+        mem = self.mem
+        room = mem.item(layout.H_LIMIT) - mem.item(layout.H_FIRST)
+        return self._next is not None or (
+            2 * arena.used(mem) > room and 2 * (arena.found(mem) - self._begun_with) > room - self._begun_with
+        )
+
+    def newest(self, full: Walkable | None = None) -> Self:
+        """The generation on which new guides begin: neither nearly full, nor ``full``, which could not grow further."""
+        with self.lock:
+            newest = self._next or self
+            if newest is full or newest.nearly_full:
+                newest = newest.renewed()
+                for other in self.generations:  # (for all of them: a chain would keep the generations between alive)
+                    other._next = newest if other is not newest else None
+            return newest
 
     def renewed(self) -> Self:
-        """An index of the same automaton that has found nothing yet. Guides of this one are not affected."""
+        """A new index of the same automaton, without any states or masks. Guides of this one are not affected."""
         with self.lock:
-            mem = self.mem
-        return type(self)(restart(mem), self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)
+            since = self.space.times_freed
+            again = (restart(self.mem), self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)
+            index = type(self)(*again, before=self)
+            self.space.forget_freed(index, since)
+            return index
+
+    def carried(self, other: Walkable, config: int) -> int:
+        """The configuration of this index that equals ``config`` of another generation. Raises ArenaFull. Hold
+        `lock`."""
+        there = other.mem
+        limits.take_ways(self.mem, there)
+        return self.run(lambda mem: int(carry(there, config, mem)))
 
     def check_configuration(self, config: int) -> int:
         """``config``, if it is the number of a configuration of this index.
 
         Raises:
             IndexError: it is not.
-            TypeError: it is no integer.
+            TypeError: it is not an integer.
         """  # noqa: DOC501 - a function makes the error
         config = as_integer(config)
         if not 0 <= config < self.mem.item(layout.USED_CONFIG):
@@ -209,13 +269,13 @@ class GrammarIndex:
         return config
 
     def advance(self, config: int, token: int) -> int:
-        """The configuration after ``token``; -1: not allowed (as no id is that the vocabulary does not have). Raises as
+        """The configuration after ``token``; -1 if it is not allowed (or not an id of the vocabulary). Raises as
         `check_configuration`."""
         config, token, space = self.check_configuration(config), as_integer(token), self.space
         if not 0 <= token < space.size:
             return -1
         with self.lock:
-            while True:  # (`run` in place: its closure would be a tenth of the time of a step)
+            while True:  # (`run` inlined: its closure would be a tenth of the time of a step)
                 mem = self.mem
                 mem[layout.H_FUEL] = FUEL
                 after: int = advance_one(
@@ -262,8 +322,8 @@ class GrammarIndex:
         Raises:
             BudgetExceededError: the mask needs more steps, or the arena or the table of rows more memory, than their
                 limits.
-            UnsupportedError: the vocabulary has no tokens that spell what may come next (`TokenSpace.spells_nothing`).
-            TypeError, IndexError: as `check_configuration`.
+            UnsupportedError: the vocabulary has no tokens that spell any text that may come next
+            (`TokenSpace.spells_nothing`). TypeError, IndexError: as `check_configuration`.
         """
         config = self.check_configuration(config)
         with self.lock:
@@ -272,9 +332,11 @@ class GrammarIndex:
     # ---- limits on the tokens that are left
 
     def tokens_to_finish(self, config: int = INITIAL) -> int:
-        """How many tokens suffice to end the text at ``config`` (by default: of a whole text), the end token included.
+        """The number of tokens that suffice to end the text at ``config`` (by default: for a whole text), including the
+        end token.
 
-        A limit of so many tokens is kept if each mask is asked for with the tokens that are left (`mask_within`).
+        A limit of at least this many tokens is kept if each mask is found with the number of tokens left
+        (`mask_within`).
 
         Raises:
             BudgetExceededError: the shortest text is too long for a plan.
@@ -282,14 +344,15 @@ class GrammarIndex:
             TypeError, IndexError: as `check_configuration`.
         """
         config = self.check_configuration(config)
+        limits.find_ways_apart(self)
         with self.lock:
             return limits.tokens_to_finish(self, config)
 
     def mask_within(self, config: int, tokens_left: int) -> Int32 | None:
-        """The tokens, int32 [words], after which the text can be ended with the tokens that are left then; None where
-        these are all that `mask_row` allows.
+        """The tokens, int32 [words], after which the tokens that then remain can end the text; None if these are all
+        that `mask_row` allows.
 
-        ``tokens_left``: tokens that may come yet, the next one and the end token included.
+        ``tokens_left``: the number of tokens that may still come, including the next one and the end token.
 
         Raises:
             TooFewTokensError: ``tokens_left`` is less than `tokens_to_finish`.
@@ -305,6 +368,17 @@ class GrammarIndex:
         """Views of all row numbers (or negative marks) in the arena, each int32 [n]. Hold `lock`."""
         return storage.row_numbers(self.mem)
 
+    def charset_numbers(self) -> Int32:
+        """The numbers of the character sets whose tables (`TokenSpace.sets`) are used."""
+        with self.lock:
+            first, nodes = self.mem.item(layout.H_CHARSET), self.mem.item(layout.H_NODES)
+            numbers: Int32 = np.unique(self.mem[first : first + nodes])
+        return numbers[numbers >= 0]
+
+    def forget_charsets(self, leaving: Bool) -> None:
+        """Stop using the tables whose flags are set. Hold `lock`."""
+        forget_charsets(self.mem, leaving)
+
     # ---- persistence
 
     def save(self, path: str | Path) -> None:
@@ -319,10 +393,11 @@ class GrammarIndex:
     def to_bytes(self) -> bytes:
         """What `save` writes."""
         with self.lock:
-            mem = self.mem[: memory.used(self.mem)].copy()
-        return storage.dump(mem, self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)
+            mem = self.mem[: arena.used(self.mem)].copy()
+            known = np.array([self.space.known_charset(charset) for charset in self.charsets], np.int32)
+        return storage.dump(mem, self.vocabulary, self.token_sets, self.charsets, known, self.unique_nodes)
 
     @classmethod
     def from_bytes(cls, data: bytes, vocabulary: Vocabulary) -> Self:
-        """The index that `to_bytes` was called of. Raises as `load`."""
+        """The index from the bytes of `to_bytes`. Raises as `load`."""
         return storage.load(data, vocabulary, cls)

@@ -1,7 +1,8 @@
 """Kernels over a whole batch of guides: one call, many machines.
 
-Machines are passed as addresses and sizes (see `Index.machine`); a kernel makes an array of each (`numba.carray`), so
-the rest of the code sees ordinary bounds-checkable arrays. The Python side keeps the arenas alive during the call.
+Machines are passed as addresses and sizes (see `GrammarIndex.machine`). A kernel makes an array of each
+(`numba.carray`), so the rest of the code sees ordinary arrays whose bounds can be checked. The Python side keeps the
+arenas alive during the call.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ I = nb.int64
 U8, I1, I2, B1, L1 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1], nb.boolean[::1], nb.int64[::1]
 
 MACHINE = 5
-"""Words of a machine: address and size of its arena, address and number of the rows of its token sets, its token space
-(any number that tells it from others)."""
+"""Words of a machine: address and size of its arena, address and number of the rows of its token sets, and a number
+that identifies its token space."""
 NEEDS_ROW = -1  # not a row: the mask must be computed
 
 
@@ -43,7 +44,8 @@ def pointer(typing_context: Any, address: Any) -> Any:
 
 @kernel(I(L1, I1, I1))
 def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
-    """out[i] = the row of guide i, or NEEDS_ROW; how many these are, or OTHER_VOCABULARY or NO_CONFIGURATION.
+    """out[i] = the row of guide i, or NEEDS_ROW. Returns the number of NEEDS_ROW, or OTHER_VOCABULARY or
+    NO_CONFIGURATION.
 
     machines [n * MACHINE], configs [n].
     """
@@ -65,7 +67,7 @@ def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
 
 @inner_kernel(I(L1, I1))
 def check_configurations(machines: Int64, configs: Int32) -> int:
-    """0 if the guides are of one vocabulary and their configurations are their indexes', or the error."""
+    """0 if the guides are of one vocabulary and their indexes have their configurations; otherwise the error."""
     for i in range(configs.shape[0]):
         at = MACHINE * i
         if machines[at + 4] != machines[4]:
@@ -90,7 +92,7 @@ def advance_batch(
 ) -> int:
     """out[i] = the configuration of guide i after tokens[i], -1 if it is not allowed, or an error (see run.advance).
 
-    Returns 0; or WRONG_COUNT or what `check_configurations` says, and nothing has been done.
+    Returns 0; or WRONG_COUNT or the error of `check_configurations`, and nothing has been done.
     """
     if tokens.shape[0] != configs.shape[0]:
         return WRONG_COUNT
@@ -141,7 +143,7 @@ def fill_known(
 ) -> int:
     """`known_rows`; if none is missing and they are ``all_of_it``, bitmask[targets[i]] = rows[out[i]].
 
-    Or an error (see `callers`), and nothing has been written: what the others who write into the bitmask rely on.
+    Or an error (see `callers`), and nothing has been written; other writers of the bitmask rely on this.
     """
     if bitmask.shape[1] < rows.shape[1]:
         return TOO_NARROW

@@ -1,8 +1,7 @@
-"""Masks under a limit on the tokens that are left (see `automata.machine.plans`).
+"""Masks under a limit on the tokens left (see `automata.machine.plans`).
 
-A limit changes nothing as long as it suffices whatever token comes next. How many tokens are enough for that is
-remembered for each configuration once it has been found, so such a limit costs a comparison; one call of a kernel
-compares a whole batch.
+A limit changes nothing while it suffices whatever token comes next. The number of tokens that is enough for that is
+remembered for each configuration, so such a limit costs a comparison; one call of a kernel compares a whole batch.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32, Int64
-from dotllm.automata.machine.arena import FUEL
-from dotllm.automata.machine.layout import FINISHED, H_FUEL, H_HAS_WAYS
-from dotllm.automata.machine.memory import too_long
-from dotllm.automata.machine.plans.masks_within import enough_tokens, find_row_within
-from dotllm.automata.machine.plans.places import NEVER, bytes_from, tokens_from
-from dotllm.automata.machine.plans.trie import TRIE, Trie
-from dotllm.automata.machine.plans.ways import MOST, find_ways
+from dotllm.automata.machine.arena import FUEL, too_long
+from dotllm.automata.machine.layout import FINISHED, H_FUEL, H_HAS_WAYS, H_NODES, H_WAY_COST, WAY_ARRAYS
+from dotllm.automata.machine.masks import enough_tokens, find_row_within
+from dotllm.automata.machine.plans import MOST, NEVER, TRIE, Trie, bytes_from, find_ways, tokens_from
 from dotllm.automata.machine.walk import CharsetTables
 from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.callers import WRONG_COUNT, error_of
@@ -29,7 +25,7 @@ from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.jit import kernel
 
-NO_LIMIT = -1  # instead of the tokens that are left
+NO_LIMIT = -1  # in place of a number of tokens left
 
 
 def trie_of(space: TokenSpace) -> Trie:
@@ -40,9 +36,27 @@ def trie_of(space: TokenSpace) -> Trie:
 
 
 def find_shortest_ways(index: Walkable) -> None:
-    """Find them, where nobody has. Hold the index's lock."""
+    """Find the shortest ways, unless they have been found. Hold the index's lock."""
     if index.mem[H_HAS_WAYS] == 0:
         index.run(lambda mem: int(find_ways(mem, index.space.spellable_bytes)))
+
+
+def find_ways_apart(index: Walkable) -> None:
+    """`find_shortest_ways` without the index's lock: it may take seconds for a large automaton, and the engine's thread
+    waits for that lock. So the ways are found in another arena, and copied."""
+    if index.mem[H_HAS_WAYS] == 0:
+        apart = index.renewed()
+        find_shortest_ways(apart)
+        with index.lock:
+            take_ways(index.mem, apart.mem)
+
+
+def take_ways(mem: Int32, there: Int32) -> None:
+    """Copy the shortest ways from another arena of the same automaton, if they have been found only there."""
+    if mem[H_HAS_WAYS] == 0 and there[H_HAS_WAYS] != 0:
+        first, size = mem.item(H_WAY_COST), WAY_ARRAYS * mem.item(H_NODES)
+        mem[first : first + size] = there[there.item(H_WAY_COST) :][:size]
+        mem[H_HAS_WAYS] = 1
 
 
 def tokens_to_finish(index: Walkable, config: int) -> int:
@@ -65,11 +79,11 @@ def tokens_to_finish(index: Walkable, config: int) -> int:
 
 
 def is_tight(index: Walkable, config: int, tokens_left: int) -> bool:
-    """Whether a limit may change the mask, as far as is known. Hold the index's lock."""
+    """Whether a limit may change the mask; True if that is not known. Hold the index's lock."""
     find_shortest_ways(index)
     trie, by_bytes = trie_of(index.space), index.space.counts_bytes
     if by_bytes:
-        index.mask_row(config)  # what is known of a row holds for all who share it
+        index.mask_row(config)  # facts about a row hold for all configurations that share it
     return not 0 <= index.run(lambda mem: int(enough_tokens(mem, trie, by_bytes, config))) <= tokens_left
 
 
@@ -99,8 +113,8 @@ def find_tight(
     machines: Int64, configs: Int32, counts: Int32, tokens_left: Int64, trie: Trie, by_bytes: bool, fuel: int,
     tight: Bool,
 ) -> int:  # fmt: skip
-    """tight[g] = whether guide g has a limit that may change a mask at one of its next ``counts[g]`` of the
-    ``configs``, as far as is known. Returns 0.
+    """tight[g] = whether guide g has a limit that may change a mask at one of its next ``counts[g]`` of the ``configs``
+    (true if that is not known). Returns 0.
 
     The limit is tokens_left[g] at the first of them, one less at the next, and so on.
     """
@@ -120,13 +134,13 @@ def find_tight(
 def tight_guides(
     guides: Sequence[Guide], tokens_left: Sequence[int], configs: Int32 | None = None, counts: Int32 | None = None
 ) -> list[int]:
-    """The guides whose limits may change a mask: those that remember, and those of which it is not known.
+    """The guides whose limits may change a mask, including those that remember, and those for which it is not known.
 
-    tokens_left: as `mask_rows`; configs int32 [sum(counts)]: of guide g the next counts[g] are its own, along its
-    drafts (by default, its own one).
+    tokens_left: as `mask_rows`; configs int32 [sum(counts)]: the next counts[g] belong to guide g, along its drafts (by
+    default, only its own).
 
     Raises:
-        ValueError: ``tokens_left`` are not one for each guide.
+        ValueError: ``tokens_left`` does not have one number for each guide.
     """  # noqa: DOC501 - a function makes the error
     if len(tokens_left) != len(guides):
         raise error_of(WRONG_COUNT, guides, tokens_left)

@@ -1,12 +1,12 @@
 """Kernels: the missing masks of a batch, computed by the caller together with helpers (see `helper_pool`).
 
-Three steps. `by_machine` lists what is missing. `find_rows` computes it, on as many threads as there are; each thread
-takes one machine's guides at a time, since an arena belongs to one thread at a time. It also looks there whether the
-table of rows has such a row, without the table's lock, so that is a guess. `enter_rows` is for one thread, with that
-lock, and has little left to do: confirm the guesses, enter the rows that are new, tell the machines.
+There are three steps. `by_machine` lists the missing masks. `find_rows` computes them on all available threads; each
+thread takes one machine's guides at a time, because an arena belongs to one thread at a time. It also searches the
+table of rows, without the table's lock, so the result is a guess. `enter_rows` runs on one thread, with that lock, and
+has little left to do: confirm the guesses, enter the new rows, tell the machines.
 
-A batch does so in chunks. All steps share a chunk's arrays: ``ints`` int32 [5, CHUNK + 1] and ``longs`` int64
-[2, CHUNK], whose rows are named below, and ``scratch`` int32 [rows, words], masks that have no row yet.
+A batch is done in chunks. All steps share a chunk's arrays: ``ints`` int32 [5, CHUNK + 1] and ``longs`` int64 [2,
+CHUNK], whose rows are named below, and ``scratch`` int32 [rows, words], masks that have no row yet.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
-from dotllm.automata.machine.plans.trie import Trie
+from dotllm.automata.machine.plans import Trie
 from dotllm.automata.machine.walk import CharsetTables
-from dotllm.index.atomics import exchange, fetch_add
 from dotllm.index.helper_pool import (
     CONTENT,
     NO_HELPERS,
     close_job,
     enter_job,
+    exchange,
     exit_job,
+    fetch_add,
     new_job,
     open_job,
     wait_for_job,
@@ -43,11 +44,11 @@ L2 = nb.int64[:, ::1]
 CHUNK = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
 ORDER, STARTS, CODES, GUESSES, SCRATCH_ROWS = range(5)  # rows of ``ints``
 TAGS, TAKEN = range(2)  # rows of ``longs``
-MISSES_PER_THREAD = 8  # fewer are not worth a thread
+MISSES_PER_THREAD = 8  # fewer masks are not worth a thread
 NO_TARGETS, _NOTHING_WRITTEN = np.empty(0, np.int64), np.zeros(1, np.bool_)
 DUPLICATE = -1  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
-_FAULTS = 1000  # of a pipe, one after another, until its helper goes
+_FAULTS = 1000  # failures of a pipe in a row before its helper ends
 
 SPACE = np.dtype(
     [
@@ -76,7 +77,7 @@ TASK = np.dtype(
         ("copied", np.int64, 8),  # of each thread's stretch
     ]
 )  # fmt: skip
-"""What a job says from CONTENT on: addresses of arrays, sizes, counters."""
+"""The words of a job from CONTENT on: addresses of arrays, sizes, counters."""
 _NEXT_SCRATCH_ROW, _DONE, _COPIED = (TASK.fields[name][1] for name in ("next_scratch_row", "done", "copied"))  # type: ignore[index]
 
 
@@ -112,8 +113,8 @@ def by_machine(machines: Int64, rows: Int32, ints: Int32) -> int:
 def _compute(job: Int64, me: int) -> None:
     """Compute masks as thread ``me``.
 
-    It begins with a stretch of its own, in step after step the same one, so that it meets the arenas and the rows of
-    the bitmask in its core's cache; then it helps others from the far end of theirs.
+    It begins with its own stretch, the same in each step, so that its core's cache has the arenas and the rows of the
+    bitmask. Then it helps others, from the far ends of their stretches.
     """
     address = nb.int64(job.ctypes.data) + 8 * CONTENT
     task = nb.carray(pointer(address), (1,), TASK)[0]
@@ -148,7 +149,7 @@ def _compute(job: Int64, me: int) -> None:
         nb.carray(pointer(space.sets), (space.set_count, space.set_width), nb.int32),
         nb.carray(pointer(space.set_rows), (space.set_row_count, words), nb.int32),
         nb.carray(pointer(space.set_ints), (space.set_ints_size,), nb.int32),
-        eos,  # (only masks with a limit look at this and what follows)
+        eos,  # (only masks with a limit read this and the following arguments)
         0,
         0,
     )
@@ -226,7 +227,7 @@ def _copy_known(job: Int64, me: int) -> None:
 
 @inner_kernel(nb.void(L1, I, nb.boolean))
 def _share(job: Int64, me: int, direct: bool) -> None:
-    """Thread ``me``'s part of what `find_rows` wrote into the job. direct: masks go to a bitmask."""
+    """Do thread ``me``'s part of the job that `find_rows` has written. direct: masks go to a bitmask."""
     _compute(job, me)
     if direct:
         _copy_known(job, me)
@@ -238,13 +239,13 @@ def find_rows(
     scratch: Int32, targets: Int64, known: Int32, written: Bool,
 ) -> bool:  # fmt: skip
     """Compute the missing masks listed by `by_machine`, together with the helpers that ``wake_fds`` wake. Returns
-    whether that went well (a helper may find no memory).
+    whether that succeeded (a helper may find no memory).
 
-    Of guide ORDER[i], CODES[i]: how many symbols its mask depends on, DUPLICATE if it is that of another guide of its
-    group, or an error; TAGS[i]: the mask's hash; GUESSES[i]: its number (see `likely_row`), or -1: it is
-    scratch[SCRATCH_ROWS[i]].
-    With ``targets`` (none: empty) ``scratch`` is a bitmask: the mask of guide g is written to its row targets[g], and
-    ``written[g]`` is set; and so are those of which the row is ``known[g]``. space: `addresses`.
+    For guide ORDER[i], CODES[i]: the number of symbols that its mask depends on, DUPLICATE if another guide of its
+    group has the same mask, or an error; TAGS[i]: the mask's hash; GUESSES[i]: its number (see `likely_row`), or -1: it
+    is scratch[SCRATCH_ROWS[i]]. With ``targets`` (none: empty) ``scratch`` is a bitmask: the mask of guide g is written
+    to its row targets[g], and ``written[g]`` is set; masks whose row is ``known[g]`` are copied likewise. space:
+    `addresses`.
     """
     task = nb.carray(pointer(nb.int64(job.ctypes.data) + 8 * CONTENT), (1,), TASK)[0]
     direct = targets.shape[0] > 0
@@ -269,8 +270,8 @@ def find_rows(
 
 @kernel(nb.void(L1))
 def find_row_alone(job: Int64) -> None:
-    """As `find_rows`, for one guide and no helper, with the arrays of the last `find_rows` with this ``job``: to pass
-    them would take as long as to compute a small mask."""
+    """As `find_rows`, for one guide and no helper, with the arrays of the last `find_rows` with this ``job``: passing
+    them would take as long as computing a small mask."""
     task = nb.carray(pointer(nb.int64(job.ctypes.data) + 8 * CONTENT), (1,), TASK)[0]
     ints = nb.carray(pointer(task.ints), (5, CHUNK + 1), nb.int32)
     longs = nb.carray(pointer(task.longs), (2, CHUNK), nb.int64)
@@ -283,7 +284,7 @@ def find_row_alone(job: Int64) -> None:
 
 @kernel(nb.void(L1, I, I))
 def help_forever(job: Int64, me: int, pipe: int) -> None:
-    """What helper ``me`` does whenever there is a job."""
+    """The loop of helper ``me``, which does its part whenever there is a job."""
     task = nb.carray(pointer(nb.int64(job.ctypes.data) + 8 * CONTENT), (1,), TASK)[0]
     faults = 0
     last = nb.int64(0)
@@ -295,7 +296,7 @@ def help_forever(job: Int64, me: int, pipe: int) -> None:
         faults = 0
         last = number
         if enter_job(job):
-            if me < task.threads:  # (a byte of an earlier time may have let in one too many)
+            if me < task.threads:  # (an old byte may have let in one helper too many)
                 _share(job, me, task.targets != 0)
             exit_job(job)
 
@@ -305,8 +306,9 @@ def enter_rows(
     space: Int64, machines: Int64, configs: Int32, groups: int, since: int, ints: Int32, longs: Int64, scratch: Int32,
     out: Int32,
 ) -> int:  # fmt: skip
-    """Intern what `find_rows` found and remember it in the machines: out[ORDER[i]] is the row, or still NEEDS_ROW: find
-    it again, after what CODES[i] asks for if it is below 0. Returns how many still need their rows.
+    """Intern the masks that `find_rows` has found, and remember the rows in the machines. out[ORDER[i]] is the row, or
+    still NEEDS_ROW: find it again, after the reaction to CODES[i] if that is below 0. Returns how many still need their
+    rows.
 
     since: `CONTENTS` when `find_rows` was called. Hold the lock of the token space.
     """
@@ -368,8 +370,8 @@ def addresses(space: TokenSpace) -> Int64:
 
 
 class MaskScratch:
-    """Arrays for the masks of one chunk, kept for the next (memory fresh from the operating system costs as much as to
-    compute a mask in it)."""
+    """Arrays for the masks of one chunk, kept for the next (fresh memory from the operating system costs as much as
+    computing a mask in it)."""
 
     __slots__ = ("config", "ints", "job", "job_alone", "longs", "machine", "row", "rows", "space")
 
@@ -377,11 +379,12 @@ class MaskScratch:
         self.ints = np.zeros((5, CHUNK + 1), np.int32)
         self.longs = np.zeros((2, CHUNK), np.int64)
         self.rows = np.empty((CHUNK + CHUNK // MISSES_PER_THREAD, space.words), np.int32)
-        """A row for each guide, and one with which each thread looks whether its mask is new."""
+        """A row for each guide, and for each thread one in which it computes a mask before it knows whether that is
+        new."""
         self.space = addresses(space)
         self.job = new_job()
-        """For who needs no helper."""
-        # What `batch.row_of` needs: arrays of one guide, and a job that knows all arrays.
+        """The job used when no helper thread is needed."""
+        # For `batch.row_of`: arrays of one guide, and a job that has all addresses.
         self.machine, self.config, self.row = np.zeros(MACHINE, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
         self.job_alone = new_job()
         one, chunk = (self.space, self.machine, self.config), (self.ints, self.longs, self.rows)
@@ -392,9 +395,9 @@ _scratch: WeakKeyDictionary[TokenSpace, list[MaskScratch]] = WeakKeyDictionary()
 
 
 def take_scratch(space: TokenSpace) -> tuple[list[MaskScratch], MaskScratch]:
-    """The list of those that nobody has, and one of them, which the caller puts back."""
+    """The list of free ones, and one of them, which the caller puts back."""
     free = _scratch.setdefault(space, [])
     try:
         return free, free.pop()
-    except IndexError:  # (asked for, not looked at first: another thread may take the last one in between)
+    except IndexError:  # (pop without a test first: another thread may take the last one in between)
         return free, MaskScratch(space)

@@ -1,4 +1,4 @@
-"""Kernels: the table of mask rows, int32 [rows, words], without duplicates.
+"""Kernels: keep the table of mask rows, int32 [rows, words], without duplicates.
 
 Its arrays, as kernels take them:
 
@@ -8,7 +8,7 @@ Its arrays, as kernels take them:
 * ``meta`` int64 [rows, 3]: the hash of a row (-1: free), the epoch it was last interned in, its version;
 * ``free`` int32 [rows]: a stack of the numbers that are free again.
 
-Who holds the lock of the table, and when rows are freed: see `token_space`.
+`token_space` says who holds the lock of the table, and when rows are freed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import numpy as np
 from dotllm import allocate
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.layout import FULL
-from dotllm.index.atomics import load
+from dotllm.index.helper_pool import load
 from dotllm.jit import inner_kernel, kernel
 
-END_ROW = 0  # the row that allows the end tokens only
+END_ROW = 0  # the row that allows only the end tokens
 ROWS_FULL, EMPTY_ROW = FULL - 64, FULL - 65
 """Errors of kernels: the table is full; a mask allows no token."""
 USED, FREE, EPOCH, CONTENTS = range(4)  # of ``used``
 META_HASH, META_EPOCH, META_VERSION = range(3)
-_PROBES = 64  # of a look-up that may see the table half rebuilt
+_PROBES = 64  # most steps of a look-up, which may see the table half rebuilt
 
 
 @kernel(nb.int64(nb.int32[::1]))
@@ -42,7 +42,7 @@ def row_hash(row: Int32) -> int:
     total = np.uint64(0x243F6A8885A308D3)
     for i in range(half):
         key = (np.uint64(i + 1) * np.uint64(0x9E3779B1)) & low
-        key *= key  # not linear in the position, or neighbours would be alike
+        key *= key  # not linear in the position, or neighbours would have related keys
         one = (np.uint64(np.uint32(row[i])) + (key >> np.uint64(7))) & low
         two = (np.uint64(np.uint32(second[i])) + (key >> np.uint64(23))) & low
         total += one * two
@@ -67,7 +67,7 @@ def is_empty(row: Int32) -> bool:
 def equal_rows(one: Int32, other: Int32) -> bool:
     """Whether two rows are equal."""
     n = one.shape[0]
-    for start in range(0, n - 63, 64):  # a block at a time: a loop that may end at each word is no vector loop
+    for start in range(0, n - 63, 64):  # a block at a time: a loop that may end at each word is not vectorised
         a, b = one[start : start + 64], other[start : start + 64]
         differ = nb.int32(0)
         for i in range(64):
@@ -84,7 +84,8 @@ def equal_rows(one: Int32, other: Int32) -> bool:
 def likely_row(rows: Int32, table: Int64, tag: int, row: Int32) -> int:
     """The number of the row with this content and hash, or -1, while other threads may change the table.
 
-    Without the lock this is a guess, which `confirm_row` checks: the row may be freed meanwhile and its number reused.
+    Without the lock this is a guess, which `confirm_row` checks: the row may be freed in the meantime, and its number
+    reused.
     """
     slots = table.shape[0]
     slot = tag & (slots - 1)
@@ -138,7 +139,7 @@ def intern_row(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32,
             return -1
         used[USED] = number + 1
     used[CONTENTS] += 1
-    for i in range(row.shape[0]):  # (to assign a slice takes Numba two seconds to compile)
+    for i in range(row.shape[0]):  # (Numba takes two seconds to compile an assignment to a slice)
         rows[number, i] = row[i]
     meta[number, META_HASH] = tag
     meta[number, META_EPOCH] = used[EPOCH]

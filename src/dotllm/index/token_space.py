@@ -1,20 +1,25 @@
-"""What all indexes of one vocabulary share: the tries to walk, the character sets, and the table of mask rows.
+"""The data that all indexes of one vocabulary share: the tries to walk, the character sets, and the table of mask rows.
 
 Rows have no duplicates: the masks of a long JSON text are some dozens of distinct rows, and a hundred schemas share
 most of theirs. A row has the layout of vLLM, xgrammar and llguidance (see `mask_table`). The large arrays are reserved
-at their final size and filled from the front. The operating system gives memory to a page when it is first written, so
-nothing has to be moved while kernels run on it.
+at their final size and filled from the front. The operating system commits a page when it is first written, so nothing
+has to move while kernels run on the arrays.
 
 Indexes come and go, and a row stays only as long as an index refers to it: `collect` frees the others, and `intern`
 uses their numbers again. A row number is valid while a live index refers to it; an unreferenced row survives until the
 end of the next epoch. (An epoch lasts from one collection to the next: seconds.) Code that copies rows elsewhere (to a
 GPU) compares ``versions``: the version of a number is raised whenever it gets a content.
+
+There is room for the tables of a fixed number of character sets. When little is left, the sets that no index has needed
+for the longest time lose theirs (`make_room`): the indexes that use them forget them first, and walk from then on.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
+from bisect import insort
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import ClassVar, Protocol
@@ -22,28 +27,170 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Bool, Int32
 from dotllm.automata.machine import layout as L
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.errors import BudgetExceededError, UnsupportedError
-from dotllm.index.charset_choice import PassedOver, worth_tables
+from dotllm.grammar.grammar import Grammar
+from dotllm.grammar.kinds import ExpressionKind
+from dotllm.grammar.transform import children_of
 from dotllm.index.mask_table import END_ROW, EPOCH, FREE, META_VERSION, USED, free_rows, intern_rows
 from dotllm.system.lazy_memory import reserved
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
-from dotllm.vocabulary.popular import is_popular
 from dotllm.vocabulary.trie import Trie, build_trie
+from dotllm.vocabulary.vocabulary import is_popular
 
-MAX_CHARSETS = 512  # further sets are walked without a table (each takes 0.3 MB)
+# Allocates parts of an array, first fit, and takes them back.
+
+
+class Ranges:
+    """The free parts of an array of ``size``."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free = [(0, size)]  # (start, end), in order, none touching the next
+
+    @property
+    def used(self) -> int:
+        """The size of the parts in use."""
+        return self._size - sum(end - start for start, end in self._free)
+
+    def take(self, size: int) -> int:
+        """Take a part of this size. Returns its start, or -1 if there is none."""
+        for i, (start, end) in enumerate(self._free):
+            if end - start >= size:
+                self._free[i : i + 1] = [(start + size, end)] if start + size < end else []
+                return start
+        return -1
+
+    def give(self, start: int, size: int) -> None:
+        """Give back a part from `take`."""
+        insort(self._free, (start, start + size))
+        merged: list[tuple[int, int]] = []
+        for first, end in self._free:
+            if merged and merged[-1][1] == first:
+                merged[-1] = (merged[-1][0], end)
+            elif first < end:
+                merged.append((first, end))
+        self._free = merged
+
+
+# Chooses the character sets of a new automaton that are worth tables of the vocabulary (`vocabulary.charset_table`).
+#
+# A table costs time once: a walk over all tokens, and a sort of those that leave the set. That is 1 ms for ``[a-z]``,
+# and 12 ms for a set that lacks a few letters, because half of all tokens leave it. A table saves time at every mask
+# in a loop over the set, which would otherwise walk the tokens that stay inside: up to 3 ms. A node with a loop has
+# two or three such masks. A counted loop (``{1,63}``) has more, because every position near its limit has a mask of
+# its own.
+#
+# `worth_tables` compares the two, in milliseconds:
+#
+#     cost  = 1 (2.5 for a set of nearly all characters) + tokens that leave the set / 6,000
+#     saved = nodes with a loop over the set × 2 masks (20 if counted) × tokens that stay inside / 50,000
+#
+# A set gets a table if it saves at least its cost. A request waits for all tables of its automaton, so they may cost
+# `MOST_MS` together: sets in counted loops come first, then those with the largest gain.
+#
+# A set that does not pay for one automaton may pay for many. So ``saved`` of a set without a table is kept, and added
+# to that of the next automaton with this set. So the time for tables and for masks without them is at most about twice
+# what it would be if all automata were known beforehand (as in the ski-rental problem).
+
+
+MOST_MS = 8.0
+"""Most milliseconds for all new tables of an automaton; but a table for a counted loop is always made if it pays."""
+
+_NARROW_MS, _WIDE_MS, _EXITS_PER_MS = 1.0, 2.5, 6_000  # to make one
+_INSIDE_PER_MS = 50_000  # to compute a mask without one
+_MASKS, _COUNTED_MASKS = 2, 20  # at a node
+_WIDE_SIZE = MAX_CODE_POINT - 0x1000
+_MOST_PASSED_OVER = 4096  # most sets whose sum is kept: clients choose the sets, so there must be a bound
+
+PassedOver = dict[CharSet, float]
+"""Sets without tables, and the milliseconds that tables would have saved so far."""
+
+
+def worth_tables(
+    new: Sequence[tuple[int, CharSet, int]],
+    counted: Callable[[], Collection[int]],
+    tokens_at: Callable[[CharSet], tuple[int, int]],
+    passed_over: PassedOver,
+) -> set[int]:
+    """The numbers of the sets out of ``new`` (number, set, nodes that loop over it) that get a table. Updates
+    ``passed_over`` for the others.
+
+    ``counted`` gives the numbers of sets in counted loops; ``tokens_at`` estimates how many tokens stay in a set and
+    how many leave it.
+    """
+    if not new:
+        return set()
+    in_counted = counted()
+    would_save: PassedOver = {}
+    wanted: list[tuple[bool, float, float, int]] = []
+    for number, charset, nodes in new:
+        inside, exits = tokens_at(charset)
+        cost = (_WIDE_MS if charset.size > _WIDE_SIZE else _NARROW_MS) + exits / _EXITS_PER_MS
+        is_counted = number in in_counted
+        saved = nodes * (_COUNTED_MASKS if is_counted else _MASKS) * inside / _INSIDE_PER_MS
+        saved += passed_over.get(charset, 0.0)
+        would_save[charset] = saved
+        if cost <= saved:
+            wanted.append((not is_counted, cost - saved, cost, number))
+    found: set[int] = set()
+    spent = 0.0
+    for not_counted, _, cost, number in sorted(wanted):
+        if spent + cost <= MOST_MS or not (found or not_counted):
+            found.add(number)
+            spent += cost
+    if len(passed_over) > _MOST_PASSED_OVER:
+        passed_over.clear()
+    for number, charset, _ in new:
+        if number not in found:
+            passed_over[charset] = would_save[charset]
+        else:
+            passed_over.pop(charset, None)
+    return found
+
+
+def counted_charsets(grammar: Grammar) -> set[int]:
+    """The character sets (their numbers in ``grammar.charsets``) that stand in counted repetitions and networks."""
+    found: set[int] = set()
+    pending: list[int] = []
+    kind, low, high = (np.array(column, np.int32) for column in (grammar.kind, grammar.b, grammar.c))
+    repeats = (kind == ExpressionKind.REPEAT) & (high != 1) & ((high > 0) | (low > 1))
+    for node in np.flatnonzero(repeats | ((kind == ExpressionKind.NETWORK) & (high > 0))).tolist():
+        pending.extend(children_of(grammar, node))
+    seen: set[int] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if grammar.kind[node] == ExpressionKind.CHARS:
+            found.add(grammar.a[node])
+        elif grammar.kind[node] != ExpressionKind.CALL:
+            pending.extend(children_of(grammar, node))
+    return found
+
+
+MAX_CHARSETS = 512  # with tables (each takes 0.3 MB)
+_SPARE_CHARSETS = 1 / 8  # of them for which there is room, when an index is made
+_FREED_CHARSETS = 1 / 4  # of them at once
 MAX_ROW_BYTES = 512 << 20
 MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
+_SET_INTS = 8 << 20  # reserved, not used
 _MOST_RANGES = 4096  # of characters that a vocabulary spells
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 
 
+_Parts = list[tuple[Ranges, int, int]]  # start, size
+LARGE = 4 << 20  # bytes: a smaller index may always grow
+MAX_TOGETHER = 1 << 30  # bytes of all indexes of a vocabulary
+
+
 class RowOwner(Protocol):
-    """An index, as far as the table of rows knows it."""
+    """The part of an index that the table of rows needs."""
 
     @property
     def lock(self) -> threading.RLock:
@@ -52,6 +199,20 @@ class RowOwner(Protocol):
     @property
     def unique_nodes(self) -> frozenset[int]:
         """Whether its guides remember: see `Nfa`."""
+
+    @property
+    def used_at(self) -> float:
+        """When a guide was last made (`time.monotonic`)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+
+    def charset_numbers(self) -> Int32:
+        """The numbers of the tables that it uses."""
+
+    def forget_charsets(self, leaving: Bool) -> None:
+        """Stop using the tables whose flags are set, bool [MAX_CHARSETS]. Hold its lock."""
 
     def row_numbers(self) -> list[Int32]:
         """Views of all row numbers (or negative marks) that it refers to, each int32 [n]."""
@@ -85,7 +246,7 @@ class TokenSpace:
         self.alive_bytes = np.ones(256, np.bool_)
         self.alive_bytes[list(vocabulary.missing_bytes)] = False
         self.spellable_bytes = np.ones(256, np.bool_)
-        """Those that are tokens by themselves."""
+        """The bytes that are tokens by themselves."""
         self.spellable_bytes[list(vocabulary.unspellable_bytes)] = False
         self.counts_bytes = vocabulary.unspellable_bytes == vocabulary.missing_bytes
         """Whether every byte that some token has is a token by itself."""
@@ -97,22 +258,32 @@ class TokenSpace:
         self._vocabulary = weakref.ref(vocabulary)
 
         self.no_token_rows = np.zeros((1, self.words), np.int32)  # `Index.token_rows` of a grammar without token sets
+        self.no_token_rows_at = self.no_token_rows.ctypes.data, 1
 
         self.trie_byte = reserved(_TRIE_NODES, np.uint8)
         self.trie_depth = reserved(_TRIE_NODES, np.int32)
         self.trie_end = reserved(_TRIE_NODES, np.int32)
         self.trie_token_start = reserved(_TRIE_NODES + 1, np.int32)
         self.trie_tokens = reserved(_TRIE_NODES, np.int32)
-        self._trie_used = self._trie_tokens_used = 0
-        if not self._has_room(vocabulary.trie):
+        self._nodes, self._tokens, self._ints = Ranges(_TRIE_NODES), Ranges(_TRIE_NODES), Ranges(_SET_INTS)
+        main = self._put_trie(vocabulary.trie, [])
+        if main is None:
             raise BudgetExceededError("the vocabulary is too large", keyword="vocabulary")
-        self.main_end = self._append_trie(vocabulary.trie)[1]
+        self.main_end = main[1]
 
         self.sets = np.zeros((MAX_CHARSETS, L.K_WIDTH), np.int32)
         self.set_rows = reserved((MAX_CHARSETS * L.K_ROWS, self.words), np.int32)
-        self.set_ints = reserved(8 << 20, np.int32)
-        self._set_ints_used = 0
-        self._numbers: dict[CharSet, int] = {}  # by what `_living` leaves of a set
+        self.set_ints = reserved(_SET_INTS, np.int32)
+        self._numbers: dict[CharSet, int] = {}  # by the result of `_living`
+        self._sets: list[tuple[CharSet, float, _Parts]] = [(CharSet(()), 0.0, [])] * MAX_CHARSETS
+        """by number: the set, when an index last asked for it, and its parts of other arrays"""
+        self._unused = [*reversed(range(MAX_CHARSETS))]
+        self._freed_at = np.zeros(MAX_CHARSETS, np.int64)
+        self.times_freed = 0
+        """The number of times that sets have lost their tables."""
+        self.moved: object = None
+        """Another object whenever the memory of an index has moved."""
+        self._is_freeing = False
         self._passed_over: PassedOver = {}
 
         capacity = min(MAX_ROWS, max(64, MAX_ROW_BYTES // (4 * self.words)))
@@ -125,7 +296,7 @@ class TokenSpace:
         """Whether guides of some index are stateful (`Guide.is_stateful`)."""
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
         self.row_store = (self.rows, self.rows_used, self._table, self._row_meta, self._free)
-        """What `intern_row` and `intern_rows` take."""
+        """The arrays for `intern_row` and `intern_rows`."""
         only_end = np.zeros(self.words, np.int32)
         np.bitwise_or.at(
             only_end, self.eos >> 5, np.left_shift(np.uint32(1), (self.eos & 31).astype(np.uint32)).view(np.int32)
@@ -145,7 +316,7 @@ class TokenSpace:
         return numbers
 
     def spells_nothing(self) -> UnsupportedError:
-        """The error of a mask without any token, which only vocabularies without a token for each byte can have."""
+        """The error for a mask without any token, which only vocabularies without a token for each byte can have."""
         return UnsupportedError(
             "the vocabulary has no tokens that spell any text that may come next under this specification",
             keyword="vocabulary",
@@ -153,21 +324,48 @@ class TokenSpace:
         )
 
     def full(self) -> BudgetExceededError:
-        """The error of a mask for which there is no room."""
+        """The error for a mask for which there is no room."""
         return BudgetExceededError(f"more than {len(self.rows)} distinct masks", keyword="memory")
 
+    def check_share(self, own: int) -> None:
+        """Let an index of ``own`` bytes grow, unless all have together what they may have, and it has more than others.
+
+        Raises:
+            BudgetExceededError: it may not.
+        """
+        if own < LARGE:
+            return
+        with self.lock:
+            sizes = [index.nbytes for index in self._indexes]
+        large = sum(size >= LARGE for size in sizes)
+        if sum(sizes) > MAX_TOGETHER and own * large > MAX_TOGETHER:
+            raise BudgetExceededError(
+                f"the automata of all requests need more than {MAX_TOGETHER >> 20} MiB, {own >> 20} MiB of them for "
+                "this one",
+                keyword="memory",
+                help="lower the counts of patterns and lengths, name fewer values or properties",
+            )
+
     def register(self, index: RowOwner) -> None:
-        """``index`` from now on may know rows."""
+        """Register ``index``, which may know rows from now on."""
         with self.lock:
             self._indexes.add(index)
             self.has_stateful_guides = self.has_stateful_guides or bool(index.unique_nodes)
 
-    def collect(self) -> int:
-        """Begin an epoch: free the rows that no living index knows and nobody interned of late; how many.
+    def forget_freed(self, index: RowOwner, since: int) -> None:
+        """Let a new index forget the tables that were freed while it was made. ``since``: `times_freed` before it got
+        their numbers. Call this before the index is used, and after `register`."""
+        if self.times_freed > since:
+            with index.lock:
+                index.forget_charsets(self._freed_at > since)
 
-        Waits for each index in turn, not for all at once. Whoever interns a row holds the lock of the index that is to
-        know it until it does (or `lock`, for an index not yet registered). So a row interned before this epoch is known
-        by its index when that is looked at, and one interned since is kept.
+    def collect(self) -> int:
+        """Begin an epoch: free the rows that no living index knows and that have not been interned lately. Returns
+        their number.
+
+        It waits for each index in turn, not for all at once. A thread that interns a row holds the lock of the index
+        that will know it until the index does (or `lock`, for an index that is not registered yet). So the index of a
+        row interned before this epoch knows the row by the time it is examined, and rows interned since are kept.
         """
         with self.lock:
             self.rows_used[EPOCH] += 1
@@ -199,15 +397,20 @@ class TokenSpace:
     @property
     def nbytes(self) -> int:
         """Bytes in use (free rows not counted)."""
-        return self.row_count * self.words * 4 + self._trie_used * 17 + len(self._numbers) * L.K_ROWS * self.words * 4
+        return self.row_bytes + self._nodes.used * 17 + len(self._numbers) * L.K_ROWS * self.words * 4
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the rows in use, which decrease when indexes are freed."""
+        return self.row_count * self.words * 4
 
     def known_charset(self, charset: CharSet) -> int:
-        """The number of a set's tables if they exist, else -1."""
+        """The number of a set's tables, or -1 if it has none."""
         return self._numbers.get(self._living(charset), -1)
 
     def _living(self, charset: CharSet) -> CharSet:
-        """The part of a set that tokens can spell: what tables are about, and examples must be of. (Empty where that
-        would be so many ranges that masks are computed sooner without tables.)"""
+        """The part of a set that tokens can spell; tables and examples use only this part. (Empty if it has so many
+        ranges that masks are computed faster without tables.)"""
         return charset if self._living_characters is None else charset & self._living_characters
 
     def charset_number(self, charset: CharSet) -> int:
@@ -216,19 +419,57 @@ class TokenSpace:
         charset = self._living(charset)
         if not charset:
             return -1
-        found = self._numbers.get(charset)
-        if found is not None:
-            return found
         with self.lock:
-            if charset in self._numbers:
-                return self._numbers[charset]
+            number = self._numbers.get(charset)
             vocabulary = self._vocabulary()
-            if len(self._numbers) >= MAX_CHARSETS or vocabulary is None:
-                return -1
-            number = self._append_set(charset, vocabulary.charset_table(charset))
-            if number >= 0:
+            if number is None:
+                if not self._unused or vocabulary is None:
+                    return -1
+                number = self._unused[-1]
+                parts = self._put_set(number, charset, vocabulary.charset_table(charset))
+                if parts is None:
+                    return -1
+                self._unused.pop()
                 self._numbers[charset] = number
+            else:
+                parts = self._sets[number][2]
+            self._sets[number] = charset, time.monotonic(), parts
             return number
+
+    def make_room(self) -> None:
+        """If there is little room, free the tables that have not been needed for the longest time. Hold no lock: the
+        indexes that use them are told, one after another."""
+        with self.lock:
+            spare = int(len(self.sets) * _SPARE_CHARSETS)
+            if self._is_freeing or (len(self._unused) > spare and 2 * self._nodes.used < len(self.trie_byte)):
+                return
+            self._is_freeing = True
+            indexes = list(self._indexes)
+        try:
+            last: dict[int, float] = {}
+            for index in indexes:
+                for number in index.charset_numbers().tolist():
+                    last[number] = max(last.get(number, 0.0), index.used_at)
+            leaving = np.zeros(len(self.sets), np.bool_)
+            with self.lock:
+                free = [
+                    (max(last.get(n, 0.0), self._sets[n][1]), n) for c, n in self._numbers.items() if not is_popular(c)
+                ]
+                leaving[[n for _, n in sorted(free)[: int(len(self.sets) * _FREED_CHARSETS)]]] = True
+                self._numbers = {c: n for c, n in self._numbers.items() if not leaving[n]}
+                self._freed_at[leaving] = self.times_freed + 1
+                self.times_freed += 1
+                indexes = list(self._indexes)  # indexes that register later check by themselves (`forget_freed`)
+            for index in indexes:
+                with index.lock:
+                    index.forget_charsets(leaving)
+            with self.lock:
+                for number in np.flatnonzero(leaving).tolist():
+                    for ranges, start, size in self._sets[number][2]:
+                        ranges.give(start, size)
+                    self._unused.append(number)
+        finally:
+            self._is_freeing = False
 
     def charset_numbers(
         self, charsets: Sequence[CharSet], uses: Sequence[int], counted: Callable[[], Collection[int]]
@@ -260,13 +501,12 @@ class TokenSpace:
             vocabulary = self._vocabulary()
             if row[L.K_WORDS_END] != L.WORDS_UNKNOWN or vocabulary is None:
                 return
-            words = vocabulary.exit_words(list(self._numbers)[number])
-            if not self._has_room(words):
+            charset, _, parts = self._sets[number]
+            words = self._put_trie(vocabulary.exit_words(charset), parts)
+            if words is None:
                 row[L.K_WORDS_END] = L.WORDS_NOWHERE
                 return
-            low, high = self._append_trie(words)
-            row[L.K_WORDS] = low
-            row[L.K_WORDS_END] = high  # last: a kernel may be looking
+            row[L.K_WORDS], row[L.K_WORDS_END] = words  # the end comes last: a kernel may be reading
 
     @cached_property
     def unfinished(self) -> tuple[Int32, int, int]:
@@ -274,7 +514,7 @@ class TokenSpace:
         trie."""
         lengths, ends = np.diff(self.token_offset), self.token_offset[1:]
         is_unfinished = np.zeros(self.size, np.bool_)
-        goes_on = np.ones(self.size, np.bool_)  # all bytes looked at so far continue a character
+        goes_on = np.ones(self.size, np.bool_)  # all bytes so far continue a character
         for back, needs in enumerate((0xC0, 0xE0, 0xF0), 1):
             byte = (
                 self.token_data[np.maximum(ends - back, 0)] if len(self.token_data) else np.zeros(self.size, np.uint8)
@@ -287,20 +527,24 @@ class TokenSpace:
         members = np.zeros(self.words * 32, np.uint8)
         members[ids] = 1
         with self.lock:
-            if not self._has_room(trie):
-                raise self.full()
-            low, high = self._append_trie(trie)
+            nodes = self._put_trie(trie, [])
+        if nodes is None:
+            raise self.full()
+        low, high = nodes
         return np.packbits(members, bitorder="little").view(np.int32), low, high
 
-    def _has_room(self, *tries: Trie) -> bool:
-        """Whether so many more nodes and tokens fit."""
-        nodes, tokens = sum(len(trie.byte) for trie in tries), sum(len(trie.tokens) for trie in tries)
-        return max(self._trie_used + nodes, self._trie_tokens_used + tokens) < len(self.trie_byte)
-
-    def _append_trie(self, trie: Trie) -> tuple[int, int]:
-        """Copy a trie behind the others, where there is room. Returns its node range."""
+    def _put_trie(self, trie: Trie, parts: _Parts) -> tuple[int, int] | None:
+        """Copy a trie to free space, and add that to ``parts``. Returns its node range; None: no room."""
         n, m = len(trie.byte), len(trie.tokens)
-        low, tokens = self._trie_used, self._trie_tokens_used
+        low, tokens = (
+            self._nodes.take(n + 1),
+            self._tokens.take(m + 1),
+        )  # (plus one for the end of the last node's tokens)
+        parts += [
+            (r, at, size) for r, at, size in ((self._nodes, low, n + 1), (self._tokens, tokens, m + 1)) if at >= 0
+        ]
+        if low < 0 or tokens < 0:
+            return None
         self.trie_byte[low : low + n] = trie.byte
         self.trie_depth[low : low + n] = trie.depth
         self.trie_end[low : low + n] = trie.end
@@ -308,28 +552,30 @@ class TokenSpace:
         self.trie_token_start[low : low + n + 1] = trie.token_start
         self.trie_token_start[low : low + n + 1] += tokens
         self.trie_tokens[tokens : tokens + m] = trie.tokens
-        self._trie_used = low + n
-        self._trie_tokens_used = tokens + m
         return low, low + n
 
-    def _append_ints(self, *parts: Int32) -> tuple[int, int]:
-        start = self._set_ints_used
-        end = start + sum(len(part) for part in parts)
-        np.concatenate(parts, out=self.set_ints[start:end])
-        self._set_ints_used = end
-        return start, end
+    def _put_ints(self, parts: _Parts, *arrays: Int32) -> tuple[int, int] | None:
+        size = sum(map(len, arrays))
+        start = self._ints.take(size)
+        if start < 0:
+            return None
+        parts.append((self._ints, start, size))
+        np.concatenate(arrays, out=self.set_ints[start : start + size])
+        return start, start + size
 
-    def _append_set(self, charset: CharSet, table: CharsetTable) -> int:
-        number = len(self._numbers)
-        ints = len(table.exits_by_count_start) + 2 * len(table.long_tokens)
-        if not self._has_room(table.exits, table.exits_by_count) or self._set_ints_used + ints > len(self.set_ints):
-            return -1
+    def _put_set(self, number: int, charset: CharSet, table: CharsetTable) -> _Parts | None:
+        """Fill the tables of a set. Returns its parts of other arrays; None: there is no room."""
+        parts: _Parts = []
+        exits, by_count = self._put_trie(table.exits, parts), self._put_trie(table.exits_by_count, parts)
+        starts = by_count and self._put_ints(parts, table.exits_by_count_start + np.int32(by_count[0]))
+        long = self._put_ints(parts, table.long_tokens, table.long_chars)
+        if exits is None or starts is None or long is None:
+            for ranges, start, size in parts:
+                ranges.give(start, size)
+            return None
         row = self.sets[number]
-        row[L.K_EXITS], row[L.K_EXITS_END] = self._append_trie(table.exits)
+        row[L.K_EXITS], row[L.K_EXITS_END] = exits
         row[L.K_WORDS_END] = L.WORDS_UNKNOWN
-        first, _ = self._append_trie(table.exits_by_count)
-        starts = self._append_ints(table.exits_by_count_start + np.int32(first))
-        long = self._append_ints(table.long_tokens, table.long_chars)
         row[L.K_COUNTS], row[L.K_MAX_COUNT] = starts[0], len(table.exits_by_count_start) - 2
         row[L.K_MAX_CHARS] = table.max_chars
         row[L.K_LONG], row[L.K_LONG_END] = long
@@ -344,4 +590,4 @@ class TokenSpace:
                 bits[byte >> 5] |= 1 << (byte & 31)
         row[L.K_FIRST_BYTES : L.K_FIRST_BYTES + 8] = np.array(bits, np.uint32).view(np.int32)
         self.set_rows[number * L.K_ROWS : (number + 1) * L.K_ROWS] = table.rows
-        return number
+        return parts

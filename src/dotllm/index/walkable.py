@@ -1,8 +1,9 @@
-"""Walkable: what guides and batches need of an index, so that they do not import the class that makes them."""
+"""Walkable: the interface of an index for guides and batches, so that they do not import the class that makes them."""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -13,7 +14,36 @@ from dotllm.index.token_space import TokenSpace
 from dotllm.vocabulary import Vocabulary
 
 TokenSets = list[tuple[frozenset[int], bool]]
-"""Sets of token ids: (ids, whether all tokens but these are meant)."""
+"""Sets of token ids: (ids, whether the set is all tokens but these)."""
+
+
+class Remembers(Protocol):
+    """A guide that remembers the values in its text."""
+
+    index: Walkable
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that it remembers."""
+
+
+class Guides:
+    """The living guides. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._guides: weakref.WeakSet[Remembers] = weakref.WeakSet()
+
+    def add(self, guide: Remembers) -> None:
+        """Add a guide."""
+        with self._lock:
+            self._guides.add(guide)
+
+    def nbytes_on(self, index: Walkable) -> int:
+        """The bytes that the guides on this index remember."""
+        with self._lock:
+            guides = list(self._guides)
+        return sum(guide.nbytes for guide in guides if guide.index is index)
 
 
 class Walkable(Protocol):
@@ -25,7 +55,7 @@ class Walkable(Protocol):
 
     @property
     def space(self) -> TokenSpace:
-        """What all indexes of the vocabulary share."""
+        """The data that all indexes of the vocabulary share."""
 
     @property
     def lock(self) -> threading.RLock:
@@ -52,12 +82,25 @@ class Walkable(Protocol):
         """Nodes that begin arrays without equal items, or objects without equal keys."""
 
     @property
+    def remembering(self) -> Guides:
+        """The guides that remember, of all indexes of the automaton."""
+
+    @property
     def configurations(self) -> int:
-        """How many configurations there are: their numbers are below it."""
+        """The number of configurations; theirs are the numbers below it."""
 
     @property
     def masks(self) -> Int32:
         """The table of mask rows, int32 [rows, words]."""
+
+    def newest(self, full: Walkable | None = ...) -> Walkable:
+        """The index of the same automaton on which new guides begin."""
+
+    def renewed(self) -> Walkable:
+        """A new index of the same automaton."""
+
+    def carried(self, other: Walkable, config: int) -> int:
+        """The configuration of this index that equals one of another index of the same automaton."""
 
     def run(self, kernel: Callable[[Int32], int]) -> int:
         """Call a kernel on the arena, growing it as asked."""
@@ -66,10 +109,13 @@ class Walkable(Protocol):
         """React to the error code of a kernel."""
 
     def check_configuration(self, config: int) -> int:
-        """Raise an error if that is no configuration."""
+        """Raise an error if the number is not that of a configuration."""
 
     def advance(self, config: int, token: int) -> int:
         """The configuration after a token; -1: not allowed."""
+
+    def advance_bytes(self, config: int, data: bytes) -> int:
+        """The configuration after raw bytes; -1: not allowed."""
 
     def forced_bytes(self, config: int, limit: int = ...) -> bytes:
         """The bytes that must come next."""
@@ -81,10 +127,10 @@ class Walkable(Protocol):
         """The number of the row of the mask."""
 
     def tokens_to_finish(self, config: int = ...) -> int:
-        """How many tokens suffice to end the text."""
+        """The number of tokens that suffice to end the text."""
 
     def mask_within(self, config: int, tokens_left: int) -> Int32 | None:
-        """The mask under a limit, if that is another one."""
+        """The mask under a limit, if the limit changes it."""
 
 
 def machines_of(indexes: Sequence[Walkable]) -> Int64:

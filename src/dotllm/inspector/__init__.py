@@ -1,6 +1,6 @@
-"""The inspector: a page that shows what a specification allows at each place of a text, and why the rest may not come.
+"""The inspector: a page that shows what a specification allows at each place of a text, and why it forbids the rest.
 
-`inspector` answers the page's questions, each a method from a JSON object to a JSON object, over the public API of the
-engine; `continuations`, `json_place`, `outline` and `samples` are what it is made of. `page` puts the page into one
+`inspector` answers the page's questions through the engine's public API; each question is a method from a JSON object
+to a JSON object. `continuations`, `json_place`, `outline` and `samples` are its parts. `page` puts the page into one
 file, and `server` serves it on this machine. The page itself is in ``static``.
 """

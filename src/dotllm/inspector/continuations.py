@@ -1,21 +1,23 @@
-"""What may follow at a position, in groups that a reader can take in, of 150,000 tokens.
+"""Groups the continuations at a position so that a reader can take them in, of 150,000 tokens.
 
-A group is the characters after which the sequence is in the same configuration: whatever the grammar does not tell
-apart is one group, so no rule about any language is needed. All digits of a number are one, all characters of a string
-but those that end it are one, and of the values of an enum each first letter is its own. The mask decides which
-characters may come, and how many tokens begin with one.
+A group holds the characters after which the sequence is in the same configuration. Characters that the grammar does not
+tell apart are in one group, so no rule for a particular language is needed. All digits of a number are one group, all
+characters of a string but those that end it are another, and each first letter of the values of an enum is its own. The
+mask says which characters may come, and how many tokens begin with each.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dotllm.api import Index
 from dotllm.arrays import Int32
-from dotllm.index import Guide
+from dotllm.index import Guide, Walkable
 from dotllm.vocabulary import Vocabulary
 
 MOST_GROUPS = 32
@@ -25,7 +27,7 @@ _WHITE_SPACE = frozenset(" \t\r\n")
 _PRINTABLE = frozenset(map(chr, range(0x20, 0x7F)))
 _NAMES = {" ": "space", "\t": "tab", "\n": "line break", "\r": "carriage return"}
 _CONTINUATION = range(0x80, 0xC0)
-_INSIDE, _SPACES = -2, -3  # stand for configurations
+_INSIDE, _SPACES = -2, -3  # these numbers stand for configurations
 
 
 class ContinuationGroup(NamedTuple):
@@ -34,26 +36,27 @@ class ContinuationGroup(NamedTuple):
     label: str
     """Their first characters."""
     meaning: str
-    """What they begin or end, where that is known, or ""."""
+    """The meaning of the characters (the value that they begin or end), or "" if it is not known."""
     then: str
-    """What must follow them."""
+    """The text that must follow them."""
     tokens: int
-    """How many tokens begin so."""
+    """Number of tokens that begin so."""
     examples: tuple[str, ...]
-    """Some of these tokens, the vocabulary's first."""
+    """Some of these tokens, the first in the vocabulary."""
 
 
 def allowed(guide: Guide) -> Int32:
-    """The mask of what may come next, int32 [words]."""
+    """The mask of the next token, int32 [words]."""
     bitmask: Int32 = np.zeros((1, guide.index.vocabulary.words), np.int32)
     guide.write_mask(bitmask)
     return bitmask.ravel()
 
 
-def continuations(index: Index, guide: Guide, meaning: Callable[[str], str]) -> list[ContinuationGroup]:
-    """The groups at the position of a guide of ``index``, the largest first; ``meaning``: of a character here or ""."""
-    vocabulary = index.vocabulary
+def continuations(guide: Guide, meaning: Callable[[str], str]) -> list[ContinuationGroup]:
+    """The groups at the position of a guide, the largest first; ``meaning`` gives a character's meaning here, or ""."""
     ids = np.flatnonzero(np.unpackbits(allowed(guide).view(np.uint8), bitorder="little"))
+    index = guide.index
+    vocabulary = index.vocabulary
     has_bytes = vocabulary.token_offset[ids + 1] > vocabulary.token_offset[ids]
     first = vocabulary.token_data[vocabulary.token_offset[ids[has_bytes]]]
     bytes_after: dict[int, list[int]] = {}
@@ -82,7 +85,7 @@ def continuations(index: Index, guide: Guide, meaning: Callable[[str], str]) -> 
 
 
 def shown(data: bytes) -> str:
-    r"""Bytes as text; those that are no whole character as ``\xE2``."""
+    r"""Bytes as text; bytes that are not a whole character are written as ``\xE2``."""
     return data.decode(errors="backslashreplace")
 
 
@@ -99,7 +102,7 @@ def label(chars: Iterable[str]) -> str:
     return " ".join(part for part in (_ranges(members - frozenset(beyond)), others) if part)
 
 
-def _after(index: Index, config: int, byte: int) -> tuple[int, str]:
+def _after(index: Walkable, config: int, byte: int) -> tuple[int, str]:
     """(The configuration after a character that begins with ``byte``, that character)."""
     if byte in _CONTINUATION:
         return _INSIDE, f"\\x{byte:02X}"
@@ -111,7 +114,7 @@ def _after(index: Index, config: int, byte: int) -> tuple[int, str]:
 
 
 def _ranges(chars: Iterable[str]) -> str:
-    """``a-f x y``: runs of three and more letters or digits are ranges."""
+    """``a-f x y``: runs of at least three letters or digits are written as ranges."""
     runs: list[list[str]] = []
     for char in sorted(chars):
         previous = runs[-1][-1] if runs else ""
@@ -126,7 +129,7 @@ def _ranges(chars: Iterable[str]) -> str:
 
 
 def _special(vocabulary: Vocabulary, ids: list[int]) -> list[ContinuationGroup]:
-    """Tokens that stand for no text: the end, and those that a grammar asks for by name."""
+    """Tokens that stand for no text: the end, and tokens that a grammar names."""
     names: dict[int, Any] = {number: name for name, number in vocabulary.special_tokens.items()}
     ends = [token for token in ids if token in vocabulary.eos_token_ids]
     named = [str(names.get(token, token)) for token in ids if token not in ends]
@@ -142,3 +145,79 @@ def _rest(groups: list[ContinuationGroup]) -> list[ContinuationGroup]:
         if groups
         else []
     )
+
+
+# Draws random texts that a specification allows.
+#
+# Drawing tokens uniformly gives long nonsense, because most of a vocabulary is text. So the walk draws among the
+# *groups* of the bytes that may come (see `continuations`). The more often it has been at a place, the likelier it
+# leaves it, so that loops end.
+
+
+LONGEST = 600
+"""Most bytes of a text; longer ones are cut off."""
+_CLOSING = frozenset(b'"}])')
+_PLAIN = frozenset(range(0x21, 0x7F)) - {ord("\\")}
+"""Bytes that make texts look tidy: no white space, no escapes, nothing beyond ASCII."""
+_LETTERS = b"etaoinshrdlucmfwypvbgkqjxz"
+_BYTES = [bytes([byte]) for byte in range(256)]
+
+
+def sample(index: Index, random: Random) -> tuple[bytes, bool]:
+    """A text, and whether it is whole."""
+    guide, text, visits = index.guide(), bytearray(), Counter[int]()
+    while len(text) < LONGEST:
+        visits[guide.config] += 1
+        groups = _groups(guide.index, guide.config)
+        if guide.can_finish and (not groups or random.random() < 0.3):
+            return bytes(text), True
+        if not groups:
+            break
+        weights = [_weight(members, len(text)) / (1 + visits[after]) ** 2 for after, members in groups.items()]
+        members = random.choices(list(groups.values()), weights)[0]
+        chunk = bytes([_pleasant(members, random)])
+        if not _take(guide, chunk):
+            break
+        text += chunk
+        forced = guide.forced_bytes()
+        if forced and _take(guide, forced):
+            text += forced
+    return bytes(text), False
+
+
+def _groups(index: Walkable, config: int) -> dict[int, list[int]]:
+    """Bytes that may come, by the configuration after them."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for byte in range(256):
+        after = index.advance_bytes(config, _BYTES[byte])
+        if after >= 0:
+            found[after].append(byte)
+    return found
+
+
+def _weight(members: list[int], length: int) -> float:
+    """The weight of drawing one of ``members`` after ``length`` bytes: large groups are likelier, and closing bytes
+    become so."""
+    if not _PLAIN.intersection(members):
+        return 0.02
+    return float(len(members) ** 0.5) * (0.5 + length / 100 if _CLOSING.intersection(members) else 1)
+
+
+def _pleasant(members: list[int], random: Random) -> int:
+    """One of ``members``, a frequent letter if there are letters."""
+    letters = [byte for byte in _LETTERS if byte in members]
+    if len(letters) > 1:
+        return letters[min(int(random.expovariate(0.15)), len(letters) - 1)]
+    return random.choice([byte for byte in members if byte in _PLAIN] or members)
+
+
+def _take(guide: Guide, data: bytes) -> bool:
+    """Advance by tokens that spell ``data``; False if they are not allowed (by the values that guides remember,
+    say)."""
+    try:
+        tokens = guide.index.vocabulary.encode(data)
+    except ValueError:
+        return False
+    if guide.accepts(tokens) < len(tokens):
+        return False
+    return all(guide.advance(token) for token in tokens)

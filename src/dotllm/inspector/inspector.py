@@ -1,6 +1,6 @@
-"""The page's questions and their answers, as JSON objects: what stands behind the server, a snapshot and a vLLM.
+"""Answers the page's questions, as JSON objects, for the server, a snapshot and a vLLM.
 
-Every question carries the specification and the text, so nothing is remembered between two but compiled indexes. Sizes
+Every question carries the specification and the text, so only compiled indexes are remembered between questions. Sizes
 and times have bounds.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -18,14 +18,12 @@ import numpy as np
 from dotllm.api import Index
 from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import Kind, Specification, compiler
-from dotllm.diagnosis.why import byte_vocabulary, explain, explain_schema
+from dotllm.diagnosis.why import explain, explain_schema
 from dotllm.errors import EngineFault, Pointer, SpecError
 from dotllm.index import Guide
-from dotllm.inspector.continuations import allowed, continuations, shown
-from dotllm.inspector.friction import taken
-from dotllm.inspector.json_place import JsonPlace
-from dotllm.inspector.outline import outline
-from dotllm.inspector.samples import sample
+from dotllm.inspector.confidence import Place, confidence
+from dotllm.inspector.continuations import allowed, continuations, sample, shown
+from dotllm.inspector.outline import JsonPlace, outline
 from dotllm.vocabulary import Vocabulary
 
 MOST_TOKENS = 4096
@@ -35,18 +33,21 @@ COMPILE_S = 10.0
 SAMPLES = 3
 _REMEMBERED = 16
 _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT)
-_OPTIONS = ("any_whitespace", "additional_properties", "order", "whitespace", "whitespace_pattern")
+_OPTIONS = (
+    *("any_whitespace", "additional_properties", "number_digits", "order"),
+    *("source", "whitespace", "whitespace_pattern"),
+)
 
 
 class BadQuestion(ValueError):
-    """What was asked is in no form that there is an answer to."""
+    """The question has a form that cannot be answered."""
 
 
 class Inspector:
     """Answers about any specification, with one vocabulary. Thread-safe: one question at a time."""
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: str = "") -> None:
-        """``tokenizer``: its name; without one the tokens are single bytes."""
+        """``tokenizer``: the tokenizer's name; without one the tokens are single bytes."""
         self.vocabulary = vocabulary
         self.tokenizer = tokenizer
         self._names = {number: name for name, number in vocabulary.special_tokens.items()}
@@ -71,7 +72,7 @@ class Inspector:
             return {"error": {"message": f"compiling takes longer than {COMPILE_S:g} s"}, "outline": []}
 
     def answer_text(self, question: str, body: bytes) -> str:
-        """The same, for bodies of requests, in JSON."""
+        """`answer` for the body of a request, in JSON."""
         if len(body) > MOST_BYTES:
             raise BadQuestion(f"a question has at most {MOST_BYTES} bytes")
         try:
@@ -81,7 +82,7 @@ class Inspector:
         return json.dumps(self.answer(question, asked))
 
     def walk(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The text as tokens with what each position allows (``steps``, the last one for the end of the text), the
+        """The text as tokens, each with what its position allows (``steps``, the last one for the end of the text), the
         number of the first token that does not fit (``bad``, or null), and the outline."""
         specification, guide, tokens, bad = self._read(body)
         place = JsonPlace() if specification.kind in _JSON_KINDS else None
@@ -102,7 +103,7 @@ class Inspector:
         return {"steps": steps, "bad": bad, "finished": guide.is_finished, "outline": outline(specification)}
 
     def position(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """What may follow before the token of number ``at``: ``groups``, ``forced`` text, whether the text may
+        """The continuations before the token with number ``at``: ``groups``, ``forced`` text, whether the text may
         ``end``.
 
         Raises:
@@ -117,7 +118,7 @@ class Inspector:
             guide.advance(token)
             place.feed(self.vocabulary.token_bytes(token) or b"")
         is_json = specification.kind in _JSON_KINDS
-        groups = continuations(self._index(specification), guide, place.meaning if is_json else lambda char: "")
+        groups = continuations(guide, place.meaning if is_json else lambda char: "")
         return {
             "at": at,
             "groups": [group._asdict() for group in groups],
@@ -147,33 +148,44 @@ class Inspector:
                 text += place.closing
             found = explain_schema(specification.text, text, **dict[str, Any](specification.options))
         else:
-            found = explain(lambda: compiler.build(specification, byte_vocabulary()), text)
+            found = explain(lambda: compiler.build(specification, self.vocabulary), text)
         return (
             {"reason": "", "help": "", "blamed": []}
             if found is None
             else found._asdict() | {"blamed": [blame._asdict() for blame in found.blamed]}
         )
 
-    def friction(
-        self, specification: Specification, tokens: Sequence[int], likeliest: Sequence[Mapping[int, float]]
-    ) -> dict[str, Any]:
-        """What the mask took away at each token (`friction.taken`), and the most of each field of JSON, by its JSON
-        Pointer.
+    def confidence(
+        self, specification: Specification, tokens: Sequence[int], places: Sequence[Place]
+    ) -> dict[str, Any] | None:
+        """The fields of an answer by JSON Pointer (`dotllm.inspector.confidence`), as JSON; None if the answer is
+        neither a choice nor in JSON.
 
         Raises:
             SpecError: the specification is refused.
+            Cancelled: compiling takes longer than `COMPILE_S`.
         """
         with self._lock:
-            index = self._index(specification)
-        masses, fields, place = taken(index, tokens, likeliest), dict[str, tuple[float, float]](), JsonPlace()
-        for token, mass in zip(tokens, masses, strict=False):
-            fields[place.pointer] = max(mass, fields.get(place.pointer, mass))
-            place.feed(self.vocabulary.token_bytes(token) or b"")
-        return {"taken": masses, "fields": fields if specification.kind in _JSON_KINDS else {}}
+            return self.fields(specification, tokens, places)
+
+    def fields(
+        self, specification: Specification, tokens: Sequence[int], places: Sequence[Place]
+    ) -> dict[str, Any] | None:
+        """`confidence` while a question is answered."""
+        kind, index = specification.kind, self._index(specification)
+        if kind is Kind.CHOICE:
+            found = confidence(index, tokens, places, choices=json.loads(specification.text))
+        elif kind is Kind.STRUCTURAL_TAG:
+            found = confidence(index, tokens, places, begins=list(_begins_of_json(json.loads(specification.text))))
+        elif kind in _JSON_KINDS:
+            found = confidence(index, tokens, places)
+        else:
+            return None
+        return {name: field._asdict() for name, field in found.items()}
 
     def _read(self, body: Mapping[str, Any]) -> tuple[Specification, Guide, list[int], int | None]:
-        """(What is asked about, a guide at its beginning, the text's tokens, the number of the first that does not
-        fit). That token is cut where it ceases to fit."""
+        """(The specification, a guide at its beginning, the text's tokens, the number of the first token that does not
+        fit). That token is cut where it stops fitting."""
         specification = _specification(body)
         guide = self._index(specification).guide()
         tokens = self._tokens(body)
@@ -192,7 +204,7 @@ class Inspector:
         return specification, guide, tokens, number
 
     def _tokens(self, body: Mapping[str, Any]) -> list[int]:
-        """Of the field ``tokens`` (ids), or of the field ``document`` (a text)."""
+        """The tokens of the field ``tokens`` (ids), or of the field ``document`` (a text)."""
         tokens = body.get("tokens")
         if tokens is None:
             try:
@@ -223,7 +235,7 @@ class Inspector:
         return index
 
     def _shown(self, token: int | None) -> dict[str, Any]:
-        """The step of a token, as far as it does not depend on its place; of None, the end of the text."""
+        """The step of a token, as far as it does not depend on the token's place; None is the end of the text."""
         if token is None:
             return {"text": ""}
         data = self.vocabulary.token_bytes(token)
@@ -242,6 +254,17 @@ def described(error: SpecError) -> dict[str, Any]:
     ]
     about = {"message": error.message, "keyword": error.keyword, "code": error.code, "help": error.help}
     return about | place | {"related": related}
+
+
+def _begins_of_json(part: Any) -> Iterator[str]:
+    """The texts after which a structural tag has JSON."""
+    inside = list(part.values()) if isinstance(part, dict) else part if isinstance(part, list) else []
+    if isinstance(part, dict) and isinstance(part.get("begin"), str):
+        content = part.get("content", part)  # (the older form has the schema next to its begin)
+        if isinstance(content, dict) and {"json_schema", "schema"} & content.keys():
+            yield part["begin"]
+    for one in inside:
+        yield from _begins_of_json(one)
 
 
 def _text(body: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The outline of a specification: a tree of what it consists of, for people who look for a place in it.
+"""The outline of a specification: a tree of its parts, for people who look for a place in it.
 
 A node is a JSON object: ``label``, ``summary``, ``pointer`` (of the specification, for the editor) or ``line``,
 ``path`` (of the documents: a JSON Pointer with ``*`` for any item or key) and ``children``.
@@ -23,7 +23,7 @@ Node = dict[str, Any]
 
 
 def outline(specification: Specification) -> list[Node]:
-    """The top nodes; none of a specification that cannot be read, whose error says why."""
+    """The top nodes; none if the specification cannot be read (its error says why)."""
     if specification.kind is Kind.GRAMMAR:
         return _rules(specification.text)
     if specification.kind in (Kind.REGEX, Kind.JSON_OBJECT):
@@ -54,7 +54,7 @@ def _rules(text: str) -> list[Node]:
 
 
 class _Tree:
-    """Nodes of a JSON document, at most `MOST_NODES`; a reference is followed where it is not inside itself."""
+    """Nodes of a JSON document, at most `MOST_NODES`; a reference is followed unless it is inside itself."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -92,7 +92,7 @@ class _Tree:
         return _node(label, _summary(schema), pointer, path, children)
 
     def tag(self, value: Any, pointer: str) -> Node:
-        """A part of a structural tag: its begin, and what is in it."""
+        """A part of a structural tag: its begin, and its content."""
         self.nodes += 1
         if not isinstance(value, dict) or self.nodes > MOST_NODES:
             return _node("?", "", pointer, "")
@@ -125,7 +125,7 @@ def _members(schema: dict[str, Any], keyword: str) -> list[tuple[str, Any]]:
 
 
 def _summary(schema: dict[str, Any]) -> str:
-    """What the schema says of a value, in a line."""
+    """The schema's demands on a value, in a line."""
     parts = [str(schema["$ref"])] if "$ref" in schema else []
     for keyword in ("const", "enum"):
         if keyword in schema:
@@ -136,3 +136,96 @@ def _summary(schema: dict[str, Any]) -> str:
     parts += [f"{keyword} {schema[keyword]}" for keyword in (*_SAID[1:], *_SIZES) if keyword in schema]
     parts += ["no other keys"] if schema.get("additionalProperties") is False else []
     return ", ".join(parts)
+
+
+# Finds the place of a position in a JSON text: its JSON Pointer, and the meaning of what follows. Reads JSON piece by
+# piece.
+
+
+_WHITE_SPACE = " \t\r\n"
+_MEANINGS = {
+    "before a value": {
+        "{": "an object", "[": "an array", '"': "a string", "-": "a number", "t": "true", "f": "false", "n": "null",
+        "]": "the end of the array", **dict.fromkeys("0123456789", "a number"),
+    },
+    "before a key": {'"': "a key", "}": "the end of the object"},
+    "after a key": {":": "the key's value"},
+    "in a key": {'"': "the end of the key", "\\": "an escaped character"},
+    "in a string": {'"': "the end of the string", "\\": "an escaped character"},
+    "after a value": {",": "then the next one", "}": "the end of the object", "]": "the end of the array"},
+}  # fmt: skip
+_MEANINGS["in a word"] = _MEANINGS["after a value"]  # true, false, null
+_MEANINGS["in a number"] = {**_MEANINGS["in a word"], ".": "a fraction", "e": "an exponent"}
+_CLOSING = {"in a string": '"', "before a value": "null", "after a key": ":null", "in a key": '":null'}
+
+
+class JsonPlace:
+    """The place after all the text that was fed. The text need not be valid; then the place is a guess."""
+
+    def __init__(self) -> None:
+        self.where = "before a value"
+        """A key of `_MEANINGS`."""
+        self._inside: list[str | int] = []  # per open object: the key (or ""); per open array: the item's number
+        self._key = ""
+        self._escapes = False
+
+    @property
+    def pointer(self) -> str:
+        """The JSON Pointer (RFC 6901) of the value here; in or before a key, of the object."""
+        inside = self._inside[:-1] if self.where in ("in a key", "before a key") else self._inside
+        return "".join(f"/{escaped(str(token))}" for token in inside)
+
+    def meaning(self, char: str) -> str:
+        """What ``char`` would begin or end here, or ""."""
+        return _MEANINGS[self.where].get(char, "")
+
+    def feed(self, data: bytes) -> None:
+        """Read ``data``."""
+        for char in data.decode("latin-1"):  # JSON's own characters are ASCII
+            if self.where in ("in a key", "in a string"):
+                self._in_string(char)
+            elif char in _WHITE_SPACE:
+                self.where = "after a value" if self.where in ("in a number", "in a word") else self.where
+            else:
+                self._structure(char)
+
+    @property
+    def closing(self) -> str:
+        """The shortest text that completes the fed text, if that is JSON so far."""
+        here = _CLOSING.get(self.where, "")
+        return here + "".join("]" if isinstance(token, int) else "}" for token in reversed(self._inside))
+
+    def _in_string(self, char: str) -> None:
+        if char == '"' and not self._escapes:
+            if self.where == "in a key":
+                self._inside[-1:] = [_unquoted(self._key)]
+            self.where = "after a key" if self.where == "in a key" else "after a value"
+            return
+        self._key += char
+        self._escapes = char == "\\" and not self._escapes
+
+    def _structure(self, char: str) -> None:
+        if char in "{[":
+            self._inside.append("" if char == "{" else 0)
+            self.where = "before a key" if char == "{" else "before a value"
+        elif char in "}]":
+            del self._inside[-1:]
+            self.where = "after a value"
+        elif char == ",":
+            last = self._inside[-1] if self._inside else ""
+            self._inside[-1:] = [last + 1 if isinstance(last, int) else ""]
+            self.where = "before a value" if isinstance(last, int) else "before a key"
+        elif char == ":":
+            self.where = "before a value"
+        elif char == '"':
+            self.where, self._key = "in a key" if self.where == "before a key" else "in a string", ""
+        elif self.where == "before a value":
+            self.where = "in a number" if char in "-0123456789" else "in a word"
+
+
+def _unquoted(latin: str) -> str:
+    raw = latin.encode("latin-1").decode(errors="replace")
+    try:
+        return str(json.loads(f'"{raw}"'))
+    except ValueError:
+        return raw

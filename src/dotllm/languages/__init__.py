@@ -1,1 +1,2 @@
-"""The notations of specifications, each as a Grammar."""
+"""The languages of specifications: each package or module turns its notation into a `Grammar`, or refuses it by
+name."""

@@ -1,4 +1,4 @@
-"""Context-free grammars in the two notations users of vLLM write, told apart by how they define a rule."""
+"""Context-free grammars in the two notations of vLLM's users (Lark and EBNF), told apart by how they define a rule."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dotllm.languages.token_names import TokenNames
 Dialect = Literal["auto", "lark", "ebnf"]
 
 # `name ::=` at the beginning of a line (with a rule option, perhaps). vLLM looks for "::=" anywhere outside comments;
-# this finds the same grammars but takes no "::=" inside a string for a definition.
+# this finds the same grammars, but does not take a "::=" inside a string for a definition.
 _EBNF_RULE = re.compile(r"^[ \t]*[A-Za-z_][\w.-]*[ \t]*(?:\[[^\]\n]*\][ \t]*)?(?:\r?\n[ \t]*)?::=", re.MULTILINE)
 
 
 def detect_dialect(text: str) -> Literal["lark", "ebnf"]:
-    """Which of the two notations a grammar is written in."""
+    """The notation of a grammar."""
     return "ebnf" if _EBNF_RULE.search(text) else "lark"
 
 
@@ -32,7 +32,7 @@ def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenN
     left-recursive: see `dotllm.grammar.transform.prepare`.
 
     Raises:
-        InvalidSpecError: ``text`` is no string, or no grammar; ``location`` is a line and column.
+        InvalidSpecError: ``text`` is not a string, or not a grammar; ``location`` is a line and column.
         ValueError: there is no such dialect.
     """
     if not isinstance(text, str):

@@ -10,11 +10,11 @@ from dotllm.languages.surrogates import is_unicode
 
 
 def choice_to_grammar(choices: Sequence[str]) -> Grammar:
-    """The Grammar of the strings in ``choices``; duplicates do no harm, and one may be a prefix of another.
+    """The Grammar of the strings in ``choices``; duplicates are harmless, and a choice may be a prefix of another.
 
     Raises:
-        InvalidSpecError: ``choices`` is no list or empty, or one of them is no string, empty, or holds half of a
-            surrogate pair; ``location`` is that choice.
+        InvalidSpecError: ``choices`` is not a list or is empty, or a choice is not a string, is empty, or contains half
+        of a surrogate pair; ``location`` is that choice.
     """  # noqa: DOC501 - a function makes the error
     if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
         raise InvalidSpecError(f"choice must be a list of strings, not {type(choices).__name__}", keyword="choice")

@@ -1,11 +1,11 @@
-"""Free text until a tag appears, then what the tag calls for: TagDispatch, on characters and on tokens.
+"""TagDispatch, on characters and on tokens: free text until a tag appears, then the tag's rule.
 
 The free text is the automaton of Aho and Corasick ("Efficient string matching", CACM 18(6), 1975) over the tags and
-the excluded strings: its states are the prefixes of these; completing a tag leads to its rule, completing an excluded
-string is no edge. The text may end in any state of the free text.
+the excluded strings: its states are the prefixes of these; completing a tag leads to its rule; no edge completes an
+excluded string. The text may end in any state of the free text.
 
 Tags may overlap. If several tags end at one place, the longest counts. A complete tag may still become a longer one
-(``<f`` and ``<form``); at such a place the text may not end, and may not go on in any other way.
+(``<f`` and ``<form``); at such a place the text may neither end nor continue in another way.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def tag_dispatch(
     loop: bool,
     special_tokens: Mapping[str, int] | None = None,
 ) -> Expression:
-    """Any text, in which ``expression`` follows wherever its ``tag`` has appeared; ``loop``: more text may follow that.
+    """Any text, in which ``expression`` follows wherever its ``tag`` has appeared; ``loop``: more text may follow the
+    expression.
 
-    Of the special tokens only those that a tag begins or goes on with may be in the text. No tag and no excluded string
-    may be empty.
+    The text may contain a special token only where a tag begins or continues with it. No tag and no excluded string may
+    be empty.
     """
     ids = special_tokens or {}
     children, tag_at, excluded_at, begins_tag = _trie([tag for tag, _ in tags], excluded)
@@ -64,10 +65,10 @@ def tag_dispatch(
     fail = _failures(children, order)
     done = len(children)
     goto: list[dict[str, int]] = [children[0]] + [{} for _ in order]
-    waiting = [False] * len(children)  # a tag is complete before this state, and this one leads to a longer tag only
+    waiting = [False] * len(children)  # a tag is complete before this state, which leads only to a longer tag
     for state in order:
         goto[state] = {**goto[fail[state]], **children[state]}
-        # What is complete in a state is complete in its longest proper suffix, too.
+        # A string that is complete in a state is also complete in its longest proper suffix.
         if not waiting[state]:
             tag_at[state] = tag_at[state] or tag_at[fail[state]]
         excluded_at[state] = excluded_at[state] or excluded_at[fail[state]]
@@ -111,7 +112,8 @@ def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
 def token_tag_dispatch(
     grammar: Grammar, tags: Sequence[tuple[int, Expression]], excluded: Sequence[int], *, loop: bool
 ) -> Expression:
-    """The same with tokens: any tokens but the excluded ones, and an expression behind each token that is a tag."""
+    """`tag_dispatch` with tokens: any tokens but the excluded ones, and an expression after each token that is a
+    tag."""
     free = grammar.tokens([*(tag for tag, _ in tags), *excluded], exclude=True)
     edges: list[Edge] = [(0, free, 0)]
     for tag, expression in tags:
@@ -148,18 +150,18 @@ def _trie(
 def _breadth_first(children: Sequence[dict[str, int]]) -> list[int]:
     """All states but the root, by depth."""
     order = list(children[0].values())
-    for state in order:
+    for state in order:  # bounded: by the states, each added once
         order += children[state].values()
     return order
 
 
 def _failures(children: Sequence[dict[str, int]], order: Sequence[int]) -> list[int]:
-    """For every state that of its longest proper suffix; ``order``: all states but the root, by depth."""
+    """For every state, the state of its longest proper suffix; ``order``: all states but the root, by depth."""
     fail = [0] * len(children)
     for state in order:
         for character, child in children[state].items():
             suffix = fail[state]
-            while suffix and character not in children[suffix]:
+            while suffix and character not in children[suffix]:  # bounded: by the length of the tags
                 suffix = fail[suffix]
             fail[child] = children[suffix].get(character, 0)
     return fail

@@ -1,4 +1,4 @@
-"""JSON that a request brings: read, or refused by name."""
+"""Reads the JSON of a request, or refuses it by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError, Location
 
 
 def read_json(text: str, what: str, location: Location | None = None) -> Any:
-    """The value of a JSON text; ``what`` and ``location`` say in a refusal which text it is.
+    """The value of a JSON text; ``what`` and ``location`` identify the text in a refusal.
 
     Raises:
         InvalidSpecError: ``text`` is not JSON.
@@ -29,7 +29,7 @@ def read_json(text: str, what: str, location: Location | None = None) -> Any:
 
 @contextmanager
 def stack_limit(what: str, location: Location | None = None) -> Iterator[None]:
-    """Within, a `RecursionError` becomes a `BudgetExceededError` that says ``what`` is nested too deeply.
+    """A context in which a `RecursionError` becomes a `BudgetExceededError`: ``what`` is nested too deeply.
 
     Raises:
         BudgetExceededError: Python's stack was not deep enough.

@@ -1,9 +1,11 @@
-"""Memo: what a function has returned, bounded by bytes. For functions of what users write.
+"""Memo: remembers a function's results, bounded in bytes. For functions of users' texts.
+
+
 
 `functools.lru_cache` counts entries, and the entries of a function that makes automata differ by five orders of
 magnitude. A Memo keeps two generations of half the bytes each. An entry that is used moves to the younger generation.
-When the younger one is full, it becomes the older one, and the entries of the old one are dropped. A hit costs one look
-into a dict.
+When the younger one is full, it becomes the older one, and the entries of the old one are dropped. A hit costs one
+look-up in a dict.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ V = TypeVar("V")
 
 class Memo(Generic[P, V]):
     """A function of hashable positional arguments, and its memory. Thread-safe; threads that ask at the same time for
-    what is not known compute it each."""
+    an unknown result each compute it."""
 
     def __init__(self, function: Callable[P, V], nbytes: Callable[..., int], limit: int) -> None:
-        """``nbytes`` of a value and, behind it, the arguments it belongs to; at most ``limit`` are kept."""
+        """``nbytes``: the size of a value and its arguments; at most ``limit`` bytes are kept."""
         self._function, self._nbytes_of, self._half = function, nbytes, limit // 2
         self._young: dict[tuple[Any, ...], tuple[V, int]] = {}
         self._old: dict[tuple[Any, ...], tuple[V, int]] = {}
@@ -32,14 +34,14 @@ class Memo(Generic[P, V]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is kept."""
+        """Bytes of all entries."""
         return self._young_bytes + self._old_bytes
 
     def __len__(self) -> int:
         return len(self._young) + sum(key not in self._young for key in self._old)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
-        """What the function returns; ``kwargs`` are only for the type checker."""
+        """The function's result; ``kwargs`` are only for the type checker."""
         found = self._young.get(args)
         if found is not None:
             return found[0]

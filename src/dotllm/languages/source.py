@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,12 +20,27 @@ class Source:
         """The place of the character at offset ``at``."""
         return LineColumn(self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at))
 
-    def invalid(self, message: str, at: int, keyword: str = "", code: Code = "syntax") -> InvalidSpecError:
-        """The refusal of what stands at ``at``."""
-        return InvalidSpecError(message, location=self.location(at), keyword=keyword, code=code)
+    def invalid(
+        self, message: str, at: int, keyword: str = "", code: Code = "syntax", help: str = ""
+    ) -> InvalidSpecError:
+        """The refusal of the text at ``at``."""
+        return InvalidSpecError(message, location=self.location(at), keyword=keyword, code=code, help=help)
+
+    def without_first_rule(self, first: str, defined: Mapping[str, int], other: str, notation: str) -> InvalidSpecError:
+        """The refusal of a grammar without the rule ``first``, with which answers begin.
+
+        ``defined``: the rules, and their places. ``other``: the name of that rule in another notation, where it is
+        defined as in ``notation``.
+        """
+        name = other if other in defined else next(iter(defined), "")
+        help = f"rename {name!r} to {first!r}, if answers begin with it" if name else ""
+        if name == other:
+            help = f"rename {other!r} to {first!r}, or define every rule as in {notation}"
+        where = defined.get(name, 0)
+        return self.invalid(f"the grammar has no rule {first!r}", where, first, "unknown_rule", help)
 
     def undefined(self, what: str, name: str, at: int, known: Iterable[str]) -> InvalidSpecError:
-        """The refusal of a ``name`` that stands at ``at`` and is none of ``known``."""
+        """The refusal of a ``name`` at ``at`` that is not among ``known``."""
         return InvalidSpecError(
             f"{what}{name} is not defined",
             location=self.location(at),
@@ -35,17 +50,18 @@ class Source:
         )
 
     def unsupported(self, message: str, at: int, keyword: str) -> UnsupportedError:
-        """The refusal of what is correct at ``at`` and cannot be enforced."""
+        """The refusal of a construct at ``at`` that is correct, but cannot be enforced."""
         return UnsupportedError(message, location=self.location(at), keyword=keyword)
 
     @contextmanager
     def inside(self, at: int, first: int | None = None) -> Iterator[None]:
-        """Refusals of what is embedded at ``at`` (a schema, a regular expression) say where in the grammar that is.
+        """A context in which refusals of a text embedded at ``at`` (a schema, a regular expression) get their place in
+        the grammar.
 
-        ``first``: where the offset 0 of an expression is that stands in the grammar as it is.
+        ``first``: the place of offset 0 of an expression that is written literally in the grammar.
 
         Raises:
-            SpecError: what was raised within, with its place in the grammar.
+            SpecError: the refusal raised within, with its place in the grammar.
         """
         try:
             yield

@@ -32,7 +32,7 @@ def substring_expression(chunks: Iterable[str], grammar: Grammar) -> Expression:
         lengths.append(lengths[last] + 1)
         edges.append({})
         state = last
-        while state >= 0 and chunk not in edges[state]:
+        while state >= 0 and chunk not in edges[state]:  # bounded: by the text, all in all
             edges[state][chunk] = new
             state = links[state]
         if state >= 0:
@@ -43,7 +43,7 @@ def substring_expression(chunks: Iterable[str], grammar: Grammar) -> Expression:
                 lengths.append(lengths[state] + 1)
                 edges.append(dict(edges[target]))
                 links[target] = clone
-                while state >= 0 and edges[state].get(chunk) == target:
+                while state >= 0 and edges[state].get(chunk) == target:  # bounded: by the text, all in all
                     edges[state][chunk] = clone
                     state = links[state]
                 target = clone

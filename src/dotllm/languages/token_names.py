@@ -23,21 +23,21 @@ class TokenNames(NamedTuple):
     """The tokens of a tokenizer that have names: ids by name."""
 
     special: Mapping[str, int] = _NONE
-    """Those that stand for no text. Where the text of a structural tag names one, the token is meant."""
+    """Tokens that stand for no text. If the text of a structural tag names one, the token is meant."""
     added: Mapping[str, int] = _NONE
-    """Those that stand for their text (``<tool_call>`` of Qwen 3): meant where a token is asked for, not in a text,
-    which may be written in other tokens as well."""
+    """Tokens that stand for their text (``<tool_call>`` of Qwen 3). They are meant where a token is asked for, but not
+    in a text, which other tokens can also write."""
     ends: frozenset[int] = frozenset()
-    """The ids at which generation stops, with a name or without."""
+    """The ids at which generation stops, with or without a name."""
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> TokenNames:
-        """Those of a vocabulary."""
+        """The names of a vocabulary's tokens."""
         return cls(vocabulary.special_tokens, vocabulary.added_tokens, frozenset(vocabulary.eos_token_ids))
 
     @property
     def named_ends(self) -> dict[int, str]:
-        """Names of ``ends`` by id; of one without a name, the id."""
+        """The names of ``ends`` by id; for one without a name, the id."""
         return {one: str(one) for one in self.ends} | {
             one: name for names in (self.added, self.special) for name, one in names.items() if one in self.ends
         }
@@ -68,10 +68,10 @@ def token_expression(
     for part in inner[exclude:].split(","):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise source.invalid(f"{part!r} is no token id and no range of them", at, "special token")
+            raise source.invalid(f"{part!r} is neither a token id nor a range of ids", at, "special token")
         first = int(match[1])
         last = int(match[2]) if match[2] else first
         if last < first or last - first + len(ids) > MAX_IDS:
-            raise source.invalid(f"{part!r} is no range of token ids", at, "special token")
+            raise source.invalid(f"{part!r} is not a range of token ids", at, "special token")
         ids.update(range(first, last + 1))
     return grammar.tokens(ids, exclude=exclude)

@@ -1,1 +1,1 @@
-"""What a process asks of its machine: CPUs, a cache directory, memory that is used late, work in the background."""
+"""Requests of a process to its machine: CPUs, a cache directory, memory committed late, work in the background."""

@@ -1,10 +1,11 @@
-"""Work in a thread of a process that may still be forked: vLLM's ``LLM`` forks its engine core, and that its workers.
+"""Runs work in a thread of a process that may still be forked: vLLM's ``LLM`` forks its engine core, which forks its
+workers.
 
-A forked process has one thread, and every lock in the state it had before the fork. If another thread held the lock of
-a module's import, or of a kernel's compilation, nobody releases this lock in the child, and the child waits for it
-forever. (Python says so of forking beside threads in general, https://docs.python.org/3/library/os.html#os.fork.) So a
-fork waits while this module works. vLLM forks right after it has asked for the work, and this fork should not wait. So
-the work begins only when there has been no fork for a moment. Servers spawn their processes instead, and a spawn never
+A forked process has one thread, and every lock is in the state that it had before the fork. If another thread held the
+lock of a module's import, or of a kernel's compilation, nothing releases this lock in the child, which waits for it
+forever. (Python warns of forking with threads in general, https://docs.python.org/3/library/os.html#os.fork.) So a fork
+waits while this module works. vLLM forks right after it has asked for the work, and this fork should not wait. So the
+work begins only when there has been no fork for a moment. Servers spawn their processes instead, and a spawn never
 waits here.
 """
 
@@ -20,12 +21,12 @@ from contextlib import suppress
 logger = logging.getLogger(__name__)
 
 SETTLED_S = 1.0
-"""Seconds after the last fork, or after a request for work, at which it begins."""
+"""Seconds from the last fork, or from a request for work, until the work begins."""
 LONGEST_WORK_S = 300.0
-"""Seconds that a fork waits at most; compiling all kernels on a new machine takes a third of that."""
+"""The most seconds that a fork waits; compiling all kernels on a new machine takes a third of that."""
 
 _working = threading.RLock()  # held while work is being done, and while this process forks
-_forked = 0.0  # when it last did, of `time.monotonic`
+_forked = 0.0  # when it last forked, by `time.monotonic`
 
 
 def run(work: Callable[[], None], name: str) -> None:
@@ -58,7 +59,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     global _working
-    _working = threading.RLock()  # nobody works here
+    _working = threading.RLock()  # no thread works in the child
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,4 +1,4 @@
-"""Where files that can always be made again are kept between runs: machine code, tables of vocabularies, indexes."""
+"""The directory of files that can always be made again: machine code, tables of vocabularies, indexes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How many CPUs this process may use: in a container mostly fewer than the machine has.
+"""The number of CPUs that this process may use: in a container mostly fewer than the machine has.
 
 ``os.cpu_count`` counts the machine's CPUs. A container has fewer by affinity (``--cpuset-cpus``) or by a quota of its
-control group (``--cpus``, Kubernetes' limits). Beyond the quota all of its threads stop for the rest of a tenth of a
-second. The threads that share out the masks of a batch work for microseconds, so they must not outnumber the CPUs:
-eight on one CPU take 3.7 ms for the masks of 128 requests, one takes 1.2 ms.
+control group (``--cpus``, Kubernetes' limits). A container that exceeds its quota is stopped for the rest of a tenth of
+a second. The threads that share the masks of a batch work for microseconds, so they must not outnumber the CPUs: eight
+on one CPU take 3.7 ms for the masks of 128 requests, one takes 1.2 ms.
 
 https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
 """

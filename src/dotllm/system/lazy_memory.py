@@ -1,4 +1,4 @@
-"""Lazily committed memory: large arrays that are filled little by little, or only in part.
+"""Lazily committed memory, for large arrays that are filled little by little, or only in part.
 
 NumPy asks for huge pages for arrays of 4 MiB and more. The system clears a huge page as a whole when its first byte is
 written, after it has moved other pages to make room: the first 17 MB of a large arena took up to 76 ms of a request's

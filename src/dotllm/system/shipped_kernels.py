@@ -1,8 +1,8 @@
-"""Machine code of the kernels that comes with the wheel of a platform; ``tools/platform_wheel.py`` makes such wheels.
+"""Machine code of the kernels that a platform wheel ships; ``tools/platform_wheel.py`` makes such wheels.
 
-It lies in `FOLDER`, under the names of `dotllm.jit`'s cache directories, and is for every CPU of the level `CPU`. Numba
-looks for machine code by the name and the features of the CPU that runs it, so a copy gets those of this machine.
-Where versions of Python or Numba differ from the wheel's, names differ too, and kernels are compiled as ever.
+It lies in `FOLDER`, under the names of `dotllm.jit`'s cache directories, and runs on every CPU of the level `CPU`.
+Numba looks machine code up by the name and the features of the CPU, so a copy is labelled with those of this machine.
+Where versions of Python or Numba differ from the wheel's, names differ too, and kernels are compiled as usual.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ def _runs_here() -> bool:
 
 
 def has(name: str) -> bool:
-    """Whether the installation has the machine code that the cache directory ``name`` is for, and this CPU runs it."""
+    """Whether the installation has machine code for the cache directory ``name``, and this CPU can run it."""
     return (FOLDER / name).is_dir() and _runs_here()
 
 
 def adopt(directory: Path, kernel: str) -> None:
-    """Copy what the installation has for the ``kernel`` (a pattern of its index's file) into the cache ``directory``.
+    """Copy the installation's machine code of ``kernel`` (a pattern of its index's file) into the cache ``directory``.
 
-    One kernel at a time: Numba's indexes name the types of arguments, and so import the modules that define them.
+    It copies one kernel at a time, because Numba's indexes name the types of arguments, and so import the modules that
+    define them.
     """
     if not has(directory.name):
         return

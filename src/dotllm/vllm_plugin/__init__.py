@@ -7,11 +7,14 @@ core, workers) before it builds anything. Every change to vLLM is a `hook.Hook` 
 
 from __future__ import annotations
 
+import sys
+
 
 def register() -> None:
-    """Apply all hooks in this process. Idempotent.
+    """Apply the hooks for this process. Idempotent.
 
     Raises:
+        ValueError: ``DOTLLM_HOOKS`` names a tier that does not exist, or one without another that it needs.
         dotllm.vllm_plugin.hook.HookError: this vLLM is too old, or a hook without which constraints would not be
         enforced does not fit it.
     """
@@ -26,4 +29,14 @@ def register() -> None:
     from dotllm.vllm_plugin import registry
 
     registry.join_vllms_log()
-    registry.apply_required()
+    processes = registry.processes_of(_caller())
+    if processes:
+        registry.apply_required(*processes)
+
+
+def _caller() -> str:
+    """The module that loads vLLM's plugins, or calls `register`."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "vllm.plugins":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))

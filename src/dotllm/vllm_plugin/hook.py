@@ -1,8 +1,8 @@
 """Hook: one named change to vLLM, what it rests on, and whether it held.
 
-A function of ours that takes the place of one of vLLM's says so where it stands (`Hook.replaces`). What a hook rests on
-is data (`Hook.targets`; attributes of vLLM's objects: `vllm_types`), so that ``tools/check_hooks.py`` can compare it
-with the source files of any vLLM release without importing it.
+A function of dotllm's that replaces one of vLLM's says so in place (`Hook.replaces`). The functions that a hook rests
+on are data (`Hook.targets`; attributes of vLLM's objects: `vllm_types`), so that `dotllm.cli.hook_sources` can compare
+it with the source files of any vLLM release without importing it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Hook:
         without_it: str = "",
         where: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``targets``: what it rests on beside the functions it replaces. ``without_it``: what a user loses where this
-        hook does not hold; where ``required``, the server does not start. ``where``: whether there is a use for it in
-        this process; else nothing is changed."""
+        """``targets``: what it rests on in addition to the functions it replaces. ``without_it``: the user's loss if
+        this hook does not hold; if ``required``, the server does not start. ``where``: whether it is of use in this
+        process; if not, nothing is changed."""
         self.name, self.summary, self.required, self.without_it = name, summary, required, without_it
         self._needs, self._apply, self._where = tuple(targets), apply, where
         self._replacements: list[tuple[str, str, Original]] = []  # module, name in it, and ours
@@ -76,37 +76,58 @@ class Hook:
         return add
 
     @property
+    def replacements(self) -> tuple[tuple[str, str, Original], ...]:
+        """Module and name in it of each function that is replaced, and ours."""
+        return tuple(self._replacements)
+
+    @property
     def targets(self) -> tuple[Target, ...]:
         """All that it rests on; a function that is replaced must have the positional parameters that ours names."""
         replaced = (Target(module, name, positional(ours)) for module, name, ours in self._replacements)
         return (*replaced, *self._needs)
 
-    def apply(self) -> None:
-        """Make the change; nothing is replaced where one of the functions is not there."""
-        if not self._where():
-            return
+    @property
+    def replaced(self) -> list[str]:
+        """The functions that it replaces, as ``module:Class.function``."""
+        return [f"{module}:{name}" for module, name, _ in self._replacements]
+
+    def check(self) -> list[tuple[Any, str, Original]]:
+        """The replacements: the holder, the function's name in it, and ours. Raises if a function is missing, or is not
+        as ours needs it. (Also in a process that only sends data that another process must take.)"""
         found = []
         for module, name, ours in self._replacements:
             *owners, function = name.split(".")
             holder: Any = reduce(getattr, owners, importlib.import_module(module))
-            getattr(holder, function)
+            require_that_it_fits(holder, function, ours)
             found.append((holder, function, ours))
-        for holder, function, ours in found:
-            replace_once(holder, function, ours)
+        return found
+
+    def apply(self) -> None:
+        """Make the change; nothing is replaced where `check` raises."""
+        if not self._where():
+            return
+        found = self.check()
         if self._apply is not None:
             self._apply()
+        for holder, function, ours in found:
+            replace_once(holder, function, ours)
 
 
 def positional(function: Any) -> tuple[str, ...]:
     """Names of the parameters that ``function`` takes by their place."""
-    parameters = inspect.signature(function).parameters.values()
-    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    return positional_of(inspect.signature(function))
 
 
-def _require_that_it_takes(replacement: Any, original: Any) -> None:
-    """Raise TypeError if ``replacement`` cannot be called in all the ways in which ``original`` can, or if it must be
-    given what ``original`` does not know."""
-    ours, theirs = inspect.signature(replacement), inspect.signature(original)
+def positional_of(signature: inspect.Signature) -> tuple[str, ...]:
+    """Names of the parameters of ``signature`` that are taken by their place."""
+    return tuple(
+        p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    )
+
+
+def misfit(ours: inspect.Signature, theirs: inspect.Signature) -> str:
+    """Why a function of ours cannot be called in all the ways in which vLLM's can, or must be given what vLLM's does
+    not know; "" if it takes all."""
     kind = inspect.Parameter
     # What takes a parameter that is not there by its name; a positional one may be given in more than one way.
     rest: dict[Any, set[Any]] = {
@@ -118,12 +139,38 @@ def _require_that_it_takes(replacement: Any, original: Any) -> None:
         (p.kind in rest and p.name in ours.parameters) or rest.get(p.kind, {p.kind}) <= kinds
         for p in theirs.parameters.values()
     )
-    mine, its = positional(replacement), positional(original)
+    mine, its = positional_of(ours), positional_of(theirs)
     in_order = mine[: len(its)] == its[: len(mine)]
     further = (ours.parameters[name].default for name in mine[len(its) :])
     is_given_all = kind.VAR_POSITIONAL in their_kinds or all(default is not kind.empty for default in further)
-    if not (takes_all and in_order and is_given_all):
-        raise TypeError(f"{original.__qualname__} has the parameters {theirs}, what is to replace it has {ours}")
+    fits = takes_all and in_order and is_given_all
+    return "" if fits else f"has the parameters {theirs}, what is to replace it has {ours}"
+
+
+def _require_that_it_takes(replacement: Any, original: Any) -> None:
+    """Raise TypeError for a `misfit`."""
+    if why := misfit(inspect.signature(replacement), inspect.signature(original)):
+        raise TypeError(f"{original.__qualname__} {why}")
+
+
+def _original(holder: Any, name: str, ours: Any) -> tuple[Any, bool, frozenset[str]]:
+    """The function ``holder.name``, whether ``ours`` has replaced it, and the marks of all that have."""
+    original = getattr(holder, name)
+    if isinstance(inspect.getattr_static(holder, name, None), classmethod):
+        original = original.__func__
+    done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
+    return original, _mark(ours) in done, done
+
+
+def _mark(ours: Any) -> str:
+    return f"{ours.__module__}.{ours.__qualname__}"
+
+
+def require_that_it_fits(holder: Any, name: str, ours: Any) -> None:
+    """Raise what `replace_once` would raise, and change nothing."""
+    original, is_done, _ = _original(holder, name, ours)
+    if not is_done:
+        _require_that_it_takes(ours, original)
 
 
 def replace_once(holder: Any, name: str, ours: Any) -> None:
@@ -136,18 +183,14 @@ def replace_once(holder: Any, name: str, ours: Any) -> None:
     ``original`` is the function, which takes the class. A function of a module is replaced in those of vLLM's modules,
     too, that have imported it by name.
     """
-    class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)
-    original = getattr(holder, name)
-    if class_method:
-        original = original.__func__
-    done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
-    mark = f"{ours.__module__}.{ours.__qualname__}"
-    if mark not in done:
+    original, is_done, done = _original(holder, name, ours)
+    if not is_done:
+        class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)
         _require_that_it_takes(ours, original)
         copy = FunctionType(ours.__code__, ours.__globals__, name, ours.__defaults__, ours.__closure__)
         copy.__kwdefaults__ = {**(ours.__kwdefaults__ or {}), "original": original}
         replacement = wraps(original)(copy)
-        setattr(replacement, REPLACEMENTS, done | {mark})
+        setattr(replacement, REPLACEMENTS, done | {_mark(ours)})
         setattr(holder, name, classmethod(replacement) if class_method else replacement)
         for where, module in list(sys.modules.items()) if isinstance(holder, ModuleType) else ():
             if where.startswith("vllm.") and vars(module).get(name) is original:

@@ -1,52 +1,117 @@
-"""The list of all hooks, and applying them once per process."""
+"""The list of all hooks: the tier and the process of each, and applying them once per process.
+
+A hook's module is imported when the hook is applied, so a process imports what is for it, and a tier that is off costs
+nothing. vLLM loads plugins once in each process, and the module that asks for them tells which process this is
+(`processes_of`). Where a process becomes a second one, a hook applies what is for that (`processes`).
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
+from typing import NamedTuple
 
-from dotllm.vllm_plugin import metrics
-from dotllm.vllm_plugin.engine_core import batch_accept, compile_hook, draft_limit, errors, pending_grammars, warm_start
-from dotllm.vllm_plugin.frontend import (
-    beam_search,
-    config,
-    endpoints,
-    engine_info,
-    inspector,
-    unsupported_fields,
-    validation,
-)
-from dotllm.vllm_plugin.frontend.tool_calls import argument_types, constraints
-from dotllm.vllm_plugin.gpu_masks import manager_hook
+from dotllm.vllm_plugin import tiers
 from dotllm.vllm_plugin.hook import Hook, HookError
-from dotllm.vllm_plugin.jump_forward import jump_forward
-from dotllm.vllm_plugin.workarounds import cpu_drafts, cpu_kernels, cpu_seeds
+from dotllm.vllm_plugin.tiers import (
+    API,
+    ENFORCE,
+    ENGINE_CORE,
+    EXTRA,
+    FRONT_END,
+    PROCESSES,
+    SPEED,
+    TOOLS,
+    WORKAROUND,
+    WORKER,
+)
 
 logger = logging.getLogger(__name__)
 
-HOOKS: tuple[Hook, ...] = (
-    config.HOOK,
-    validation.HOOK,
-    compile_hook.HOOK,
-    beam_search.HOOK,
-    engine_info.HOOK,
-    endpoints.HOOK,
-    unsupported_fields.HOOK,
-    inspector.HOOK,
-    constraints.HOOK,
-    argument_types.HOOK,
-    pending_grammars.HOOK,
-    errors.HOOK,
-    warm_start.HOOK,
-    manager_hook.HOOK,
-    draft_limit.HOOK,  # drops drafts before the next one validates them
-    batch_accept.HOOK,
-    jump_forward.HOOK,  # asks the grammars what is forced behind the tokens they took
-    cpu_drafts.HOOK,
-    cpu_kernels.HOOK,
-    cpu_seeds.HOOK,
-    metrics.HOOK,
+
+class Entry(NamedTuple):
+    """A hook: its name, what it is for, where it belongs, and the module whose ``HOOK`` it is."""
+
+    name: str
+    tier: str
+    process: str
+    module: str
+
+    def hook(self) -> Hook:
+        """The hook itself; its module is imported."""
+        module, _, name = self.module.partition(":")
+        hook = getattr(importlib.import_module(f"{__package__}.{module}"), name or "HOOK")
+        if not isinstance(hook, Hook):
+            raise TypeError(f"{self.module} is a {type(hook).__name__}")
+        return hook
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry("engine-core", ENFORCE, FRONT_END, "processes:ENGINE_CORE_HOOK"),
+    Entry("workers", ENFORCE, ENGINE_CORE, "processes:WORKER_HOOK"),
+    Entry("validation", ENFORCE, FRONT_END, "enforce.validation"),
+    Entry("front-end", ENFORCE, FRONT_END, "enforce.engine_info"),
+    Entry("request-errors", ENFORCE, FRONT_END, "enforce.request_errors"),
+    Entry("manager", ENFORCE, ENGINE_CORE, "enforce.compile_hook"),
+    Entry("scheduler", ENFORCE, ENGINE_CORE, "enforce.scheduler"),
+    Entry("sessions", ENFORCE, ENGINE_CORE, "enforce.sessions"),
+    Entry("pending-grammars", SPEED, ENGINE_CORE, "speed.pending_grammars"),
+    Entry("warm-start", SPEED, ENGINE_CORE, "speed.warm_start"),
+    Entry("gpu-masks", SPEED, ENGINE_CORE, "speed.manager_hook"),
+    Entry("mask-table", SPEED, WORKER, "speed.worker_hooks"),
+    Entry("draft-limit", SPEED, ENGINE_CORE, "speed.draft_limit"),
+    Entry("batch-accept", SPEED, ENGINE_CORE, "speed.batch_accept"),
+    Entry("backend-options", API, FRONT_END, "api.config"),
+    Entry("endpoints", API, FRONT_END, "api.endpoints"),
+    Entry("unsupported-fields", API, FRONT_END, "api.unsupported_fields"),
+    Entry("messages-errors", API, FRONT_END, "api.messages_errors"),
+    Entry("response-headers", API, FRONT_END, "api.response_headers"),
+    Entry("background-responses", API, FRONT_END, "api.background_responses"),
+    Entry("metrics", API, FRONT_END, "api.metrics"),
+    Entry("tool-constraints", TOOLS, FRONT_END, "tools.constraints"),
+    Entry("argument-types", TOOLS, FRONT_END, "tools.argument_types"),
+    Entry("cut-calls", TOOLS, FRONT_END, "tools.cut_calls"),
+    Entry("streamed-calls", TOOLS, FRONT_END, "tools.streams"),
+    Entry("custom-tools", TOOLS, FRONT_END, "tools.custom_tools"),
+    Entry("beam-search", EXTRA, FRONT_END, "extra.beam_search"),
+    Entry("inspector", EXTRA, FRONT_END, "extra.inspector"),
+    Entry("preview", EXTRA, FRONT_END, "extra.preview"),
+    Entry("answer-limit", EXTRA, ENGINE_CORE, "extra.answer_limit"),
+    Entry("jump-forward", EXTRA, ENGINE_CORE, "extra.coalescence.jump_forward"),
+    Entry("entered-text", EXTRA, WORKER, "extra.coalescence.runners"),
+    Entry("mass-answers", EXTRA, FRONT_END, "extra.mass.answers"),
+    Entry("mass", EXTRA, ENGINE_CORE, "extra.mass.engine"),
+    Entry("mass-sums", EXTRA, WORKER, "extra.mass.worker"),
+    Entry("cpu-drafts", WORKAROUND, WORKER, "workarounds.cpu_drafts"),
+    Entry("cpu-kernels", WORKAROUND, WORKER, "workarounds.cpu_kernels"),
+    Entry("cpu-seeds", WORKAROUND, WORKER, "workarounds.cpu_seeds"),
 )
+"""In the order in which they are applied."""
+
+_ASKED_BY = {
+    "vllm.engine.arg_utils": (FRONT_END,),
+    "vllm.v1.engine.core": (ENGINE_CORE,),
+    "vllm.v1.worker.worker_base": (WORKER,),
+    "vllm.model_executor.models.registry": (),  # a process that looks at a model's class, and ends
+}
+"""vLLM's modules that load plugins, and the processes in which they do so. Any other caller gets all hooks."""
+
+
+def processes_of(caller: str) -> tuple[str, ...]:
+    """The kind of process in which the module ``caller`` loads plugins."""
+    return _ASKED_BY.get(caller, PROCESSES)
+
+
+def entries(*processes: str) -> list[Entry]:
+    """The hooks of the tiers that are on, for ``processes`` (none: for all)."""
+    on = tiers.chosen()
+    return [entry for entry in ENTRIES if entry.tier in on and entry.process in (processes or PROCESSES)]
+
+
+def hooks() -> list[Hook]:
+    """All hooks, whatever is on."""
+    return [entry.hook() for entry in ENTRIES]
 
 
 def join_vllms_log() -> None:
@@ -61,24 +126,66 @@ def join_vllms_log() -> None:
 
 
 @functools.cache
-def apply_all() -> dict[Hook, str]:
-    """Apply every hook, whatever becomes of the others; why it does not hold, "" if it does. Runs once per process."""
-    faults = dict.fromkeys(HOOKS, "")
-    for hook in HOOKS:
-        try:
-            hook.apply()
-        except Exception as error:  # whatever a foreign version of vLLM makes of it
-            logger.debug("hook %s", hook.name, exc_info=True)
-            faults[hook] = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return faults
+def fault(entry: Entry) -> str:
+    """Apply a hook, once per process; why it does not hold, "" if it does."""
+    try:
+        entry.hook().apply()
+    except Exception as error:  # whatever a foreign version of vLLM makes of it
+        logger.debug("hook %s", entry.name, exc_info=True)
+        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ""
 
 
-def apply_required() -> None:
-    """Apply every hook; raise for a required one that does not hold, warn about the others."""
-    for hook, fault in apply_all().items():
-        if not fault:
-            continue
-        message = f"dotllm hook {hook.name!r} does not hold on this vLLM ({fault})"
-        if hook.required:
-            raise HookError(f"{message}: {hook.without_it}")
-        logger.warning("%s: %s", message, hook.without_it)
+def apply_all(*processes: str) -> dict[Entry, str]:
+    """Apply every hook for ``processes``, whatever becomes of the others; the `fault` of each."""
+    return {entry: fault(entry) for entry in entries(*processes)}
+
+
+def apply_required(*processes: str) -> None:
+    """Apply every hook for ``processes`` (none: for all); raise for a required one that does not hold, warn about the
+    others."""
+    for entry, reason in apply_all(*processes).items():
+        if reason:
+            _tell(entry, reason)
+
+
+def _tell(entry: Entry, reason: str) -> None:
+    message = f"dotllm hook {entry.name!r} does not hold on this vLLM ({reason})"
+    required, without_it = is_required(entry)
+    if not required:
+        _warn(f"{message}: {without_it}")
+    elif entry.tier == ENFORCE:
+        raise HookError(f"{message}: {without_it}")
+    else:
+        raise HookError(
+            f"{message}: {without_it}. Leave its tier out: {tiers.VARIABLE}={','.join(without(entry.tier))}"
+        )
+
+
+def is_required(entry: Entry) -> tuple[bool, str]:
+    """Whether a server must not start without a hook, and what is lost without it. A module that cannot be imported
+    says neither: what enforces is required then."""
+    try:
+        hook = entry.hook()
+    except Exception:
+        return entry.tier == ENFORCE, "it cannot be imported"
+    return hook.required, hook.without_it
+
+
+def summary(entry: Entry) -> str:
+    """A hook's summary; "" if its module cannot be imported."""
+    try:
+        return entry.hook().summary
+    except Exception:
+        return ""
+
+
+def without(tier: str) -> list[str]:
+    """The tiers that are on, but for ``tier`` and what needs it."""
+    on = tiers.chosen()
+    return [name for name in tiers.TIERS if name in on and name != tier and tier not in tiers.NEEDS.get(name, ())]
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    logger.warning("%s", message)

@@ -1,15 +1,30 @@
 """Which releases of vLLM dotllm plugs into: always the two newest.
 
-vLLM makes a release every two weeks and moves what we hook into in most of them, so each further release that is
-supported costs branches in code and days of tests. Who stays on an older vLLM stays on the dotllm that was made for it.
+vLLM makes a release every two weeks, and most releases move functions that are hooked, so each further supported
+release costs branches in code and days of tests. Users of an older vLLM keep the dotllm that was made for it.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 SUPPORTED = ("0.32", "0.33")
 
 LAST = (("0.26", "commit 6560128 of 0.1.0 (for vLLM 0.26 to 0.33)"),)
 """The first of some older releases and the last dotllm for them; newest first."""
+
+
+@cache
+def is_since(release: str) -> bool:
+    """Whether the installed vLLM is of ``release`` or later (as one is whose version cannot be compared)."""
+    from packaging.version import InvalidVersion, Version
+    from vllm.version import __version__
+
+    try:
+        parsed = Version(__version__)
+    except InvalidVersion:
+        return True
+    return parsed.release >= Version(release).release or (parsed.is_devrelease and parsed.release[:2] == (0, 1))
 
 
 def too_old(version: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dotllm import renamed
+from dotllm.vllm_plugin import tiers
 
 BACKEND = "dotllm"
 """What we write into a request as its backend. In vLLM's configuration we have no name: dotllm is what ``auto`` means.
@@ -16,18 +16,32 @@ PLUGIN_NAME = "dotllm"
 PROPERTY_ORDERS = ("declared", "any")
 """Orders of an object's properties; the first is the default."""
 
+ADDITIONAL_PROPERTIES = ("closed", "open")
+"""Objects that list their properties: whether they may have others where the schema does not say; the first is the
+default."""
+
 WHITESPACE = ("formatted", "any")
 """What stands between two tokens of JSON; the first is the default."""
 
-_OURS = ("dotllm", "on", "1", "true", "yes")
-_VLLMS = ("vllm", "off", "0", "false", "no")
+NUMBER_DIGITS = ("bounded", "any")
+"""How long a number of JSON may be; the first is the default."""
 
 
 def allow_plugin() -> None:
-    """Add ourselves to ``VLLM_PLUGINS`` where the user lists vLLM's plugins: who imports or runs dotllm means us."""
-    allowed = os.environ.get("VLLM_PLUGINS")
-    if allowed is not None and PLUGIN_NAME not in allowed.split(","):
-        os.environ["VLLM_PLUGINS"] = ",".join(name for name in (*allowed.split(","), PLUGIN_NAME) if name)
+    """Add dotllm to ``VLLM_PLUGINS`` if the user lists vLLM's plugins: importing or running dotllm means using it.
+
+    And our variables to those that vLLM copies to the processes that Ray starts (``--data-parallel-backend ray``), on
+    whatever node: they inherit nothing."""
+    if "VLLM_PLUGINS" in os.environ:
+        _add("VLLM_PLUGINS", PLUGIN_NAME)
+    _add("VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY", "DOTLLM_")
+
+
+def _add(variable: str, name: str) -> None:
+    """``name`` to a list in the environment."""
+    names = os.environ.get(variable, "").split(",")
+    if name not in map(str.strip, names):
+        os.environ[variable] = ",".join(one for one in (*names, name) if one)
 
 
 def choice(variable: str, *values: str) -> str:
@@ -38,15 +52,22 @@ def choice(variable: str, *values: str) -> str:
     return value
 
 
+def _of_extra(variable: str, value: str) -> str:
+    """``value`` of a variable that turns an extra on. Raises ValueError where extras are off."""
+    if value != "off" and tiers.EXTRA not in tiers.chosen():
+        raise ValueError(f"{variable}={value!r} needs the tier extra, which is off ({tiers.VARIABLE})")
+    return value
+
+
 def coalescence() -> str:
-    """off or canonical: see `dotllm.vllm_plugin.jump_forward`. Raises ValueError for another mode."""
+    """off or canonical: see `dotllm.vllm_plugin.extra.coalescence`. Raises ValueError for another mode."""
     variable = "DOTLLM_COALESCENCE"
     if os.environ.get(variable, "").strip().lower() == "lossless":
         raise ValueError(
             f"{variable}=lossless (--dotllm-coalescence lossless) is gone: it slowed all requests of a server down. "
             "Use canonical, which enters forced text in one spelling, or off"
         )
-    return choice(variable, "off", "canonical")
+    return _of_extra(variable, choice(variable, "off", "canonical"))
 
 
 def property_order() -> str:
@@ -54,14 +75,26 @@ def property_order() -> str:
     return choice("DOTLLM_PROPERTY_ORDER", *PROPERTY_ORDERS)
 
 
+def additional_properties() -> str:
+    """closed or open: objects that list properties, where neither their schema nor the request says whether they have
+    others (``DOTLLM_ADDITIONAL_PROPERTIES``)."""
+    return choice("DOTLLM_ADDITIONAL_PROPERTIES", *ADDITIONAL_PROPERTIES)
+
+
 def whitespace() -> str:
     """formatted or any: the white space of JSON where a request does not say (``DOTLLM_WHITESPACE``)."""
     return choice("DOTLLM_WHITESPACE", *WHITESPACE)
 
 
+def number_digits() -> str:
+    """bounded or any: how long numbers of JSON may be where a request does not say (``DOTLLM_NUMBER_DIGITS``)."""
+    return choice("DOTLLM_NUMBER_DIGITS", *NUMBER_DIGITS)
+
+
 def finishes() -> bool:
     """Whether answers end within max_tokens where a request does not say (``DOTLLM_FINISH_WITHIN_MAX_TOKENS``)."""
-    return choice("DOTLLM_FINISH_WITHIN_MAX_TOKENS", "off", "on") == "on"
+    variable = "DOTLLM_FINISH_WITHIN_MAX_TOKENS"
+    return _of_extra(variable, choice(variable, "off", "on")) == "on"
 
 
 def ends_in_reasoning() -> bool:
@@ -76,19 +109,22 @@ def gpu_masks() -> str:
 
 def inspects() -> bool:
     """Whether a server has the inspector (``DOTLLM_INSPECT``)."""
-    return choice("DOTLLM_INSPECT", "off", "on") == "on"
+    return _of_extra("DOTLLM_INSPECT", choice("DOTLLM_INSPECT", "off", "on")) == "on"
+
+
+def warns() -> bool:
+    """Whether the header of an answer says what has no effect in its request (``DOTLLM_WARNINGS``)."""
+    return choice("DOTLLM_WARNINGS", "on", "off") == "on"
 
 
 def takes_auto() -> bool:
-    """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_DEFAULT_BACKEND``: dotllm or vllm).
+    """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_DEFAULT_BACKEND``: dotllm or vllm)."""
+    return choice("DOTLLM_DEFAULT_BACKEND", "dotllm", "vllm") == "dotllm" and not previews()
 
-    A switch is understood too, as the old name of the variable has one: on, 1, true, yes or off, 0, false, no.
-    """
-    value, variable = renamed.read(os.environ, "DOTLLM_DEFAULT_BACKEND")
-    value = value.strip().lower() or "dotllm"
-    if value not in (*_OURS, *_VLLMS):
-        raise ValueError(f"{variable}={value!r}: expected dotllm or vllm")
-    return value in _OURS
+
+def previews() -> bool:
+    """Whether vLLM's own backend answers, and dotllm says what it would refuse (``DOTLLM_PREVIEW``)."""
+    return _of_extra("DOTLLM_PREVIEW", choice("DOTLLM_PREVIEW", "off", "on")) == "on"
 
 
 def is_ours(backend: str | None) -> bool:

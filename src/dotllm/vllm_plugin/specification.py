@@ -1,17 +1,19 @@
-"""From vLLM's structured-output parameters to a `Specification`, the form everything behind them speaks."""
+"""Turns vLLM's structured-output parameters into a `Specification`, the form that everything after them uses."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.surrogates import HALF, is_unicode
-from dotllm.vllm_plugin import settings
-from dotllm.vllm_plugin.settings import PROPERTY_ORDERS, WHITESPACE, property_order, whitespace
+from dotllm.suggestions import did_you_mean
+from dotllm.vllm_plugin import settings, tiers
+from dotllm.vllm_plugin.settings import ADDITIONAL_PROPERTIES, NUMBER_DIGITS, PROPERTY_ORDERS, WHITESPACE
 from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsConfig, StructuredOutputsParams
 
 KINDS = {
@@ -33,8 +35,37 @@ _EFFECTIVE = {
 }
 _WITH_PROPERTIES = (Kind.JSON_SCHEMA, Kind.STRUCTURAL_TAG)
 
-ORDER, FINISH, ANSWER_TOKENS = OURS = ("dotllm_property_order", "dotllm_finish", "dotllm_answer_tokens")
-"""Our fields of a request: in ``SamplingParams.extra_args``, which is ``vllm_xargs`` in the API."""
+ORDER, ADDITIONAL, DIGITS, SOURCE, FINISH, ANSWER_TOKENS, MASS, CONFIDENCE = OURS = (
+    *("dotllm_property_order", "dotllm_additional_properties", "dotllm_number_digits", "dotllm_source"),
+    *("dotllm_finish", "dotllm_answer_tokens", "dotllm_mass", "dotllm_confidence"),
+)
+"""Our fields of a request: in ``SamplingParams.extra_args``, which is ``vllm_xargs`` in the API. The front end takes
+the last one out (`mass`)."""
+_PREFIXES = ("dotllm", "dotlm", "dotll")
+_WITHOUT_PREFIX = ("propertyorder", "additionalproperties", "numberdigits", "answertokens")
+"""What names that are meant as ours begin with, or are."""
+
+
+class _Field(NamedTuple):
+    """A field of ours that says how JSON is written."""
+
+    option: str
+    """Its name in `Specification.options`."""
+    values: tuple[str, ...]
+    """The first one is what no option means."""
+    kinds: Collection[Kind]
+    """Where it has an effect."""
+    of_server: Callable[[], str]
+    """The value for requests that do not say."""
+
+
+_WRITTEN = {
+    ORDER: _Field("order", PROPERTY_ORDERS, _WITH_PROPERTIES, settings.property_order),
+    ADDITIONAL: _Field(
+        "additional_properties", ADDITIONAL_PROPERTIES, _WITH_PROPERTIES, settings.additional_properties
+    ),
+    DIGITS: _Field("number_digits", NUMBER_DIGITS, _EFFECTIVE, settings.number_digits),
+}
 
 
 class ConstrainedParams(SamplingParams, Protocol):
@@ -43,24 +74,51 @@ class ConstrainedParams(SamplingParams, Protocol):
     structured_outputs: StructuredOutputsParams
 
 
+def is_meant_as_ours(name: object) -> bool:
+    """Whether a field is named as if it were one of `OURS`, which it may be."""
+    bare = "".join(letter for letter in str(name).lower() if letter.isalpha())
+    return bare.startswith(_PREFIXES) or bare in _WITHOUT_PREFIX
+
+
 def refuse_unknown(extra_args: object) -> None:
-    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours. Raises InvalidSpecError,
-    which names those that are."""
-    for name in extra_args if isinstance(extra_args, dict) else ():
-        if isinstance(name, str) and name.startswith("dotllm_") and name not in OURS:
+    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours, and values that those of
+    ours never have, with a constraint or without. Raises InvalidSpecError, which names those that there are."""
+    fields = extra_args if isinstance(extra_args, dict) else {}
+    is_true(fields, FINISH)
+    for name in fields:
+        if name not in OURS and is_meant_as_ours(name):
             message = f"vllm_xargs has no field {name!r}; there is {', '.join(map(repr, OURS))}"
-            raise InvalidSpecError(message, keyword=name, code="unknown_field")
+            raise InvalidSpecError(message, keyword=str(name), code="unknown_field", help=did_you_mean(str(name), OURS))
+    for name in (MASS, CONFIDENCE):
+        if is_true(fields, name) and tiers.EXTRA not in tiers.chosen():
+            message = f"{name} needs the tier {tiers.EXTRA}, which is off here ({tiers.VARIABLE})"
+            raise InvalidSpecError(message, keyword=name, code="unsupported")
+    for option, about in _WRITTEN.items():
+        said = fields.get(option)
+        if said is not None and said not in about.values:
+            raise InvalidSpecError(f"{option} must be one of {', '.join(about.values)}, not {said!r}", keyword=option)
+    source = fields.get(SOURCE)
+    if source is not None and (not isinstance(source, str) or not source.strip()):
+        raise InvalidSpecError(f"{SOURCE} must be a text with something in it", keyword=SOURCE)
+    more = fields.get(ANSWER_TOKENS, 0)
+    if type(more) is not int or more < 0:
+        raise InvalidSpecError(f"{ANSWER_TOKENS} must be a number of tokens, not {more!r}", keyword=ANSWER_TOKENS)
+
+
+def is_true(fields: Mapping[str, object], name: str) -> bool:
+    """Whether the field ``name`` of ``vllm_xargs`` is set. Raises InvalidSpecError if it is neither true nor false."""
+    value = fields.get(name)
+    if value not in (None, True, False, "true", "false"):
+        raise InvalidSpecError(f"{name} must be true or false, not {value!r}", keyword=name)
+    return value in (True, "true")
 
 
 def answer_tokens(params: SamplingParams) -> int | None:
-    """Of a request whose answer is to end within its max_tokens, by how many tokens this may be longer than the
-    shortest one behind a reasoning; None of any other request (so if EOS does not end it). Raises InvalidSpecError."""
+    """For a request whose answer is to end within its max_tokens: the number of tokens by which the answer may be
+    longer than the shortest one after a reasoning. None for any other request (also if EOS does not end it). Raises
+    InvalidSpecError."""
     fields = params.extra_args if isinstance(params.extra_args, dict) else {}
     finish, more = fields.get(FINISH), fields.get(ANSWER_TOKENS, 0)
-    if finish not in (None, True, False, "true", "false"):
-        raise InvalidSpecError(f"{FINISH} must be true or false, not {finish!r}", keyword=FINISH)
-    if type(more) is not int or more < 0:
-        raise InvalidSpecError(f"{ANSWER_TOKENS} must be a number of tokens, not {more!r}", keyword=ANSWER_TOKENS)
     finishes = settings.finishes() if finish is None else finish in (True, "true")
     if more and not finishes:
         raise InvalidSpecError(f"{ANSWER_TOKENS} has an effect with {FINISH} only", keyword=ANSWER_TOKENS)
@@ -80,14 +138,25 @@ def of_sampling_params(params: ConstrainedParams, config: StructuredOutputsConfi
     """The specification in a request's parameters. Raises as `of_params`, `refuse_unknown` and `answer_tokens`."""
     refuse_unknown(params.extra_args)
     answer_tokens(params)
-    order = params.extra_args.get(ORDER) if isinstance(params.extra_args, dict) else None
-    return of_params(params.structured_outputs, config, order)
+    fields = params.extra_args if isinstance(params.extra_args, dict) else {}
+    if is_true(fields, CONFIDENCE):
+        message = f"{CONFIDENCE} is for chats and completions of a server"
+        raise InvalidSpecError(message, keyword=CONFIDENCE, code="unsupported")
+    if is_true(fields, MASS) and (params.num_logprobs is None or params.flat_logprobs):
+        message = (
+            f"{MASS} comes with the log probabilities of tokens: set logprobs (0 is enough), and not flat_logprobs"
+        )
+        raise InvalidSpecError(message, keyword=MASS)
+    return of_params(params.structured_outputs, config, fields)
 
 
 def of_params(
-    params: StructuredOutputsParams, config: StructuredOutputsConfig | None, order: object = None
+    params: StructuredOutputsParams,
+    config: StructuredOutputsConfig | None,
+    fields: Mapping[str, object] = MappingProxyType({}),
 ) -> Specification:
-    """The specification in a ``StructuredOutputsParams``. ``config`` is the server's, ``order`` the request's `ORDER`.
+    """The specification in a ``StructuredOutputsParams``. ``config`` is the server's; ``fields`` are the request's
+    ``vllm_xargs``, of which those of `_WRITTEN` and `SOURCE` are read.
 
     Raises:
         InvalidSpecError: no or an empty specification, or an option that would have no effect, named as the API names
@@ -102,10 +171,14 @@ def of_params(
             raise InvalidSpecError(
                 f"structured_outputs.{option} says how JSON is written and has no effect on {name}", keyword=option
             )
-    if order is not None and order not in PROPERTY_ORDERS:
-        raise InvalidSpecError(f"{ORDER} must be one of {', '.join(PROPERTY_ORDERS)}, not {order!r}", keyword=ORDER)
-    if order is not None and kind not in _WITH_PROPERTIES:
-        raise InvalidSpecError(f"{ORDER} has an effect on a JSON Schema or a structural tag only", keyword=ORDER)
+    for option, about in _WRITTEN.items():
+        said = fields.get(option)
+        if said is not None and kind not in about.kinds:
+            raise InvalidSpecError(f"{option} says how JSON is written and has no effect on {name}", keyword=option)
+    _check_source(fields.get(SOURCE), kind, name)
+    if fields.get(ADDITIONAL) == "open" and _closes_all(config, params):
+        wrong = f'{ADDITIONAL} "open" has no effect: the request or the server sets disable_additional_properties'
+        raise InvalidSpecError(wrong, keyword=ADDITIONAL)
     _require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
     for text in value if isinstance(value, list) else [value]:
         _require_unicode(text, name)
@@ -116,7 +189,7 @@ def of_params(
     if kind is not Kind.REGEX and isinstance(value, str) and not value.strip():
         raise InvalidSpecError(f"{name} is an empty string", keyword=field)
     try:
-        return Specification.from_value(kind, value, _json_options(kind, config, params, order))
+        return Specification.from_value(kind, value, _json_options(kind, config, params, fields))
     except RecursionError:  # Python's writer of JSON is neither iterative nor capped
         raise BudgetExceededError(f"{name} is nested too deeply", keyword="nesting", code="too_deep") from None
     except (TypeError, ValueError) as error:  # offline a value may be any object
@@ -124,22 +197,42 @@ def of_params(
 
 
 def _json_options(
-    kind: Kind, config: StructuredOutputsConfig | None, params: StructuredOutputsParams, order: object
+    kind: Kind,
+    config: StructuredOutputsConfig | None,
+    params: StructuredOutputsParams,
+    fields: Mapping[str, object],
 ) -> dict[str, OptionValue]:
-    """What decides the text of a JSON document besides its schema, as `Index.from_json_schema` names it; the server
-    (``config``) or the request may ask for it."""
+    """The options that decide the text of a JSON document in addition to its schema, as `Index.from_json_schema` names
+    them; the server (``config``) or the request may set them."""
     options: dict[str, OptionValue] = {}
+    for name, about in _WRITTEN.items():
+        value = fields.get(name) or about.of_server()
+        if kind in about.kinds and value != about.values[0]:
+            options[about.option] = str(value)
+    if (source := fields.get(SOURCE)) is not None:
+        options["source"] = str(source)
     for option in _EFFECTIVE.get(kind, ()):
         said: OptionValue = getattr(config, option, None) or getattr(params, option, None)
         if option == "whitespace_pattern":
             options[option] = said
         elif said:
             options[option.removeprefix("disable_")] = False
-    if kind in _WITH_PROPERTIES and (order := order or property_order()) != PROPERTY_ORDERS[0]:
-        options["order"] = str(order)
-    if kind in _EFFECTIVE and (blanks := whitespace()) != WHITESPACE[0]:
+    if kind in _EFFECTIVE and (blanks := settings.whitespace()) != WHITESPACE[0]:
         options["whitespace"] = blanks
     return options
+
+
+def _check_source(source: object, kind: Kind, name: str) -> None:
+    if source is None:
+        return
+    if kind not in _WITH_PROPERTIES:
+        raise InvalidSpecError(f"{SOURCE} is about strings of a schema: no effect on {name}", keyword=SOURCE)
+    _require_unicode(source, SOURCE)
+
+
+def _closes_all(config: StructuredOutputsConfig | None, params: StructuredOutputsParams) -> bool:
+    """Whether vLLM's own option closes objects, on the server or in the request."""
+    return bool(getattr(config, "disable_additional_properties", False) or params.disable_additional_properties)
 
 
 def _require_unicode(text: object, name: str) -> None:

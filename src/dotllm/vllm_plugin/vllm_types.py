@@ -1,8 +1,8 @@
-"""vLLM's objects, as far as we read them: a `Protocol` for each, of those members alone that our code uses.
+"""vLLM's objects, as far as dotllm reads them: a `Protocol` for each, with only the members that the code uses.
 
 They are for the reader and for mypy, to which vLLM itself is ``Any``; and ``tools/check_hooks.py`` compares them with
-the classes for which they stand (`MODULES`), in every release that we support. What vLLM has as a property is an
-attribute here. What an object has only in some releases is not here: who reads it asks with ``getattr``, and says why.
+the classes for which they stand (`MODULES`), in every release that we support. Properties of vLLM's are attributes
+here. Members that exist only in some releases are not here: code reads them with ``getattr``, and says why.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import MutableSequence, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-import torch
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
 
 MODULES = {
     "vllm.config.compilation": "CompilationConfig",
@@ -25,6 +26,7 @@ MODULES = {
     "vllm.config.structured_outputs": "StructuredOutputsConfig",
     "vllm.config.vllm": "VllmConfig",
     "vllm.outputs": "CompletionOutput RequestOutput",
+    "vllm.pooling_params": "PoolingParams",
     "vllm.sampling_params": "SamplingParams StructuredOutputsParams",
     "vllm.v1.core.sched.output": "GrammarOutput SchedulerOutput",
     "vllm.v1.core.sched.scheduler": "Scheduler",
@@ -53,10 +55,14 @@ class ModelConfig(Protocol):
     is_attention_free: bool
     is_diffusion: bool
     is_hybrid: bool
+    is_moe: bool
+    logprobs_mode: str
+    max_logprobs: int
     max_model_len: int
     model: str
     logits_processors: Sequence[str | type] | None
     return_sampling_mask: bool
+    runner_type: str
     skip_tokenizer_init: bool
     uses_mrope: bool
 
@@ -67,8 +73,10 @@ class ModelConfig(Protocol):
 
 class ParallelConfig(Protocol):
     _api_process_rank: int
+    data_parallel_size: int
     distributed_executor_backend: object
     enable_batch_sharded_sampling: bool
+    node_rank_within_dp: int
     pipeline_parallel_size: int
     prefill_context_parallel_size: int
     worker_cls: str
@@ -109,6 +117,10 @@ class VllmConfig(Protocol):
     use_v2_model_runner: bool
 
 
+class PoolingParams(Protocol):
+    task: str | None
+
+
 class StructuredOutputsParams(Protocol):
     json: str | dict[str, object] | None
     json_object: bool | None
@@ -133,7 +145,9 @@ class SamplingParams(Protocol):
     frequency_penalty: float
     ignore_eos: bool
     logit_bias: dict[int, float] | None
+    flat_logprobs: bool
     logprobs: int | None
+    num_logprobs: int | None
     presence_penalty: float
     prompt_logprobs: int | None
     repetition_detection: object
@@ -191,6 +205,7 @@ class Request(Protocol):
 class StructuredOutputManager(Protocol):
     _use_async_grammar_compilation: bool
     backend: Any  # a `StructuredOutputBackend`; None before the first constrained request
+    accept_tokens: Any  # a method
     enable_in_reasoning: bool
     reasoner_cls: type | None
     tokenizer: object
@@ -220,8 +235,9 @@ class Scheduler(Protocol):
 
 
 class SchedulerOutput(Protocol):
+    has_structured_output_requests: bool
     num_scheduled_tokens: dict[str, int]
-    scheduled_new_reqs: list[object]
+    scheduled_new_reqs: list[Any]
     scheduled_spec_decode_tokens: dict[str, list[int]]
 
 
@@ -237,9 +253,9 @@ class DraftTokenIds(Protocol):
 
 if TYPE_CHECKING:
 
-    class SchedulerMixin(Scheduler):
-        """What a mixin may call of the scheduler behind it. When the program runs, mixins have no base: it would stand
-        before vLLM's class and answer in its place."""
+    class SchedulerBase(Scheduler):
+        """What `DotllmScheduler` may call of the scheduler after it. When the program runs, it has no base: that would
+        stand before vLLM's class and answer in its place."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput: ...
@@ -250,14 +266,16 @@ if TYPE_CHECKING:
         def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None: ...
         def _handle_blocked_waiting_request(self, request: Request) -> bool: ...
         def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None: ...
+        def _update_request_as_session(self, session: Request, update: Any) -> None: ...
         def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> object: ...
 
 else:
-    SchedulerMixin = object
+    SchedulerBase = object
 
 
 class EngineCoreOutput(Protocol):
     finish_reason: object
+    new_logprobs: Any
     new_token_ids: list[int]
     request_id: str
     stop_reason: int | str | None
@@ -265,6 +283,9 @@ class EngineCoreOutput(Protocol):
 
 class CompletionOutput(Protocol):
     finish_reason: str | None
+    index: int
+    logprobs: Any
+    token_ids: Sequence[int]
     stop_reason: int | str | None
 
 
@@ -281,6 +302,8 @@ class RequestOutputCollector(Protocol):
 
 
 class AsyncLLM(Protocol):
+    vllm_config: VllmConfig
+
     async def abort(self, request_id: str, internal: bool = False) -> None: ...
 
 

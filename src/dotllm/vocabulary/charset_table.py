@@ -1,15 +1,20 @@
-"""What every token does to a loop over a character set: it stays inside, or leaves after some characters.
+"""Tables of what every token does to a loop over a character set: it stays inside, or leaves after some characters.
 
 A string body, ``.``, ``\\w`` or any other loop over a character set K accepts most tokens of a vocabulary whatever
-follows the loop. These are rows of bits known beforehand, by number of characters (for ``{n,m}``); only the tokens that
-leave K need the grammar, and they share few suffixes: in a JSON string, 2,500 trie nodes instead of 266,000.
+follows the loop. These tokens are known beforehand, as rows of bits by number of characters (for ``{n,m}``). Only the
+tokens that leave K need the grammar, and they share few suffixes: in a JSON string, 2,500 trie nodes instead of
+266,000.
 
-One walk of the token trie finds all of it (`token_classes`). Rows are kept for up to `COUNTED` characters; tokens of
-more stand in a list.
+One walk of the token trie finds all of this (`token_classes`). Rows are kept for up to `COUNTED` characters; longer
+tokens are listed.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +24,11 @@ from dotllm import allocate
 from dotllm.charset import CharSet
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
-from dotllm.vocabulary.string_sort import sort_strings
 from dotllm.vocabulary.token_classes import COUNTED, Classifier
-from dotllm.vocabulary.trie import SortedStrings, Trie, build_trie, sorted_forest
+from dotllm.vocabulary.trie import SortedStrings, Trie, build_trie, sort_strings, sorted_forest
 
 SAMPLE = 16
-"""What a table costs is guessed from one token of so many."""
+"""A table's cost is guessed from one token in this many."""
 
 
 class CharsetTable(NamedTuple):
@@ -41,7 +45,7 @@ class CharsetTable(NamedTuple):
     long_tokens: Ints
     """int32[…]: inside tokens of more than 16 characters, most characters first."""
     long_chars: Ints
-    """int32[…]: their numbers of characters."""
+    """int32[…]: the numbers of characters of these."""
     max_chars: int
     """The most characters of an inside token, 0 if there is none."""
     exits: Trie
@@ -89,7 +93,7 @@ def build_charset_table(charset: CharSet, classifier: Classifier, strings: Sorte
     lengths -= whole
     order = sort_strings(strings.data, starts, lengths)
     exits = sorted_forest(strings.data, starts, lengths, tokens, ungrouped, order)
-    # (NumPy sorts numbers of 16 bits by radix.)
+    # (NumPy sorts 16-bit numbers by radix.)
     keys = groups.astype(np.uint16) if groups.max(initial=0) < 1 << 16 else groups
     by_count = order[np.argsort(keys[order], kind="stable")]
     *exits_by_count, start = sorted_forest(strings.data, starts, lengths, tokens, groups, by_count)
@@ -105,7 +109,7 @@ def build_charset_table(charset: CharSet, classifier: Classifier, strings: Sorte
 
 
 def sample_of(strings: SortedStrings) -> Trie:
-    """One token of `SAMPLE`, for `count_tokens`."""
+    """One token in `SAMPLE`, for `count_tokens`."""
     starts, ends = strings.offset[:-1][::SAMPLE], strings.offset[1:][::SAMPLE]
     return build_trie(strings.data, starts.copy(), ends - starts, np.arange(len(starts), dtype=np.int32))
 
@@ -117,10 +121,74 @@ def count_tokens(charset: CharSet, classifier: Classifier) -> tuple[int, int]:
 
 
 def build_exit_words(charset: CharSet, classifier: Classifier, strings: SortedStrings) -> Trie:
-    """The tokens that exit ``charset``, with all their bytes: large, and rarely needed."""
+    """The tokens that exit ``charset``, with all their bytes; large and rarely needed."""
     positions = classifier.classes(charset).exits
     starts = strings.offset[positions]
     lengths = strings.offset[positions + 1] - starts
     ungrouped, in_order = np.zeros(len(positions), np.int32), np.arange(len(positions), dtype=np.int32)
     tokens = classifier.trie.tokens[positions]
     return Trie(*sorted_forest(strings.data, starts, lengths, tokens, ungrouped, in_order)[:-1])
+
+
+# Tables of character sets in memory, bounded in bytes: the least recently used goes first, but none that is in use.
+
+
+DEFAULT_LIMIT = 32 * 2**20
+"""Bytes of tables kept per vocabulary."""
+_OWN_REFERENCES = 2
+"""The ``sys.getrefcount`` of a table that only the cache holds: the cache's reference and the function's argument."""
+
+
+class TableCache:
+    """Thread-safe; a table is built once however many threads ask for it.
+
+    A table that an Index still holds is never dropped: its memory would not be freed, and the next request for it would
+    build a second one. So tables in use may exceed the limit.
+    """
+
+    def __init__(self, build: Callable[[CharSet], CharsetTable], limit: int = DEFAULT_LIMIT) -> None:
+        self._build = build
+        self._limit = limit
+        self._tables: OrderedDict[CharSet, CharsetTable] = OrderedDict()
+        self._nbytes = 0
+        self._lock = threading.Lock()
+        self._build_lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables kept."""
+        return self._nbytes
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def get(self, charset: CharSet) -> CharsetTable:
+        """The table of ``charset``, built if it is not kept."""
+        table = self._find(charset)
+        if table is not None:
+            return table
+        with self._build_lock:  # one at a time: builders would compete for the same cores, often for the same table
+            table = self._find(charset)
+            if table is None:
+                table = self._build(charset)
+                with self._lock:
+                    self._tables[charset] = table
+                    self._nbytes += table.nbytes
+                    self._shrink()
+        return table
+
+    def _find(self, charset: CharSet) -> CharsetTable | None:
+        with self._lock:
+            table = self._tables.get(charset)
+            if table is not None:
+                self._tables.move_to_end(charset)
+            return table
+
+    def _shrink(self) -> None:
+        if self._nbytes <= self._limit:
+            return
+        for charset in list(self._tables):
+            if sys.getrefcount(self._tables[charset]) <= _OWN_REFERENCES:
+                self._nbytes -= self._tables.pop(charset).nbytes
+                if self._nbytes <= self._limit:
+                    return

@@ -1,4 +1,4 @@
-"""What a vocabulary is made of: the bytes of every token, the ids that end a text, the names of special tokens."""
+"""The defining data of a vocabulary: the bytes of every token, the ids that end a text, the names of special tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Content(NamedTuple):
     eos_token_ids: tuple[int, ...]
     """Ids that end a text, each once, in the order given."""
     special_tokens: dict[str, int]
-    """Ids by name that stand for no text (chat markers, padding …)."""
+    """Ids by name of the tokens that stand for no text (chat markers, padding …)."""
     added_tokens: dict[str, int]
     """Ids by name of tokens that were added to the vocabulary and stand for text (``<tool_call>`` of Qwen 3)."""
 

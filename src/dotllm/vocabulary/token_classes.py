@@ -1,12 +1,15 @@
-"""Which tokens stay inside a character set, and which leave it where: the walk behind `charset_table`.
+"""Finds which tokens stay inside a character set, and where the others leave it: the walk that `charset_table` is made
+of.
 
 Bytes that cannot belong to the set cut off whole subtrees of the token trie, so a narrow set is quick. Most sets of
-JSON Schemas are wide: all characters but some of ASCII. To them every subtree in which none of those occurs looks as it
-does to the set of all characters, which is known, so only what has one of them is walked: a tenth for ``[^/]``.
+JSON Schemas are wide: all characters but some of ASCII. A subtree in which none of the missing characters occurs looks
+as it does to the set of all characters, which is known. So only subtrees with a missing character are walked: a tenth
+for ``[^/]``.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +19,64 @@ from dotllm import allocate
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
-from dotllm.vocabulary.charset_automaton import BOUNDARY, DEAD, charset_automaton
 from dotllm.vocabulary.trie import Trie
 
+# The byte automaton of a character set: one UTF-8 encoded member of the set, over and over.
+#
+# State 0 stands at a character boundary; every other state stands inside a character and can still finish one. The
+# sequences of ``CharSet.utf8`` make it deterministic by themselves: at one prefix, two of their byte ranges are equal
+# or disjoint (a range wider than one byte covers everything under its lead bytes).
+
+
+BOUNDARY = 0
+DEAD = -1
+
+
+@kernel("int32[:, ::1](int32[::1], int32[::1])")
+def _table(lengths: NDArray[Any], bounds: NDArray[Any]) -> NDArray[Any]:
+    """lengths: int32[n] of byte ranges per sequence; bounds: int32[2 * sum(lengths)] low, high, low, high …"""
+    delta = allocate.int_rows(64, 256)  # grows: many sequences share few states, at most 17,000
+    for byte in range(256):
+        delta[0, byte] = DEAD
+    states = 1
+    at = 0
+    for i in range(len(lengths)):
+        state = BOUNDARY
+        for k in range(lengths[i]):
+            low, high = bounds[at], bounds[at + 1]
+            at += 2
+            if k == lengths[i] - 1:
+                for byte in range(low, high + 1):
+                    delta[state, byte] = BOUNDARY
+            else:
+                if delta[state, low] == DEAD:
+                    if states == len(delta):
+                        larger = allocate.int_rows(2 * states, 256)
+                        for s in range(states):
+                            for byte in range(256):
+                                larger[s, byte] = delta[s, byte]
+                        delta = larger
+                    for byte in range(256):
+                        delta[states, byte] = DEAD
+                    for byte in range(low, high + 1):
+                        delta[state, byte] = states
+                    states += 1
+                state = delta[state, low]
+    return delta[:states].copy()
+
+
+def charset_automaton(charset: CharSet) -> NDArray[np.int32]:
+    """``delta``: int32[states, 256], the state after a byte or -1."""
+    sequences = charset.utf8()
+    lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
+    ranges = chain.from_iterable(sequences)
+    bounds = np.fromiter(chain.from_iterable(ranges), np.int32, 2 * int(lengths.sum()))
+    delta: NDArray[np.int32] = _table(lengths, bounds)
+    return delta
+
+
 COUNTED = 16
-"""Numbers of characters above this are not told apart in `TokenClasses.counts`."""
+"""`TokenClasses.counts` does not tell larger numbers of characters apart."""
 
 
 class TokenClasses(NamedTuple):

@@ -1,22 +1,25 @@
-"""Vocabulary: the tokens of a model as bytes, and what can be known about them before there is a grammar.
+"""Vocabulary: the tokens of a model as bytes, and all that can be computed from them before there is a grammar.
 
-All of it is NumPy arrays: 131,072 Python objects would cost every garbage collection of the process some milliseconds.
+All of it is in NumPy arrays: 131,072 Python objects would cost every garbage collection of the process some
+milliseconds.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dotllm.charset import CharSet
+from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.vocabulary.arrays import Bytes, Ints
-from dotllm.vocabulary.canonical import spell_canonically
 from dotllm.vocabulary.charset_table import (
     SAMPLE,
     CharsetTable,
+    TableCache,
     build_charset_table,
     build_exit_words,
     count_tokens,
@@ -24,15 +27,91 @@ from dotllm.vocabulary.charset_table import (
 )
 from dotllm.vocabulary.content import Content, ids_of
 from dotllm.vocabulary.files import VocabularyFiles
-from dotllm.vocabulary.greedy import spell_greedily
-from dotllm.vocabulary.popular import is_popular, popular_charsets
 from dotllm.vocabulary.readers import TokenizerContents, read_tokenizer
-from dotllm.vocabulary.table_cache import TableCache
 from dotllm.vocabulary.token_classes import Classifier
-from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings
+from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings, spell_greedily
+
+# Spells bytes as the model's own tokenizer does.
+#
+# Tokenizers read whole texts, and some put a space before them. A piece of a generated text does not begin a text, and
+# may end inside a character. So `spell_canonically` tokenises the longest part that is UTF-8 and compares the bytes. If
+# the tokenizer has added a space, it tries again with an anchor in front, and drops the anchor's tokens.
+
+
+ANCHORS = ("", "\n", ".")
+"""Texts put before the one to spell; all of them are tokens that do not merge with most texts."""
+
+
+def spell_canonically(
+    text: bytes, encode: Callable[[str], list[int]], spelling: Callable[[int], bytes | None]
+) -> tuple[list[int], int]:
+    """Ids of the tokenizer's own spelling of a prefix of ``text``, and the length of that prefix.
+
+    The prefix ends where ``text`` stops being UTF-8. It is empty if the tokenizer does not spell it exactly (a
+    tokenizer that normalises may not). ``spelling`` gives the bytes of an id, None for an id that stands for no text.
+    """
+    try:
+        prefix = text.decode()
+    except UnicodeDecodeError as error:
+        prefix = text[: error.start].decode()
+    wanted = prefix.encode()
+    for anchor in ANCHORS if wanted else ():
+        ids = encode(anchor + prefix)
+        strings = [spelling(i) for i in ids]
+        dropped = sum(len(string or b"") for string in strings) - len(wanted)
+        first = 0
+        while first < len(ids) and dropped > 0:
+            dropped -= len(strings[first] or b"")
+            first += 1
+        rest = strings[first:]
+        if dropped == 0 and None not in rest and b"".join(string or b"" for string in rest) == wanted:
+            return ids[first:], len(wanted)
+    return [], 0
+
+
+# Character sets that most grammars use; their tables are kept on disk with the vocabulary.
+#
+# Tables of sets of a few ranges cost little more to build than to read. The files are mostly for \w, whose UTF-8
+# automaton alone takes milliseconds, and for processes that share their pages.
+
+
+JSON_STRING_CHARS = ~CharSet.of((0x00, 0x1F), '"\\')
+"""The characters that stand unescaped in a JSON string (RFC 8259 §7)."""
+
+_FEW_RANGES = frozenset(
+    {
+        JSON_STRING_CHARS,
+        ANY_CHAR,
+        ~CharSet.of("\n"),
+        CharSet.of((0x61, 0x7A)),
+        CharSet.of((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A)),
+        CharSet.of((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A), "_"),
+        CharSet.of((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A), "_-"),
+    }
+)
+
+
+@lru_cache(maxsize=1)
+def word_characters() -> CharSet:
+    r"""The set of \w as Python's ``re`` understands it for str patterns. Some 30 ms, once."""
+    every = np.arange(MAX_CODE_POINT + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    return CharSet.of(*((found.start(), found.end() - 1) for found in re.finditer(r"\w+", every)))
+
+
+def is_popular(charset: CharSet) -> bool:
+    """Is a table of this set worth a file?"""
+    if len(charset.ranges) < 100:
+        return charset in _FEW_RANGES
+    return charset == word_characters()
+
+
+def popular_charsets() -> list[CharSet]:
+    """All popular character sets."""
+    return [*_FEW_RANGES, word_characters()]
+
 
 _WORTH_A_FILE = 8192
-"""Vocabularies with fewer tokens are built faster than read."""
+"""Vocabularies with fewer tokens are built faster than they are read from disk."""
 _MOST_COUNTED = 4096
 _SHOWN = 8
 """Tokens that a warning names."""
@@ -52,7 +131,7 @@ class Vocabulary:
         fingerprint: SHA-256 of the content in hexadecimal.
         max_token_bytes: length of the longest token.
         missing_bytes: byte values that occur in no token: text with them cannot be generated.
-        unspellable_bytes: byte values that are no token by themselves.
+        unspellable_bytes: byte values that are not tokens by themselves.
     """
 
     def __init__(self, content: Content, encoder: Callable[[str], list[int]] | None = None) -> None:
@@ -71,7 +150,7 @@ class Vocabulary:
         self._tables = TableCache(self._load_or_build_table)
         self._classifier = Classifier(self.trie, self.words)
         self._sample = Classifier(sample_of(self._strings), self.words)
-        self._tokens_at: dict[CharSet, tuple[int, int]] = {}  # asked for again with every automaton that has the set
+        self._tokens_at: dict[CharSet, tuple[int, int]] = {}  # needed again for every automaton that has the set
         lengths = np.diff(self.token_offset)
         self.max_token_bytes = int(lengths.max(initial=0))
         single = self.token_data[self.token_offset[:-1][lengths == 1]]
@@ -110,10 +189,9 @@ class Vocabulary:
         SentencePiece, or one of vLLM's wrappers around them. Its tokens have the bytes that it decodes them to.
 
         ``eos_token_ids`` are the ids that end a text, all of them (as in a generation config); by default the one the
-        tokenizer names. ``further_eos_token_ids`` are others (a generation config may name several); of these, tokens
-        that stand for text, or that the tokenizer does not have, are left out. ``size`` is the width of the model's
-        output if that is not the tokenizer's: tokens beyond it do not exist for the model, and are left out with a
-        warning.
+        tokenizer names. ``further_eos_token_ids`` are additional ones (a generation config may name several); of these,
+        ids that stand for text or that the tokenizer lacks are left out. ``size`` is the width of the model's output if
+        that is not the tokenizer's: tokens beyond it do not exist for the model, and are left out with a warning.
 
         Raises:
             UnsupportedError: the tokens have no bytes of their own; the keyword says which tokenizer.
@@ -144,7 +222,7 @@ class Vocabulary:
     def charset_table(self, charset: CharSet) -> CharsetTable:
         """What every token does to a loop over ``charset``: a millisecond or two the first time.
 
-        Tables are shared, and kept as long as they are in use or 32 MiB suffice for those that are not.
+        Tables are shared. Those in use are kept, and of the others the most recently used, up to 32 MiB.
         """
         return self._tables.get(charset)
 
@@ -163,7 +241,8 @@ class Vocabulary:
         return build_exit_words(charset, self._classifier, self._strings)
 
     def prepare(self) -> None:
-        """Do now what would otherwise be done when first needed: tables of popular sets, a copy of the tokenizer."""
+        """Do now the work that would otherwise be done when first needed: tables of popular sets, a copy of the
+        tokenizer."""
         for charset in popular_charsets():
             self.charset_table(charset)
         if self._encoder is not None:
@@ -172,8 +251,8 @@ class Vocabulary:
     def encode(self, text: bytes) -> list[int]:
         """Ids of tokens whose bytes are exactly ``text``, which may begin and end inside characters. Thread-safe.
 
-        The tokenizer's own spelling, as if ``text`` continued another; the longest matches for what it cannot spell
-        exactly, and for vocabularies without a tokenizer. Raises ValueError if no tokens spell it.
+        Uses the tokenizer's own spelling, as if ``text`` continued another text; the longest matches for parts that it
+        cannot spell exactly, and for vocabularies without a tokenizer. Raises ValueError if no tokens spell it.
         """
         ids: list[int] = []
         spelt = 0
@@ -211,7 +290,7 @@ class Vocabulary:
 
 
 def _cut(contents: TokenizerContents, size: int) -> TokenizerContents:
-    """``contents`` without ids from ``size`` on; says which they were."""
+    """``contents`` without the ids from ``size`` on; warns of those left out."""
     tokens, special = contents.tokens[:size], contents.special_tokens
     left_out = {i: name for name, i in special.items() if i >= size}
     left_out.update({i: text.decode(errors="replace") for i, text in enumerate(contents.tokens[size:], size) if text})

@@ -91,6 +91,11 @@ def test_token_tag_dispatch() -> None:
     assert recogniser.feed_token(7)
 
 
+def test_captures_have_no_effect() -> None:
+    grammar = 'root[capture] ::= a\na [capture="name"] ::= "x"\nb[capture, capture_name="y"] ::= "z"'
+    assert language(grammar, "x", "z") == ["x"]
+
+
 def test_regex_and_substring_macros() -> None:
     assert language('root ::= Regex("[a-c]+(x|y)") Substring("a", "b")', "ax", "cby", "axab", "a", "axba") == [
         "ax",
@@ -136,6 +141,9 @@ def test_regex_and_substring_macros() -> None:
         ('root ::= TagDispatch(("ab", root), excludes=("b",))', InvalidSpecError, "excludes", "line 1, column 10"),
         ('root ::= TagDispatch(("ab", root), other=true)', InvalidSpecError, "other", "line 1, column 36"),
         ('root ::= Regex("a", "b")', InvalidSpecError, "Regex", "line 1, column 10"),
+        ('root ::= Regex("a", flags="i")', UnsupportedError, "flags", "line 1, column 21"),
+        ('root ::= Regex("a", other="i")', InvalidSpecError, "other", "line 1, column 21"),
+        ('root[capture, stop="x"] ::= "a"', UnsupportedError, "stop", "line 1, column 5"),
         ('root ::= "x"\n  Regex("b(a")', InvalidSpecError, "regex", "line 2, column 3: offset 1"),
     ],
 )

@@ -20,7 +20,7 @@ from tests.languages.json_schema.verdicts import byte_vocabulary
 def grammar_of(language: NumberLanguage | StringLanguage, *, as_key: bool = False) -> Grammar:
     """The grammar whose texts are those of one language."""
     grammar = Grammar()
-    context = Context(grammar, grammar.empty())
+    context = Context(grammar, grammar.empty(), bounded_numbers=False)
     if as_key:
         assert isinstance(language, StringLanguage)
         grammar.start = key_expression(language, context)

@@ -17,10 +17,13 @@ def byte_vocabulary() -> Vocabulary:
 
 
 class Acceptor:
-    """The documents of one schema."""
+    """The documents of one schema. Objects are open unless ``options`` say otherwise: verdicts on what the standard
+    allows are compared, and closing (`objects.closed`) is a choice among it."""
 
     def __init__(self, schema: Any, **options: Any) -> None:
-        self.index = Index.from_grammar_object(json_schema_to_grammar(schema, **options), byte_vocabulary())
+        self.index = Index.from_grammar_object(
+            json_schema_to_grammar(schema, **{"additional_properties": "open", **options}), byte_vocabulary()
+        )
 
     def text(self, text: str | bytes) -> bool:
         """Whether this text is one of its documents."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import threading
+
 import pytest
 
+from dotllm.cancellation import Cancelled, cancellable
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.grammar.reference import Recogniser, accepts
@@ -162,7 +166,7 @@ def test_terminals_used_often_are_shared() -> None:
         ('start: "a")', InvalidSpecError, "", "line 1, column 11"),
         ("start: 'a'", InvalidSpecError, "", "line 1, column 8"),
         ('start: "a', InvalidSpecError, "", "line 1, column 8"),
-        ('start: "\\q"', InvalidSpecError, "", "line 1, column 8"),
+        ('start: "\\x"', InvalidSpecError, "", "line 1, column 8"),
         ("start: /a", InvalidSpecError, "", "line 1, column 8"),
         ('start: "a"~3..2', InvalidSpecError, "", "line 1, column 11"),
         ('start: "a"~99999999999', InvalidSpecError, "", "line 1, column 12"),
@@ -208,7 +212,15 @@ def test_terminals_used_often_are_shared() -> None:
         ('start: %json {"const": 1, "type": "string"}', InvalidSpecError, "", "line 1, column 8: /const"),
         ('start: %json "x"', InvalidSpecError, "%json", "line 1, column 8"),
         ('start: "a" 5', InvalidSpecError, "", "line 1, column 12"),
-        ('start: "a" %lark {', UnsupportedError, "%lark", "line 1, column 12"),
+        ('start: "a" %lark {', InvalidSpecError, "", "line 1, column 19"),
+        ('start: "a" %lark\nb: "c"', InvalidSpecError, "", "line 2, column 1"),
+        ('start: "a" %lark { a: "b" }', InvalidSpecError, "start", "line 1, column 20"),
+        ("start: " + "%lark { start: " * 33, InvalidSpecError, "%lark", "line 1, column 488"),
+        ('A: %lark { start: "b" }\nstart: A', InvalidSpecError, "%lark", "line 1, column 4"),
+        ("start: a{b}\na{t}: t\nb{x}: x", InvalidSpecError, "b", "line 2, column 1"),
+        ('start: a{"b"}\na{t}: t{"a"}', InvalidSpecError, "t", "line 2, column 7"),
+        ('start: a{b}\na{t}: t{"a", "b"}\nb{x}: x', InvalidSpecError, "b", "line 2, column 7"),
+        ('start: "a"\nunused: b{"c"}', InvalidSpecError, "b", "line 2, column 9"),
         ("%nonsense", InvalidSpecError, "%nonsense", "line 1, column 1"),
         ("start: ~", InvalidSpecError, "", "line 1, column 9"),
     ],
@@ -238,3 +250,72 @@ def test_nesting_is_not_limited_by_the_stack() -> None:
 def test_long_literals() -> None:
     text = "x" * 100_000
     assert accepts(lark_to_grammar(f'start: "{text}"'), text.encode())
+
+
+@pytest.mark.parametrize(
+    ("grammar", "yes", "no"),
+    [
+        # Lark's own tests: test_templates_templates, test_line_breaks, test_unicode2.
+        ('start: a{b}\na{t}: t{"a"}\nb{x}: x', ["a"], ["", "b"]),
+        ('start: "a" \\\n "b"', ["ab"], ["a"]),
+        ('start: "a" \\ \r\n "b" \\\n | "c"', ["ab", "c"], ["a", "abc"]),
+        ('start: "b\\ "', ["b\\ "], ["b "]),
+        ('start: "\\q\\d"', ["\\q\\d"], ["qd"]),
+        # Templates that are handed on, and of several parameters.
+        ('start: a{b, c}\na{t, u}: t{u}\nb{x}: x{"q"} "!"\nc{y}: "<" y ">"', ["<q>!"], ["q!", "<q>"]),
+        ('start: sep{pair, ","}\nsep{t, s}: t{"a"} (s t{"b"})*\npair{x}: x "=" x', ["a=a", "a=a,b=b"], ["a=b", "a=a,a=a"]),
+        ('start: twice{list}\ntwice{t}: t{"a"} t{"b"}\nlist{x}: "[" x ("," x)* "]"', ["[a,a][b]"], ["[a][a]"]),
+    ],
+)  # fmt: skip
+def test_templates_as_arguments_and_ends_of_lines(grammar: str, yes: list[str], no: list[str]) -> None:
+    assert language(grammar, *yes, *no) == yes
+
+
+@pytest.mark.parametrize(
+    ("grammar", "yes", "no"),
+    [
+        ('start: "a" %lark { start: X\n X: /[0-9]+/ } "b"', ["a1b", "a12b"], ["ab", "a1 b"]),
+        # Its names and what it ignores are its own.
+        (
+            'start: x "," %lark {\n  start: x x\n  x: "y"\n  %ignore " "\n}\nx: "x"\n%ignore "_"',
+            ["x,yy", "x_,_y y", "x,yy_"],
+            ["x,xx", "x ,yy", "x,y_y", "y,yy"],
+        ),
+        ('start: %lark { start: %lark { start: ("a" | "b")+ } "c" } | "d"', ["abc", "d"], ["ab", "c"]),
+        ('start: (%lark\n{\nstart: a{"b"}\na{x}: x\n| "c"\n})*', ["", "bc"], ["a"]),
+    ],
+)
+def test_grammars_within(grammar: str, yes: list[str], no: list[str]) -> None:
+    """https://github.com/guidance-ai/llguidance/blob/main/parser/src/lark/README.md: ``%lark {}``."""
+    assert language(grammar, *yes, *no) == yes
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [("max_tokens=10", "maxLength"), ("temperature=0.5", "temperature of the request"), ('stop="."', "suffix=")],
+)
+def test_what_guidance_writes_is_refused_with_advice(option: str, advice: str) -> None:
+    with pytest.raises(UnsupportedError, match=re.escape(advice)):
+        lark_to_grammar(f"%llguidance {{}}\n\nstart: x\nx[capture, {option}]: X\nX: /(?s:.*)/\n")
+
+
+def test_terminals_grow_linearly() -> None:
+    def chain(n: int) -> str:
+        return f'start: T{n}\nT0: "a"\n' + "".join(f'T{i}: T{i - 1} "b"\n' for i in range(1, n + 1))
+
+    def words(n: int) -> str:
+        return f"start: T\nT: ({' | '.join(f'W{i}' for i in range(n))}) & /[a-z0-9]+/\n" + "".join(
+            f'W{i}: "w{i * 7919 % 99991}"\n' for i in range(n)
+        )
+
+    with at_most(1.5):
+        lark_to_grammar(chain(4000))
+    with at_most(1.5):
+        lark_to_grammar(words(3000))
+    with at_most(1.5):
+        lark_to_grammar(words(3000).replace('"\n', '"i\n'))
+    assert language(words(3000), "w0", "w7919", "w1") == ["w0", "w7919"]
+    done = threading.Event()
+    done.set()
+    with cancellable(done), pytest.raises(Cancelled):
+        lark_to_grammar(chain(100))

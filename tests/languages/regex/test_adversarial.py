@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dotllm.errors import BudgetExceededError, SpecError
 from dotllm.grammar import Grammar
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_grammar
-from dotllm.languages.regex.reading.parser import MAX_NESTING
+from dotllm.languages.regex.parser import MAX_NESTING
 from tests.effort import at_most
 
 # CPU seconds; most need milliseconds, but a loaded machine counts them double, and a garbage collection among what

@@ -110,6 +110,17 @@ def test_any_value_nested(vocabulary: Vocabulary) -> None:
     assert accepts({"type": "object"}, "minimax_m3_xml", "", vocabulary)
 
 
+def test_tools_without_parameters(vocabulary: Vocabulary) -> None:
+    """As MCP servers write them."""
+    none: dict[str, Any] = {"type": "object", "properties": {}}
+    inside = {"type": "object", "properties": {"x": none}, "required": ["x"]}
+    for schema in (none, {**none, "required": []}, {**none, "additionalProperties": False}):
+        assert accepts(schema, "minimax_m3_xml", "", vocabulary)
+        assert not accepts(schema, "minimax_m3_xml", minimax("x", "1"), vocabulary)
+    assert accepts(inside, "minimax_m3_xml", minimax("x", ""), vocabulary)
+    assert not accepts(inside, "minimax_m3_xml", minimax("x", minimax("y", "1")), vocabulary)
+
+
 def test_lengths_and_patterns_of_raw_strings(vocabulary: Vocabulary) -> None:
     """xgrammar refuses them in minimax_m3_xml."""
     schema = {

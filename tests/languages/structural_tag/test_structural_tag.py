@@ -229,7 +229,9 @@ def test_long_raw_strings_are_counted(condition: dict[str, object], vocabulary: 
         ({"format": {"type": "json_schema", "json_schema": {"maximum": 10**5000}}}, BudgetExceededError, "/format/json_schema"),
         ({"format": {"type": "optional", "content": {**TRIGGERED, "excludes": ["f"]}}}, InvalidSpecError, "/format/content"),
         ({"format": {"type": "dispatch", "rules": [["<a>", {"type": "any_text"}]], "excludes": [">"]}}, InvalidSpecError, "'<a>' holds the excluded string '>'"),
-        ({"format": {**JSON, "excludes": ["a"]}}, InvalidSpecError, "without the excluded texts (at /format/json_schema/required)"),
+        ({"format": {**JSON, "excludes": ["a"]}}, InvalidSpecError, 'no string may hold "a" (at /format/json_schema/required)'),
+        ({"format": {"type": "json_schema", "json_schema": {"enum": ["<b>"]}, "excludes": ["<a>", "<b>"]}}, InvalidSpecError, 'no string may hold "<b>" (at '),
+        ({"format": {"type": "json_schema", "json_schema": {"enum": []}, "excludes": ["<a>"]}}, InvalidSpecError, '"enum": [] (at '),
         ({"format": {**JSON, "excludes": ["b", ""]}}, InvalidSpecError, "/format/excludes/1"),
         ({"format": {**JSON, "excludes": ["b"], "style": "cohere_xml"}}, UnsupportedError, "/format/excludes"),
         ({"format": tag("a", {"type": "any_text", "max_tokens": 5}, "b")}, UnsupportedError, "/format/content/max_tokens"),
@@ -281,3 +283,64 @@ def test_no_module_keeps_a_budget() -> None:
     for module in pkgutil.walk_packages(dotllm.languages.__path__, "dotllm.languages."):
         for name, value in vars(importlib.import_module(module.name)).items():
             assert not isinstance(value, Budget), f"{module.name}.{name}"
+
+
+def token(number: int) -> dict[str, Any]:
+    return {"type": "token", "token": number}
+
+
+FREE_TOKENS: dict[str, dict[str, Any]] = {
+    "any_tokens": {"type": "any_tokens"},
+    "exclude_token": {"type": "star", "content": {"type": "exclude_token", "exclude_tokens": [65]}},
+    "in a sequence": {
+        "type": "sequence",
+        "elements": [{"type": "any_tokens"}, {"type": "any_tokens", "max_tokens": 3}],
+    },
+    "in a choice": {"type": "or", "elements": [{"type": "any_tokens"}, {"type": "const_string", "value": "zz"}]},
+    "token_triggered_tags": {
+        "type": "token_triggered_tags",
+        "trigger_tokens": [66],
+        "tags": [{"begin": token(66), "content": {"type": "const_string", "value": "a"}, "end": token(67)}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", FREE_TOKENS)
+def test_free_tokens_do_not_hold_the_token_that_ends_their_tag(name: str, vocabulary: Vocabulary) -> None:
+    """As xgrammar documents: the first one ends the tag."""
+    spec = {"type": "structural_tag", "format": tag(token(257), FREE_TOKENS[name], token(258))}
+    index = Index.from_structural_tag(spec, vocabulary)
+    for tokens, expected in [
+        ([257, 258], True), ([257, 97, 98, 258], True), ([257, 258, 258], False), ([257, 97, 258, 97, 258], False),
+        ([257, 97], False), ([257, 66, 97, 67, 97, 258], True),
+    ]:  # fmt: skip
+        guide = index.guide()
+        found = all(map(guide.advance, tokens)) and guide.can_finish
+        assert found == (expected and (name != "exclude_token" or 65 not in tokens)), tokens
+
+
+@pytest.mark.parametrize("field", ["triggers", "trigger_tokens"])
+@pytest.mark.parametrize("value", [None, []])
+def test_tags_without_triggers_say_what_to_write(field: str, value: Any, vocabulary: Vocabulary) -> None:
+    kind, begin = ("triggered_tags", "<f>") if field == "triggers" else ("token_triggered_tags", token(66))
+    form = {"type": kind, field: value, "tags": [tag(begin, {"type": "any_text"}, "</f>")]}
+    with pytest.raises(InvalidSpecError, match=f"'{field}' is missing or empty.*write {field}: ") as caught:
+        Index.from_structural_tag({"type": "structural_tag", "format": form}, vocabulary)
+    assert str(caught.value.location) == f"/format/{field}"
+    if field == "triggers":
+        legacy = {"structures": [{"begin": "<f>", "schema": {}, "end": "</f>"}], "triggers": value}
+        with pytest.raises(InvalidSpecError, match='write triggers: \\["<f>"\\]'):
+            Index.from_structural_tag(legacy, vocabulary)
+
+
+def test_free_text_does_not_spell_a_special_token_that_it_may_not_hold(vocabulary: Vocabulary) -> None:
+    """A reader of the text takes the name for the token: for a trigger, an excluded text, or the end."""
+    call = tag("<|tool|>", {"type": "const_string", "value": "x"}, "y")
+    form = {"type": "triggered_tags", "triggers": ["<|tool|>"], "tags": [call], "excludes": ["<|other|>"]}
+    index = Index.from_structural_tag({"type": "structural_tag", "format": form}, vocabulary)
+    for tokens, expected in [
+        ([*b"a", 257, *b"xy", *b"b"], True), ([*b"a<|tool|>xy"], False), ([*b"a<|tool|"], True), ([*b"<|other|>"], False),
+        ([*b"<|end|>"], True), ([*b"<<|tool|>"], False),
+    ]:  # fmt: skip
+        guide = index.guide()
+        assert (all(map(guide.advance, tokens)) and guide.can_finish) == expected, tokens

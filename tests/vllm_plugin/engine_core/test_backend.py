@@ -15,11 +15,15 @@ pytest.importorskip("vllm")
 
 from dotllm.compilation import Specification
 from dotllm.compilation.errors import CompilationError
-from dotllm.errors import InvalidSpecError, SpecError
-from dotllm.vllm_plugin.engine_core import compile_hook, per_process, warm_start
-from dotllm.vllm_plugin.engine_core.backend import EngineBackend
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
+from dotllm.vllm_plugin.enforce import compile_hook, extras, per_process, preparation
+from dotllm.vllm_plugin.enforce.backend import EngineBackend
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.enforce.validation import claim
+from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit
+from dotllm.vllm_plugin.extra.coalescence import coalesced
 from dotllm.vllm_plugin.settings import BACKEND
+from dotllm.vllm_plugin.speed import warm_start
 from tests.vllm_plugin.engine_core.test_coalesced import engine
 
 pytestmark = pytest.mark.serve
@@ -49,12 +53,37 @@ def configuration(backend: str = "auto", **others: Any) -> Any:
     """vLLM's."""
     model = {
         "try_get_generation_config": lambda: {"eos_token_id": [END]}, "get_vocab_size": lambda: WIDTH,
-        "max_model_len": 100, "skip_tokenizer_init": False,
+        "max_model_len": 100, "skip_tokenizer_init": False, "runner_type": "generate",
     }  # fmt: skip
     options = {
         "backend": backend, "disable_any_whitespace": False, "disable_additional_properties": False,
     }  # fmt: skip
     return engine(model, structured_outputs_config=SimpleNamespace(**options), **others)
+
+
+@pytest.fixture(autouse=True)
+def _extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras.GIVEN, "limit", AnswerLimit)
+    monkeypatch.setattr(extras.GIVEN, "spelling", coalesced.spelling)
+
+
+def test_an_answer_limit_that_is_off_is_refused(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras.GIVEN, "limit", None)
+    one = request("ab", max_tokens=4, extra_args={"dotllm_finish": True})
+    compile_hook._grammar_init(manager, one, original=not_called)
+    with pytest.raises(UnsupportedError, match="answer-limit, which is off"):
+        one.structured_output_request.grammar.result(20)
+
+
+def test_masses_are_for_front_ends_that_take_them_off(manager: Any) -> None:
+    """vLLM's Rust front end has chosen xgrammar, and would read a token id that does not exist."""
+    one = request("ab", logprobs=0, extra_args={"dotllm_mass": True})
+    one.structured_output_request.params._backend = "xgrammar"
+    compile_hook._grammar_init(manager, one, original=not_called)
+    with pytest.raises(UnsupportedError, match="Python front end"):
+        one.structured_output_request.grammar.result(20)
+    claim(one.structured_output_request.params)
+    assert compiled(manager, one)
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +123,8 @@ def not_called(*_: Any) -> None:
 def compiled(manager: Any, one: Any) -> RequestGrammar:
     """Its grammar, by vLLM's call."""
     compile_hook._grammar_init(manager, one, original=not_called)
-    grammar: RequestGrammar = one.structured_output_request.grammar.result(20)
+    grammar: RequestGrammar = one.structured_output_request.grammar.result(60)
+    grammar.begin()
     return grammar
 
 
@@ -153,11 +183,11 @@ def test_beam_search_compiles_at_once_and_ends_with_all_ends_or_the_tokenizers_o
 def test_a_failure_is_in_the_future(manager: Any) -> None:
     refused = compile_hook.begin(manager, request(r"(a)\1"))
     with pytest.raises(SpecError):
-        refused.result(20)
+        refused.result(60)
     manager.backend.destroy()
     closed = compile_hook.begin(manager, request("abc"))
     with pytest.raises(CompilationError, match="closed"):
-        closed.result(20)
+        closed.result(60)
     manager.backend, manager.tokenizer = None, Unknown()
     with pytest.raises(SpecError, match="Unknown"):
         compile_hook.begin(manager, request("abc")).result(0)
@@ -244,7 +274,7 @@ def test_a_vocabulary_and_a_compiler_for_each_tokenizer_and_width() -> None:
         per_process.close_compiler(one)
     per_process.close_compiler(one)
     with pytest.raises(CompilationError, match="closed"):
-        compiler.submit(Specification.create("regex", "a")).result(20)
+        compiler.submit(Specification.create("regex", "a")).result(60)
     again = per_process.compiler(one)
     per_process.close_compiler(one)
     assert again is not compiler
@@ -262,7 +292,7 @@ def test_beam_search_in_the_process_of_the_engine_leaves_it_its_compiler(manager
     compiler = manager.backend.compiler
     manager.backend.destroy()
     with pytest.raises(CompilationError, match="closed"):
-        compiler.submit(Specification.create("regex", "cd")).result(20)
+        compiler.submit(Specification.create("regex", "cd")).result(60)
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -282,7 +312,7 @@ def test_on_a_gpu_processes_compile(monkeypatch: pytest.MonkeyPatch, *, gpu: boo
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm_start.background, "run", lambda work, name: work())
+    monkeypatch.setattr(preparation.background, "run", lambda work, name: work())
 
 
 @pytest.mark.usefixtures("at_once")
@@ -298,10 +328,10 @@ def test_an_engine_of_ours_gets_ready_while_its_model_loads(caplog: pytest.LogCa
     blind.model_config.skip_tokenizer_init = True
     with caplog.at_level(logging.INFO):
         for one in (config, other, blind):
-            warm_start.in_background(prepare, one)
+            preparation.in_background(prepare, one)
         assert prepared == [config] and "prepare done in" in caplog.text
         caplog.clear()
-        warm_start.in_background(prepare, broken)
+        preparation.in_background(prepare, broken)
         assert "could not get ready" in caplog.text and "done in" not in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""A step's tokens taken by all grammars at once: vLLM's own scheduler with our mixins, step by step."""
+"""A step's tokens taken by all grammars at once: vLLM's own scheduler with ours before it, step by step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ pytest.importorskip("vllm")
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.request import RequestStatus
 
 from dotllm import Guide, Index, Vocabulary
-from dotllm.vllm_plugin.engine_core import batch_accept
-from dotllm.vllm_plugin.engine_core.batch_accept import MIN_BATCH, accept
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+from dotllm.device_masks.sender import Bitmasks
+from dotllm.index import draft_rows
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.speed import batch_accept
+from dotllm.vllm_plugin.speed.batch_accept import MIN_BATCH, accept
 from tests.vllm_plugin.engine_core.test_pending_grammars import Bench, vllm_config
 
 pytestmark = pytest.mark.serve
@@ -98,15 +101,11 @@ def test_several_tokens_at_once(vllm_config: Any, index: Index, one_by_one: list
     own = [grammar(index) for _ in range(10)]
     said = [[AB, C], [C, C, C], [A, B, C], [C], [A, C], [C, EOS], [C, EOS, A], [], [A, B], [AB]]
     asked = [(one, tokens) for one, tokens in zip(own, said, strict=True) if tokens]
-    is_read = [True]
-    accept([one for one, _ in asked], [tokens for _, tokens in asked], is_read)
+    accepted = accept([one for one, _ in asked], [tokens for _, tokens in asked])
     for one, tokens in asked:
         alone = index.guide()
         whole = all(alone.advance(token) for token in tokens)
-        assert one.accepted_ahead == whole
-        is_read[0] = False
-        assert not one.accepted_ahead
-        is_read[0] = True
+        assert one.accepted_ahead == whole == (one in accepted)
         assert one.guide.tokens_taken == (len(tokens) if whole else 0)
         assert not whole or (one.guide.config, one.guide.rollback(len(tokens))) == (alone.config, None)
         assert one.guide.config == index.guide().config
@@ -150,6 +149,26 @@ def test_drafts_are_validated_in_one_call(
         assert {one.allowed_ahead for one in grammars} == {-1}
     assert found[0] == found[1]
     assert found[0][0]["2"] == [C, 5] and found[0][0]["4"] == [C, EOS]
+
+
+def test_guides_of_plain_requests_run(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
+    """However few: vLLM asks none of them, and one that somebody asks for is up to date, and runs again."""
+    bench = batch(vllm_config, index, {str(i): [C, C, C] for i in range(3)})
+    bench.add("stops", 3, grammar(index, (5,)), max_tokens=12)
+    bench.says["stops"] = [C, C, C]
+    bench.add("free", 3)
+    bench.scheduler.structured_output_manager.backend.step_masks = Bitmasks(index.space, 1)
+    bench.step()
+    bench.step()
+    running = bench.scheduler._batch._running
+    assert {*running} == {"0", "1", "2"} and one_by_one == [C, C]
+    asked = bench.scheduler.requests["1"].structured_output_request._grammar
+    assert asked._guide.tokens_taken == 0 and asked.guide.tokens_taken == 2 and {*running} == {"0", "2"}
+    bench.step()
+    assert {*running} == {"0", "1", "2"} and one_by_one == [C, C, C] and asked.guide.tokens_taken == 3
+    bench.scheduler.finish_requests(["0"], RequestStatus.FINISHED_ABORTED)
+    bench.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert not [*running] and "accept_tokens" not in vars(bench.scheduler.structured_output_manager)
 
 
 def test_few_requests_are_asked_one_after_another(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
@@ -207,7 +226,7 @@ def test_an_error_ends_the_requests_not_the_engine(
     def breaks(*_: Any) -> Any:
         raise ValueError("broken")
 
-    monkeypatch.setattr(batch_accept, "advance_along", breaks)
+    monkeypatch.setattr(draft_rows, "advance_along", breaks)
     bench.step()
     assert {bench.finish_reason(str(i)) for i in range(10)} == {"error"}
     assert bench.tokens_of("free") == [7, 7] and bench.finish_reason("free") is None
@@ -267,7 +286,7 @@ def test_results_in_flight_when_their_request_is_preempted(
         monkeypatch.setattr(batch_accept, "MIN_BATCH", least)
         one_by_one.clear()
         bench = InFlight(vllm_config, blocks)
-        assert isinstance(bench.scheduler, AsyncScheduler) and bench.scheduler._accepts_batches
+        assert isinstance(bench.scheduler, AsyncScheduler) and bench.scheduler._batch._accepts_batches
         grammars = {str(i): grammar(index) for i in range(9)}
         for name, own in grammars.items():
             bench.add(name, 3, own, max_tokens=30)

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from dotllm.vllm_plugin import settings
-from dotllm.vllm_plugin.engine_core import coalesced, errors
+from dotllm.vllm_plugin.enforce import errors, parameters
+from dotllm.vllm_plugin.extra.coalescence import coalesced
+from dotllm.vllm_plugin.speed import pending_grammars
 
 MODEL = {
     "is_diffusion": False, "is_hybrid": False, "is_attention_free": False, "uses_mrope": False,
     "logits_processors": None, "return_sampling_mask": False,
 }  # fmt: skip
-PARALLEL = {"pipeline_parallel_size": 1, "prefill_context_parallel_size": 1}
+PARALLEL = {"node_rank_within_dp": 0, "pipeline_parallel_size": 1, "prefill_context_parallel_size": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +82,9 @@ def request(**parameters: Any) -> Any:
     "parameters",
     [
         {}, {"temperature": 0.0}, {"top_k": 3, "top_p": 0.5, "min_p": 0.1}, {"stop": ["x"]}, {"stop_token_ids": [3]},
-        {"min_tokens": 4}, {"ignore_eos": True}, {"n": 3},
+        {"min_tokens": 4}, {"ignore_eos": True}, {"n": 3}, {"presence_penalty": 0, "repetition_penalty": 1},
+        {"bad_words": []}, {"logit_bias": {}}, {"watermarking": False}, {"extra_args": {"dotllm_finish": True}},
+        {"flat_logprobs": True}, {"stream_interval": 3}, {"detokenize": False},
     ],
 )  # fmt: skip
 def test_requests(parameters: dict[str, Any]) -> None:
@@ -93,10 +97,34 @@ def test_requests(parameters: dict[str, Any]) -> None:
     [
         {"logprobs": 1}, {"prompt_logprobs": 1}, {"presence_penalty": 0.5}, {"frequency_penalty": 0.5},
         {"repetition_penalty": 1.1}, {"bad_words": ["x"]}, {"allowed_token_ids": [1, 2]}, {"logit_bias": {5: -100.0}},
+        {"logprobs": 0}, {"prompt_logprobs": 0}, {"logprob_token_ids": [5, 6]}, {"logprob_token_ids": []},
+        {"prompt_logprob_token_ids": [[0]], "prompt_logprobs": None}, {"watermarking": True},
+        {"thinking_token_budget": 0}, {"trace_decode_token_ids": [1]},
     ],
 )  # fmt: skip
 def test_requests_whose_tokens_must_all_be_sampled(parameters: dict[str, Any]) -> None:
     assert not coalesced.may_be(request(**parameters), keeps_generators=False)
+
+
+@pytest.mark.serve
+def test_a_parameter_that_nobody_here_knows_declines() -> None:
+    """One that a later vLLM adds, whatever it does."""
+    import msgspec
+
+    known = pytest.importorskip("vllm").SamplingParams
+    later = msgspec.defstruct("SamplingParams", [("new", int, 0)], bases=(known,), kw_only=True)
+    for new, may in ((0, True), (1, False)):
+        one = SimpleNamespace(sampling_params=later(new=new), resumable=False)
+        assert coalesced.may_be(one, keeps_generators=False) is may
+
+
+@pytest.mark.serve
+def test_all_parameters_of_this_release_are_sorted() -> None:
+    """A name that is not vLLM's would stand for nothing; those of the oldest and the newest release are the same."""
+    plain = parameters._plain(pytest.importorskip("vllm").SamplingParams)
+    lists = {*coalesced._HARMLESS, *coalesced._HARMLESS_EMPTY, *pending_grammars._MAY_BE_DROPPED}
+    assert lists <= {*plain}
+    assert not any(plain[name] for name in coalesced._HARMLESS_EMPTY)
 
 
 @pytest.mark.serve

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.vllm_plugin.engine_core import draft_limit
+from dotllm.vllm_plugin.speed import draft_limit
 from tests.vllm_plugin.engine_core.test_pending_grammars import Bench, Grammar, Pending, vllm_config  # noqa: F401
 
 pytestmark = pytest.mark.serve

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.vllm_plugin.engine_core import forced_tokens
-from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.extra.coalescence import forced_tokens
+from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling
 
 
 def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
@@ -27,14 +27,14 @@ def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
 
 def test_a_guide_follows_what_has_been_forgotten() -> None:
     index = Index.from_regex("[ab]xyz", Vocabulary.from_bytes([b"a", b"b", b"x", b"y", b"z", None], eos_token_ids=5))
-    spelling, guide = ForcedSpelling(), index.guide()
+    spelling, guide = ForcedSpelling(index), index.guide()
     guide.advance(0)
     tokens = spelling.after(index, guide.config)
     assert list(tokens) == [2, 3, 4]
     forgotten, known = guide.fork(), guide.fork()
-    assert ForcedSpelling().follow(forgotten, tokens) and spelling.follow(known, tokens)
+    assert ForcedSpelling(index).follow(forgotten, tokens) and spelling.follow(known, tokens)
     assert forgotten.config == known.config != guide.config
-    assert not ForcedSpelling().follow(guide, (3,))
+    assert not ForcedSpelling(index).follow(guide, (3,))
 
 
 @pytest.mark.parametrize("remembered", [1 << 16, 3])
@@ -47,7 +47,7 @@ def test_from_wherever_it_is_asked_it_is_the_same_text_and_spelling(
     index = Index.from_regex("[xy]alphabetalpha", Vocabulary.from_bytes(tokens, eos_token_ids=len(tokens) - 1))
     text = b"xalphabetalpha"
     for order in range(20):
-        spelling, starts = ForcedSpelling(), random.Random(order).sample(range(1, 13), 5)
+        spelling, starts = ForcedSpelling(index), random.Random(order).sample(range(1, 13), 5)
         told: dict[int, tuple[int, ...]] = {}
         for start in starts:
             guide = index.guide()
@@ -62,7 +62,7 @@ def test_from_wherever_it_is_asked_it_is_the_same_text_and_spelling(
                 for other, rest in told.items():  # where this spelling comes through an earlier start, it goes on as it
                     passed = [start + sum(len(tokens[token] or b"") for token in found[:i]) for i in range(len(found))]
                     assert other not in passed or found[passed.index(other) :] == rest
-    spelling = ForcedSpelling()
+    spelling = ForcedSpelling(index)
     for start in reversed(range(1, 13)):
         guide = index.guide()
         assert all(guide.advance(byte) for byte in text[:start])
@@ -78,8 +78,8 @@ def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
     """``choice: ["alpha"]`` with a stop token in the middle of its spelling gave "al"."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("vllm")
-    from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-    from dotllm.vllm_plugin.gpu_masks.rows import rows_of_step
+    from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+    from dotllm.vllm_plugin.speed.rows import rows_of_step
 
     tokens: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS
     vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=len(tokens))
@@ -89,7 +89,7 @@ def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
     single = 0
     for trial in range(60):
         stops = () if trial < 5 else draw.sample(range(256, len(tokens)), draw.randint(1, 4))
-        grammar = RequestGrammar(index.guide(), stops, vocabulary, spells_forced_text=True)
+        grammar = RequestGrammar(index.guide(), stops, vocabulary, spelling_of=ForcedSpelling.of)
         text = b""
         while True:
             grammar.fill_bitmask(bitmask, 0)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin.engine_core import per_process
+from dotllm.vllm_plugin.enforce import per_process
 
 
 @pytest.mark.parametrize(("named", "ends"), [(None, ()), (2, (2,)), ([2, 0], (2, 0))])

@@ -1,4 +1,4 @@
-"""vLLM's scheduler with our mixins, driven at random: whatever happens to requests and compiles, answers are valid.
+"""vLLM's scheduler with ours before it, driven at random: whatever happens to requests and compiles, answers are valid.
 
 Nothing of vLLM's loop and scheduler is played but the worker, which samples at random under the bitmasks it is given,
 and anything at all where it is given none; now and then it samples what is not allowed, as where the logits are NaN.
@@ -36,7 +36,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
-from dotllm.compilation.jobs.job import Ticket
+from dotllm.compilation.jobs import Ticket
 from dotllm.errors import UnsupportedError
 from tests.model_based import sequences
 
@@ -196,7 +196,7 @@ class Requests(RuleBasedStateMachine):
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
 
-        from dotllm.vllm_plugin.engine_core import batch_accept, pending_grammars
+        from dotllm.vllm_plugin.speed import batch_accept, pending_grammars
 
         config = self.config
         config.cache_config.num_gpu_blocks = blocks
@@ -294,7 +294,7 @@ class Requests(RuleBasedStateMachine):
             self.scheduler.add_request(request)
 
     def ticket(self, language: str, stops: tuple[int, ...], compiled: bool) -> Ticket:
-        from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+        from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
         def make(index: Any) -> RequestGrammar:
             grammar = RequestGrammar(index.guide(), stops, VOCABULARY)
@@ -416,7 +416,7 @@ class Requests(RuleBasedStateMachine):
             left -= 1
             self.step()
         scheduler = self.scheduler
-        assert not (scheduler._pending or scheduler.requests or scheduler.running or scheduler.waiting)
+        assert not (scheduler._pending.requests or scheduler.requests or scheduler.running or scheduler.waiting)
         pool = scheduler.kv_cache_manager.block_pool
         assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1, "blocks are lost"
         for name in self.about:

@@ -21,8 +21,8 @@ pytest.importorskip("vllm")
 from dotllm.compilation import validation_cache
 from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.engine_core import errors
-from dotllm.vllm_plugin.frontend import endpoints, engine_info
+from dotllm.vllm_plugin.api import endpoints
+from dotllm.vllm_plugin.enforce import engine_info, errors, request_errors
 from tests.diagnosis.test_tool_place import BAD, GOOD, chat_tool, tag_of
 from tests.vllm_plugin.frontend.test_unsupported_fields import completion_request, serve
 
@@ -58,7 +58,7 @@ class Engine:
 
         self.sent.append({"params": params, **kwargs})
         if self.says == "not taken":
-            raise errors.as_http(503, "too many")
+            raise request_errors.as_http(503, "too many")
         collector = RequestOutputCollector(RequestOutputKind.DELTA, request_id)
         asyncio.get_running_loop().call_later(self.seconds, collector.put, self.says)
         return collector
@@ -81,7 +81,7 @@ class Serving:
         self.engine, self.form = engine, form
 
     async def _create(self, request: Any) -> Any:
-        call = endpoints._call.get()
+        call = endpoints.current.get()
         assert call is not None
         call.params = request.params
         outputs = self.engine.generate(request.params)
@@ -128,7 +128,7 @@ def test_what_is_right_comes_as_ever(form: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [400, 503, 500])
 def test_what_the_engine_refuses_is_a_status(form: str, stream: bool, status: int) -> None:
-    error = errors.as_http(status, "too much (at /properties/a)")
+    error = request_errors.as_http(status, "too much (at /properties/a)")
     with pytest.raises(type(error), match=r"^too much \(at /properties/a\)$"):
         ask(Serving(Engine(error), form), sampling(regex=GOOD_REGEX), stream=stream)
 
@@ -183,7 +183,7 @@ def test_a_refused_tool_is_named_by_its_place_in_the_request(stream: bool, anthr
     """The engine speaks of the structural tag that vLLM has made of the tools."""
     tag = tag_of(GOOD, BAD)
     said = "unknown type 'strin' (at /format/elements/1/content/json_schema/properties/a~1b/type)"
-    serving: Any = Serving(Engine(errors.as_http(400, said)))
+    serving: Any = Serving(Engine(request_errors.as_http(400, said)))
     if anthropic:
         serving.create_messages = None
     tools = [chat_tool("f", GOOD), chat_tool("bad", BAD)]
@@ -199,7 +199,7 @@ def test_a_refused_tool_is_named_by_its_place_in_the_request(stream: bool, anthr
 
 def test_the_front_end_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is bad is the engine's to say; vLLM's validation, which runs in the event loop, passes it."""
-    from dotllm.vllm_plugin.frontend import validation
+    from dotllm.vllm_plugin.enforce import validation
 
     monkeypatch.setattr(validation_cache, "_check", lambda *_: pytest.fail("in the event loop?"))
     engine, model_config = Engine(), SimpleNamespace(is_diffusion=False)
@@ -227,7 +227,7 @@ def test_a_response_in_the_background_is_checked_here(stream: bool) -> None:
     fields = {"stream": stream, "background": True}
 
     async def create(serving: Any, request: Any) -> Any:
-        endpoints._call.get().params = request.params  # type: ignore[union-attr]
+        endpoints.current.get().params = request.params  # type: ignore[union-attr]
         return "queued"
 
     endpoint = partial(endpoints._endpoint, original=create)
@@ -264,11 +264,14 @@ def test_one_of_several_prompts_is_not_taken(first: bool) -> None:
     """Before any word it is a status; after one of another prompt, vLLM's own last word."""
     from vllm.utils.async_utils import merge_async_iterators
 
-    good, bad = Engine(seconds=0.3 if first else 0.01), Engine(errors.as_http(400, "too much"), seconds=0.1)
+    good, bad = (
+        Engine(seconds=0.3 if first else 0.01),
+        Engine(request_errors.as_http(400, "too much"), seconds=0.1),
+    )
 
     class Completions(Serving):
         async def _create(self, request: Any) -> Any:
-            call = endpoints._call.get()
+            call = endpoints.current.get()
             assert call is not None
             call.params = request.params
             return self._say(merge_async_iterators(*(engine.generate(request.params) for engine in (good, bad))))
@@ -321,7 +324,7 @@ def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
     """One refusal has one text: the engine sends what `SpecError` writes."""
     error = InvalidSpecError("unknown type 'x'", location=Pointer("/a"), keyword="type")
     sent = errors.decode(errors.encode(error))
-    assert sent == (400, str(error), error.code)
+    assert sent == (400, str(error), error.code, None)
 
 
 def test_what_a_tokenizer_says_to_half_a_surrogate_pair_becomes_a_refusal_of_the_field() -> None:
@@ -349,3 +352,98 @@ def test_an_error_of_vllms_own_is_said_as_vllm_says_it() -> None:
     with pytest.raises(VLLMValidationError) as raised:
         asyncio.run(endpoint(None, completion_request(prompt="a")))  # type: ignore[arg-type]
     assert str(raised.value) == str(error)
+
+
+@pytest.mark.parametrize("before", ["first", "last"])
+def test_each_request_is_its_own_engines(before: str) -> None:
+    """Two engines in one process: which was made last does not decide about the other's requests."""
+    from types import SimpleNamespace as Namespace
+
+    def config(backend: str) -> Any:
+        return Namespace(structured_outputs_config=Namespace(backend=backend, reasoning_parser=""), model_config=None)
+
+    configs = {"auto": config("auto"), "xgrammar": config("xgrammar")}
+    for backend in configs if before == "last" else reversed(configs):
+        engine_info.remember(configs[backend])
+
+    async def ask(backend: str) -> Any:
+        engine: Any = Engine()
+        engine.vllm_config = configs[backend]
+        params = sampling(regex="a")
+        await engine.add_request("1", "?", params)
+        return params.structured_outputs._backend
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(ask("auto"), ask("xgrammar"), ask("auto"))
+
+    assert asyncio.run(both()) == ["dotllm", None, "dotllm"]
+
+
+def test_what_pools_is_as_without_us() -> None:
+    """Embeddings, scores, ranks and classes go the same way to the engine."""
+    from vllm.pooling_params import PoolingParams
+
+    engine = Engine()
+    for task in ("embed", "classify", "token_embed", "token_classify"):
+        asyncio.run(engine.add_request("1", "?", PoolingParams(task=task)))
+    assert [set(sent) for sent in engine.sent] == [{"params"}] * 4
+    for params in (PoolingParams(), None):
+        assert not engine_info.is_constrained(params)
+
+
+def test_nothing_is_asked_of_the_engine_for_a_request_without_a_constraint() -> None:
+    """Its configuration may be another's stand-in: vLLM's own test_admission_control has one with a single field."""
+    with engine_info.of(SimpleNamespace(vllm_config=SimpleNamespace())):
+        assert not engine_info.is_constrained(sampling())
+        assert not engine_info.is_constrained(None)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_nothing_to_compile_with_is_503_and_when_to_try_again(stream: bool) -> None:
+    from dotllm.compilation.errors import ProcessDied, QueueFull
+    from dotllm.vllm_plugin.api import response_headers
+
+    for failure in (QueueFull("the queue is full"), ProcessDied(-9, again=True)):
+        said = errors.decode(errors.encode(failure))
+        assert said is not None and said.status == 503
+        headers = response_headers._Headers()
+        token = response_headers._headers.set(headers)
+        try:
+            with pytest.raises(Exception, match=r"full|tried twice, and the request may be sent again"):
+                ask(Serving(Engine(request_errors.as_http(*said))), sampling(regex="a"), stream=stream)
+        finally:
+            response_headers._headers.reset(token)
+        assert headers.fields() == [(b"retry-after", b"2")]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_api_with_codes_says_that_nothing_can_compile(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dotllm.compilation.errors import ProcessDied
+
+    said = errors.decode(errors.encode(ProcessDied(-9, again=True)))
+    assert said is not None
+    monkeypatch.setattr(Serving, "__module__", "vllm.entrypoints.openai.chat_completion.serving")
+    answer = ask(Serving(Engine(request_errors.as_http(*said))), sampling(regex="a"), stream=stream)
+    assert answer.error.code == 503, "the routes answer with this status"
+    written = answer.model_dump()["error"]
+    assert written["code"] == "dotllm.unavailable" and written["type"] == "Service Unavailable"
+    assert written["message"].startswith("the compile process ended with status -9, as the one before it did")
+    failed = request_errors.as_http(500, "a bug")
+    with pytest.raises(type(failed), match="a bug"):
+        ask(Serving(Engine(failed)), sampling(regex="a"), stream=stream)
+
+
+def test_a_chat_without_its_reasoning_reasons_all_the_same() -> None:
+    """vLLM constrained it from its first token, and its parser took the answer for the reasoning that is left out."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    parser = SimpleNamespace(reasoning_parser=object(), is_reasoning_end=lambda tokens: 7 in tokens)
+    for include in (True, False):
+        request = ChatCompletionRequest(messages=[{"role": "user", "content": "?"}], include_reasoning=include)
+        assert request.resolve_reasoning_ended(parser, [1]) is False
+        assert request.resolve_reasoning_ended(parser, [1, 7]) is True
+        assert request.resolve_reasoning_ended(None, []) is None
+        assert request.include_reasoning is include
+        serve("xgrammar")
+        assert request.resolve_reasoning_ended(parser, [1]) is (not include)
+        serve("auto")

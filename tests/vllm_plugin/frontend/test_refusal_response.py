@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,19 +13,24 @@ pytest.importorskip("vllm")
 
 from dotllm.diagnosis.openai_error import error_fields, param
 from dotllm.errors import CODES, InvalidSpecError, Pointer
-from dotllm.vllm_plugin.engine_core import errors
-from dotllm.vllm_plugin.frontend.refusal_response import refusal_response
+from dotllm.vllm_plugin.api import endpoints
+from dotllm.vllm_plugin.api.refusal_response import refusal_response
+from dotllm.vllm_plugin.enforce import errors, request_errors
 
 
+@pytest.mark.parametrize("site", ["", "https://example.com/"])
 @pytest.mark.parametrize("code", CODES)
-def test_the_body(code: str) -> None:
+def test_the_body(code: str, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ``url`` is one, or absent."""
     from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+
+    monkeypatch.setattr("dotllm.errors.SITE", site)
 
     response = refusal_response()(error=error_fields("no", code, None, "response_format"))
     assert isinstance(response, ErrorResponse) and response.error.code == 400
     for body in (response.model_dump(), response.model_dump(mode="json", by_alias=True)):
         error = body["error"]
-        assert error.pop("url").endswith(f"#{code}")
+        assert error.pop("url", None) == (f"{site}docs/errors.md#{code}" if site else None)
         assert error == {
             "message": "no",
             "type": "BadRequestError",
@@ -44,12 +51,14 @@ def test_the_body(code: str) -> None:
         ({"text": SimpleNamespace()}, "no", "text.format.schema"),
         ({}, "no", None),
         ({"text": SimpleNamespace()}, "vllm_xargs has no field 'dotllm_x'", "vllm_xargs"),
-        ({"text": SimpleNamespace()}, "dotllm_finish must be true or false", "vllm_xargs"),
+        ({"text": SimpleNamespace()}, "dotllm_finish must be true or false", "vllm_xargs.dotllm_finish"),
+        ({"text": SimpleNamespace()}, "vllm_xargs.dotllm_mass must be true", "vllm_xargs.dotllm_mass"),
+        ({"structured_outputs": SimpleNamespace(json="{}")}, "structured_outputs.disable_any_whitespace says how", "structured_outputs.disable_any_whitespace"),
         ({"text": SimpleNamespace()}, "stop contains half of a surrogate pair", "stop"),
         ({"text": SimpleNamespace()}, "stop_token_ids forbid every token", "stop_token_ids"),
         ({"text": SimpleNamespace()}, "bad_words forbid every token", "bad_words"),
     ],
-)
+)  # fmt: skip
 def test_the_field(request_: dict[str, Any], message: str, expected: str | None) -> None:
     assert param(SimpleNamespace(**request_), message) == expected
 
@@ -57,7 +66,60 @@ def test_the_field(request_: dict[str, Any], message: str, expected: str | None)
 def test_the_code_comes_from_the_engine() -> None:
     refusal = InvalidSpecError("no", location=Pointer("/a"), code="unknown_type")
     failure = errors.decode(errors.encode(refusal))
-    assert failure == (400, "no (at /a)", "unknown_type")
-    assert errors.as_http(*failure).dotllm_code == "unknown_type"  # type: ignore[attr-defined]
+    assert failure == (400, "no (at /a)", "unknown_type", None)
+    assert request_errors.as_http(*failure).dotllm_code == "unknown_type"  # type: ignore[attr-defined]
     other = errors.decode(errors.encode(RuntimeError("gone")))
     assert other is not None and (other.status, other.code) == (500, "")
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        ({"max_tokens": 5}, "max_tokens"),
+        ({"max_tokens": None, "max_completion_tokens": 5}, "max_completion_tokens"),
+        ({"max_tokens": None, "max_completion_tokens": None}, "max_tokens"),
+        ({"max_output_tokens": 5, "text": SimpleNamespace()}, "max_output_tokens"),
+    ],
+)
+def test_the_engine_says_which_field_beside_the_constraint_it_refuses(request_: dict[str, Any], field: str) -> None:
+    refusal = InvalidSpecError("the shortest answer takes 9 tokens", keyword="max_tokens")
+    failure = errors.decode(errors.encode(refusal))
+    assert failure is not None and failure.field == "max_tokens"
+    said: Any = request_errors.as_http(*failure)
+    fields = error_fields(said.args[0], said.dotllm_code, SimpleNamespace(**request_), said.parameter)
+    assert (fields["param"], fields["message"]) == (field, "the shortest answer takes 9 tokens")
+    rule = InvalidSpecError("unknown rule", keyword="stop", location=Pointer("/a"))
+    failure = errors.decode(errors.encode(rule))
+    assert failure is not None and failure.field is None, "a name in the specification"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"), [(400, "unsatisfiable", "unsatisfiable"), (503, "", "unavailable"), (500, "", "")]
+)
+def test_a_refusal_that_ends_a_stream_has_our_code_and_no_traceback(
+    status: int, code: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of every refused stream with the tier enforce alone; an error of ours stays one, with its traceback."""
+    from vllm.entrypoints.generate.base.serving import GenerateBaseServing
+
+    request_errors.HOOK.apply()
+    endpoints.HOOK.apply()
+    error = request_errors.as_http(status, "nothing can match", code)
+    assert GenerateBaseServing.create_error_response(error).error.code == status
+    serving = GenerateBaseServing.__new__(GenerateBaseServing)
+    event = json.loads(serving.create_streaming_error_response(error))["error"]
+    assert event["message"] == "nothing can match" and event["code"] == ("dotllm." + said if said else status)
+    for name in request_errors._STREAMING:
+        caplog.clear()
+        logger = logging.getLogger(name)
+        logger.addHandler(caplog.handler)
+        try:
+            raise error
+        except Exception:
+            logger.exception("Error in stream generator.")
+        finally:
+            logger.removeHandler(caplog.handler)
+        record = caplog.records[0]
+        assert (record.exc_info is None) == (status != 500)
+        assert record.levelname == ("ERROR" if status == 500 else "WARNING")
+        assert status == 500 or "nothing can match" in record.getMessage()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -13,9 +12,11 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields
-from dotllm.vllm_plugin.frontend.tool_calls import constraints, tag_rewrite
+from dotllm.vllm_plugin.api import unsupported_fields
+from dotllm.vllm_plugin.enforce import engine_info
 from dotllm.vllm_plugin.hook import REPLACEMENTS
+from dotllm.vllm_plugin.tools import constraints, tag_rewrite
+from tests.fuzz.requests import ask
 
 
 @pytest.fixture(autouse=True)
@@ -118,8 +119,8 @@ def test_structured_outputs_that_are_no_object(value: Any) -> None:
 @pytest.mark.parametrize(
     ("tag", "message"),
     [
-        ({"type": "structural_tag"}, "structural_tag is a text of JSON, not {'type': 'structural_tag'}"),
-        ([], "structural_tag is a text of JSON, not "),
+        ({"type": "structural_tag"}, "structural_tag is a text of JSON, not an object: send it as a string "),
+        ([], "structural_tag is a text of JSON, not a list: send it as a string "),
         ("", "structural_tag is not JSON"),
         ("{", "structural_tag is not JSON"),
         ("[]", "structural_tag is not a JSON object"),
@@ -158,6 +159,21 @@ def test_fields_that_vllm_keeps_for_itself(name: str) -> None:
     serve("auto")
     for make in (chat_request, batch_request, completion_request, response_request):
         request = make(structured_outputs={"regex": "a", name: "xgrammar"})
+        with pytest.raises((VLLMValidationError, ValueError), match=f"structured_outputs has no field '{name}'"):
+            parameters(request)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, None, False, "", [], {}, True, 1, "x"])
+@pytest.mark.parametrize("name", ["nosuch", "_backend", "_backend_was_auto"])
+def test_an_unknown_field_is_refused_whatever_its_value(name: str, value: object) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("auto")
+    for make in (chat_request, completion_request, response_request):
+        request = make(structured_outputs={"json": {"type": "string"}, name: value})
+        if (name, value) == ("_backend", None) or (name == "_backend_was_auto" and value is False):
+            parameters(request)  # as vLLM itself writes them in a batch
+            continue
         with pytest.raises((VLLMValidationError, ValueError), match=f"structured_outputs has no field '{name}'"):
             parameters(request)
 
@@ -261,16 +277,16 @@ def test_only_json_arguments_become_objects() -> None:
     tag = {
         "format": {"type": "or", "elements": [{"type": "tag", "begin": "a", "content": schema(True), "end": ""}, *kept]}
     }
-    assert tag_rewrite.require_objects(tag)
-    assert tag["format"]["elements"][0]["content"] == schema({"type": "object"})
-    assert tag["format"]["elements"][1:] == kept
-    assert not tag_rewrite.require_objects(json.loads(json.dumps(tag)))
+    for _ in range(2):  # what has become an object stays as it is
+        tag_rewrite.require_objects(tag)
+        assert tag["format"]["elements"][0]["content"] == schema({"type": "object"})
+        assert tag["format"]["elements"][1:] == kept
 
 
 def test_arguments_whose_schema_names_no_type_are_objects() -> None:
     for value in ({}, {"properties": {"a": True}}, {"$ref": "#/$defs/a", "$defs": {"a": {"minProperties": 1}}}):
         tag = {"type": "json_schema", "json_schema": dict(value)}
-        assert tag_rewrite.require_objects(tag)
+        tag_rewrite.require_objects(tag)
         assert tag["json_schema"] == {"type": "object", **value}
 
 
@@ -308,3 +324,18 @@ def test_online_beam_search_is_refused_with_a_constraint() -> None:
             with pytest.raises(VLLMValidationError, match="use_beam_search"):
                 request.to_beam_search_params(8, {})
         make(response_format={"type": "text"}).to_beam_search_params(8, {})
+
+
+@pytest.mark.parametrize("value", [-(10**19), 5, "x", True, [5], [{"name": "g"}], {"a": 1}])
+@pytest.mark.parametrize("field", ["tools", "function", "parameters", "name", "strict", "type_"])
+@pytest.mark.parametrize("kind", ["chat", "response"])
+def test_further_fields_of_a_tool_may_be_anything(kind: str, field: str, value: Any) -> None:
+    """A chat's tool with a field ``tools`` was taken for a namespace of the Responses API."""
+    function = {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+    tool = {"type": "function", "function": function} if kind == "chat" else {"type": "function", **function}
+    if field in tool:
+        return
+    choice = {"type": "function", **({"function": {"name": "f"}} if kind == "chat" else {"name": "f"})}
+    asked = {"messages": [{"role": "user", "content": "?"}]} if kind == "chat" else {"input": "?"}
+    outcome = ask(kind, {"model": "m", **asked, "tools": [{**tool, field: value}], "tool_choice": choice})
+    assert outcome.error is None and (outcome.refusal is not None or not outcome.is_free)

@@ -1,13 +1,11 @@
-"""Triton kernels run in its interpreter here: it must be chosen before a kernel is defined."""
+"""The played engine's vocabulary."""
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-os.environ["TRITON_INTERPRET"] = "1"
 sys.path.insert(0, str(Path(__file__).parent))  # for `played_engine`
 
 if TYPE_CHECKING:

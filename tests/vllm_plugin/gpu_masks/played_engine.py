@@ -21,8 +21,9 @@ import torch
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.device_masks.sender import RowSender
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.jump_forward import runners
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.extra.coalescence import runners
+from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling
 
 WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
 TOKENS: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS + [None]
@@ -297,7 +298,7 @@ class Engine:
         return request
 
     def grammar(self) -> RequestGrammar:
-        return RequestGrammar(self.index.guide(), (), self.index.vocabulary, spells_forced_text=True)
+        return RequestGrammar(self.index.guide(), (), self.index.vocabulary, spelling_of=ForcedSpelling.of)
 
     def run(self, before: dict[int, Callable[[], Any]] | None = None) -> None:
         """Until all requests have ended; ``before`` some steps (by number) something happens."""

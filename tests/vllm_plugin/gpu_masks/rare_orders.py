@@ -25,9 +25,9 @@ from played_engine import BLOCK, EOS, STATES, TOKENS, Engine, Runner
 from dotllm import Index
 from dotllm.device_masks import sender
 from dotllm.device_masks.sender import RowSender
-from dotllm.vllm_plugin.engine_core import batch_accept, pending_grammars
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.gpu_masks import worker_hooks
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.speed import batch_accept, pending_grammars, worker_hooks
 
 PENALTY = {"presence_penalty": 0.5}
 WORDS = -(-len(TOKENS) // 32)
@@ -221,7 +221,7 @@ class Trouble:
         self.engine = Engine(vllm_config, index, seed=seed, blocks=blocks, reasoner=self.reasoner)
         self.scheduler = self.engine.scheduler
         if draw.random() < 0.3:  # (some do not pay, and are generated)
-            self.scheduler._pays = Sometimes(draw)
+            self.scheduler._forced.pays = Sometimes(draw)
         self.engine.runner = PlayedRunner(seed, blocks, self.scheduler.num_spec_tokens)
         self.engine.runner.drafter = self._guess
         self.engine.runner.is_there = lambda name: name in self.scheduler.requests
@@ -284,7 +284,9 @@ class Trouble:
         forced = self.forced and not PENALTY.items() <= parameters.items()  # (see `coalesced.may_be`)
 
         def grammar() -> RequestGrammar:
-            return RequestGrammar(which_index.guide(), stops, which_index.vocabulary, spells_forced_text=forced)
+            return RequestGrammar(
+                which_index.guide(), stops, which_index.vocabulary, spelling_of=ForcedSpelling.of if forced else None
+            )
 
         pending: Any = grammar()
         if parameters.get("structured_outputs", True) is not None and draw.random() < 0.3:
@@ -481,7 +483,7 @@ class Trouble:
     def _check_empty(self) -> None:
         scheduler = self.scheduler
         left = {
-            "pending grammars": scheduler._pending, "requests": scheduler.requests, "running": scheduler.running,
+            "pending grammars": scheduler._pending.requests, "requests": scheduler.requests, "running": scheduler.running,
         }  # fmt: skip
         assert not any(left.values()), {name: what for name, what in left.items() if what}
         pool = scheduler.kv_cache_manager.block_pool

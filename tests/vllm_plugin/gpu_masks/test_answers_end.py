@@ -19,8 +19,9 @@ from rare_orders import OneToken, PlayedRunner
 
 from dotllm import Index, Vocabulary
 from dotllm.errors import InvalidSpecError, TooFewTokensError
-from dotllm.vllm_plugin.answer_limit import CLOSED, AnswerLimit
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit
+from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling
 
 pytestmark = pytest.mark.serve
 
@@ -74,7 +75,7 @@ class Answers:
         request.max_tokens = least + beyond if prompt < 400 else LONGEST
         limit.begin(request, LONGEST, index.tokens_to_finish())
         grammar = RequestGrammar(
-            index.guide(), (), index.vocabulary, spells_forced_text=self.forced, limit=limit
+            index.guide(), (), index.vocabulary, spelling_of=ForcedSpelling.of if self.forced else None, limit=limit
         )  # fmt: skip
         request.structured_output_request.grammar = grammar
         self.of[name] = (which, least + beyond if prompt < 400 else LONGEST - prompt)
@@ -107,8 +108,8 @@ class Answers:
                 assert EOS not in tokens[:end]
                 tokens = tokens[end:]
             assert re.fullmatch(PATTERNS[which], spelt(tokens)), (name, tokens)
-            assert self.stop_reasons[name] in (None, CLOSED)
-            closed += self.stop_reasons[name] == CLOSED
+            assert self.stop_reasons[name] in (None, AnswerLimit.CLOSED)
+            closed += self.stop_reasons[name] == AnswerLimit.CLOSED
         assert self.engine.metrics.get("dotllm_answers_closed", 0) == closed
         return closed
 
@@ -206,7 +207,7 @@ def test_without_a_limit_nothing_is_looked_at(
 ) -> None:
     quick_kernels.use(monkeypatch)
     engine = Engine(vllm_config, indexes[1], seed=3, blocks=200)
-    monkeypatch.setattr("dotllm.vllm_plugin.gpu_masks.rows.tokens_left", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr("dotllm.vllm_plugin.speed.rows.tokens_left", lambda *_: pytest.fail("asked"))
     engine.add("a", 5, max_tokens=30)
     engine.run()
 

@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 
 from vllm import platforms
 
-from dotllm.vllm_plugin.gpu_masks import manager_hook
+from dotllm.vllm_plugin.speed import manager_hook
 
 pytestmark = pytest.mark.serve
 

@@ -15,14 +15,14 @@ pytest.importorskip("vllm")
 
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
-from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.metrics import Metrics
 from dotllm.device_masks.message import MaskRows, positions
 from dotllm.device_masks.sender import Bitmasks, RowSender
 from dotllm.errors import UnsupportedError
 from dotllm.index.draft_rows import NO_MASK
-from dotllm.vllm_plugin.answer_limit import AnswerLimit
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.gpu_masks import rows
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit
+from dotllm.vllm_plugin.speed import rows
 from tests.serve.releases import INSTALLED
 
 pytestmark = pytest.mark.serve

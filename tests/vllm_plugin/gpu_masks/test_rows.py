@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -12,14 +14,14 @@ from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.device_masks import sender as sender_module  # noqa: E402
 from dotllm.device_masks.message import TABLE_SLOTS  # noqa: E402
 from dotllm.device_masks.sender import RowSender  # noqa: E402
+from dotllm.index import stops as stop_tokens  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
 from dotllm.index.mask_table import END_ROW  # noqa: E402
 from dotllm.index.token_space import TokenSpace  # noqa: E402
-from dotllm.vllm_plugin.answer_limit import AnswerLimit  # noqa: E402
-from dotllm.vllm_plugin.engine_core import request_grammar  # noqa: E402
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar  # noqa: E402
-from dotllm.vllm_plugin.gpu_masks import rows as rows_module  # noqa: E402
-from dotllm.vllm_plugin.gpu_masks.rows import rows_of_step  # noqa: E402
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar  # noqa: E402
+from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit  # noqa: E402
+from dotllm.vllm_plugin.speed import rows as rows_module  # noqa: E402
+from dotllm.vllm_plugin.speed.rows import rows_of_step  # noqa: E402
 
 TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
 A, B, C, AB, BC, ABC, NEWLINE, EOS, EOT, CALL = range(10)
@@ -153,10 +155,10 @@ def test_masks_with_stop_tokens_are_found_once_for_all_requests(
     other_index = Index.from_regex("(abc|a{2,5}b*)c?", vocabulary)
     again = rows_of_step([grammar(other_index, path, (EOT, CALL)) for path in paths])[1].tolist()
     assert interned and others != first and again == first
-    monkeypatch.setattr(request_grammar, "_MEMO", 3)
+    monkeypatch.setattr(stop_tokens, "_MEMO", 3)
     for stop in range(EOT):
         rows_of_step([grammar(index, [], (stop, EOT))])
-        assert len(request_grammar._rows_with_stops[index]) <= 3
+        assert len(stop_tokens._rows_with_stops[index]) <= 3
 
 
 def test_each_row_travels_once(index: Index) -> None:
@@ -164,13 +166,51 @@ def test_each_row_travels_once(index: Index) -> None:
     ones = np.ones(3, np.int32)
     first = sender.message(ones, np.array([1, NO_MASK, 1], np.int32))
     assert first.new_slots.tolist() == [1] and np.array_equal(first.new_rows, index.masks[[1]])
+    sender.sent_with("first")
+    sender.arrived("first")
     second = sender.message(ones, np.array([0, 1, 0], np.int32))
     assert second.new_slots.tolist() == [0]
+    sender.sent_with("second")
+    sender.arrived("second")
     assert sender.message(ones, np.array([0, 1, 0], np.int32)).new_rows.shape == (0, index.space.words)
     for rows in ([0], [0, NO_MASK, 1, 0, 1], [NO_MASK] * 5):
         again = sender.message(np.ones(len(rows), np.int32), np.array(rows, np.int32))
         assert not len(again.new_slots) and again.slots.tolist() == rows
     assert sender.message(np.ones(5, np.int32), np.array([0, NO_MASK, 1, 0, 2], np.int32)).new_slots.tolist() == [2]
+
+
+def test_a_step_that_fails_is_sent_again(index: Index) -> None:
+    """vLLM's fault tolerance goes on with the same engine core and workers. Whatever fails, the workers have the rows of
+    every step that they run."""
+    source = random.Random(7)
+    for _ in range(300):
+        sender, steps, taken = RowSender(index.space), [], set[int]()
+        for number in range(source.randint(1, 30)):
+            rows = source.choices(range(-1, 3), k=source.randint(1, 4))
+            sent = sender.message(np.ones(len(rows), np.int32), np.array(rows, np.int32))
+            step = [number]  # equal to no other, and not hashable, as vLLM's
+            sender.sent_with(step)
+            if source.random() < 0.4:
+                continue  # it fails before the workers look at it
+            taken.update(sent.new_slots.tolist())
+            assert taken.issuperset(row for row in rows if row >= 0)
+            steps.append(step)
+            while steps and source.random() < 0.7:  # results come in order, later than the next step is sent
+                sender.arrived(steps.pop(0))
+        assert len(sender._in_flight) <= 30
+
+
+def test_results_of_what_was_not_sent_change_nothing(index: Index) -> None:
+    sender, one = RowSender(index.space), np.ones(1, np.int32)
+    sender.message(one, np.array([1], np.int32))
+    sender.arrived("another")
+    assert sender.message(one, np.array([1], np.int32)).new_slots.tolist() == [1], "it went with no step"
+    sender.sent_with("step")
+    for _ in range(1000):
+        sender.sent_with(object())
+        sender.message(one, np.array([2], np.int32))
+        sender.sent_with(object())
+    assert len(sender._in_flight) <= 64
 
 
 def test_rows_beyond_the_table_travel_each_time(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

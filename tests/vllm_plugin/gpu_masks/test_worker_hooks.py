@@ -15,8 +15,9 @@ pytest.importorskip("vllm")
 import torch
 
 from dotllm.device_masks import kernels
+from dotllm.device_masks.mask_table import MaskTable
 from dotllm.device_masks.message import MaskRows
-from dotllm.vllm_plugin.gpu_masks import worker_hooks
+from dotllm.vllm_plugin.speed import worker_hooks
 
 pytestmark = pytest.mark.serve
 
@@ -44,6 +45,45 @@ def test_drafts_of_the_first_runner() -> None:
     masks.grammar_bitmask = ONLY
     apply(output, masks, batch, logits)
     assert left == [(output, masks, batch, logits)]
+
+
+def test_drafts_that_the_first_runner_has_trimmed() -> None:
+    """ngram_gpu: the engine core does not know of it. Nobody's logits but its own are masked, and none beyond the end."""
+    apply = partial(worker_hooks.v1, original=lambda *_: pytest.fail("it is our message"))
+    counts, slots = np.array([4, 4], np.int32), np.array([0, 1, 1, 1, 2, 3, 1, 1], np.int32)
+    masks: Any = SimpleNamespace(structured_output_request_ids=["a", "b"])
+    for drafts, expected in (({"a": [], "b": [7]}, [0, 2, 3]), ({}, [0, 2]), ({"b": [7, 7, 7]}, [0, 2, 3, 1, 1])):
+        masks.grammar_bitmask = MaskRows(5, counts, slots, np.arange(4, dtype=np.int32), ONLY)
+        around = torch.zeros((2 + len(expected), 4))  # with what lies behind the logits in memory
+        batch: Any = SimpleNamespace(req_ids=["a", "b"])
+        output: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts)
+        apply(output, masks, batch, around[: len(expected)])
+        assert allowed(around) == [*expected, None, None]
+
+
+@pytest.mark.parametrize("runner", ["first", "second"])
+def test_two_engines_of_a_process_have_a_table_each(runner: str) -> None:
+    """They take turns on one device; each sends a row once."""
+    tables = []
+    batches: list[Any] = [SimpleNamespace(req_ids=["a"], cu_num_logits=torch.tensor([0, 1])) for _ in range(2)]
+    workers: list[Any] = [SimpleNamespace(mask_stride=1) for _ in range(2)]
+    for turn in range(3):
+        for engine in range(2):
+            new = np.arange(4, dtype=np.int32) if turn == 0 else np.zeros(0, np.int32)
+            row = np.array([turn], np.int32)
+            message = MaskRows(70 + engine, np.ones(1, np.int32), row, new, ONLY[: len(new)])
+            logits = torch.zeros((1, 4))
+            if runner == "first":
+                masks: Any = SimpleNamespace(grammar_bitmask=message, structured_output_request_ids=["a"])
+                output: Any = SimpleNamespace(scheduled_spec_decode_tokens={})
+                worker_hooks.v1(output, masks, batches[engine], logits, original=lambda *_: pytest.fail("ours"))
+            else:
+                apply = partial(worker_hooks.v2, original=lambda *_: pytest.fail("ours"))
+                apply(workers[engine], logits, batches[engine], ["a"], message)
+            assert allowed(logits) == [turn]
+            holder = batches[engine] if runner == "first" else workers[engine]
+            tables.append(worker_hooks.table(holder, logits.device))
+    assert len({id(table) for table in tables}) == 2
 
 
 def a_batch(names: list[str], starts: list[int]) -> Any:
@@ -78,13 +118,9 @@ def test_the_kernel_is_launched_and_masks_nothing(most: int, monkeypatch: pytest
     class Table:
         def apply(self, logits: Any, *arguments: Any) -> None:
             assert isinstance(logits, OnTheGPU)
-            worker_hooks.table(torch.device("cpu")).apply(here, *arguments)
+            MaskTable(torch.device("cpu")).apply(here, *arguments)
 
-    monkeypatch.setattr(
-        worker_hooks,
-        "table",
-        lambda device, table=worker_hooks.table: Table() if device.type == "cuda" else table(device),
-    )
+    monkeypatch.setattr(worker_hooks, "table", lambda holder, device: Table())
     done: list[Any] = []
     apply = partial(worker_hooks.v2, original=lambda *arguments: done.append(arguments))
     worker: Any = SimpleNamespace(mask_stride=most)
@@ -102,7 +138,7 @@ def test_the_kernel_is_launched_and_masks_nothing(most: int, monkeypatch: pytest
 def test_a_fault_while_it_warms_up_is_only_said(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def table(device: Any) -> Any:
+    def table(holder: object, device: Any) -> Any:
         asked.append(device)
         raise RuntimeError("no compiler")
 

@@ -12,8 +12,8 @@ pytest.importorskip("vllm")
 import numpy as np
 import torch
 
-from dotllm.vllm_plugin.jump_forward import runners
-from dotllm.vllm_plugin.jump_forward.runners import Entered
+from dotllm.vllm_plugin.extra.coalescence import runners
+from dotllm.vllm_plugin.extra.coalescence.runners import Entered
 
 pytestmark = pytest.mark.serve
 
@@ -118,6 +118,6 @@ def test_the_methods_are_wrapped_once() -> None:
         wrapped = First._update_states, Second.add_requests
         runners.wrap_runner(make())
         assert (First._update_states, Second.add_requests) == wrapped
-    assert "jump_forward" in str(First._update_states.dotllm_replacements)
-    assert "jump_forward" in str(Second.add_requests.dotllm_replacements)
+    assert "coalescence" in str(First._update_states.dotllm_replacements)
+    assert "coalescence" in str(Second.add_requests.dotllm_replacements)
     runners.wrap_runner(SimpleNamespace())  # a runner of another kind

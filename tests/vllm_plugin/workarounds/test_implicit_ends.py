@@ -13,8 +13,8 @@ from vllm.parser.engine.adapters import ParserEngineReasoningAdapter
 
 from dotllm import Index, Vocabulary
 from dotllm.device_masks.sender import Bitmasks
-from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.gpu_masks.rows import message_of
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.speed.rows import message_of
 from dotllm.vllm_plugin.workarounds import implicit_ends
 
 pytestmark = pytest.mark.serve

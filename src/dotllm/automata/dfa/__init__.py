@@ -1,8 +1,18 @@
-"""The algebra of regular languages over code points: Dfa, its operations, and its way into a Grammar."""
+"""The algebra of regular languages over code points: `Dfa`, its operations, and its lowering to a Grammar."""
 
-from dotllm.automata.dfa.budget import Budget
-from dotllm.automata.dfa.dfa import Dfa, union_of
-from dotllm.automata.dfa.lower import dfa_to_grammar
-from dotllm.automata.dfa.nfa import NfaArrays, NfaBuilder
+from __future__ import annotations
 
-__all__ = ["Budget", "Dfa", "NfaArrays", "NfaBuilder", "dfa_to_grammar", "union_of"]
+from typing import TYPE_CHECKING
+
+from dotllm.exports import exports
+
+if TYPE_CHECKING:
+    from dotllm.automata.dfa.classes import Classes
+    from dotllm.automata.dfa.dfa import Dfa, dfa_to_grammar, union_of
+    from dotllm.automata.dfa.nfa import Budget, NfaArrays, NfaBuilder
+
+__all__ = ["Budget", "Classes", "Dfa", "NfaArrays", "NfaBuilder", "dfa_to_grammar", "union_of"]
+
+__getattr__, __dir__ = exports(
+    __name__, classes="Classes", dfa="Dfa dfa_to_grammar union_of", nfa="Budget NfaArrays NfaBuilder"
+)

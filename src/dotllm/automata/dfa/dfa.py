@@ -1,8 +1,9 @@
 """Dfa: a regular language of Unicode strings, closed under every boolean and regular operation.
 
-What ``allOf``, ``not``, ``pattern`` beside ``maxLength`` and look-around need, none of which an NFA can say. A Dfa is
-always minimal and canonically numbered (see `kernels`), so equal languages are equal objects and make good memo keys.
-Strings are sequences of Unicode scalar values; the complement is taken in the set of all of them, line breaks included.
+``allOf``, ``not``, ``pattern`` with ``maxLength``, and look-around need these operations, which an NFA does not have. A
+Dfa is always minimal and canonically numbered (see `kernels`), so equal languages are equal objects and make good memo
+keys. Strings are sequences of Unicode scalar values; the complement is taken in the set of all of them, line breaks
+included.
 
 Each operation costs some tens of microseconds for automata of some tens of states, and takes a `Budget`; the operators
 ``& | - ~`` and the constructors without that argument use a fresh default one.
@@ -11,25 +12,142 @@ Each operation costs some tens of microseconds for automata of some tens of stat
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.dfa.alphabet import ONE_CLASS, Alphabet, Ints, joint, merge_classes, minterms
-from dotllm.automata.dfa.budget import Budget
 from dotllm.automata.dfa.kernels import canonical, determinise, equivalence, product, trie
-from dotllm.automata.dfa.nfa import NfaArrays
-from dotllm.automata.dfa.paths import shortest_path, topological_order
-from dotllm.automata.dfa.regular import concatenation, repetition, reversal
+from dotllm.automata.dfa.nfa import ONE_CLASS, Alphabet, Budget, Ints, NfaArrays, joint, merge_classes, minterms
 from dotllm.charset import CharSet
+from dotllm.grammar import Expression, Grammar
 
-# What a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
+# Paths in the table of a total automaton: a list per state, state 0 is dead.
+
+
+def shortest_path(rows: Sequence[Sequence[int]], accepting: NDArray[np.bool_], start: int) -> list[int]:
+    """The classes on the first of the shortest paths to an accepting state, smallest class first. A path must exist."""
+    came = {start: (0, 0)}
+    queue = [start]
+    for state in queue:
+        if accepting[state]:
+            path = []
+            while state != start:
+                state, cls = came[state]
+                path.append(cls)
+            return path[::-1]
+        for cls, to in enumerate(rows[state]):
+            if to and to not in came:
+                came[to] = (state, cls)
+                queue.append(to)
+    raise AssertionError("every state of a canonical automaton can accept")
+
+
+def topological_order(rows: Sequence[Sequence[int]], start: int) -> list[int]:
+    """The states reachable from ``start`` (0: none), in topological order; fewer than there are if some lie on a
+    cycle."""
+    arrivals = [0] * len(rows)
+    for row in rows[1:]:
+        for to in row:
+            arrivals[to] += 1
+    ready = [start] if start and not arrivals[start] else []
+    for state in ready:
+        for to in rows[state]:
+            arrivals[to] -= 1
+            if to and not arrivals[to]:
+                ready.append(to)
+    return ready
+
+
+# Concatenation, repetition and reversal of automata, as NFAs over the same classes.
+#
+# A total automaton is given as (table, accepting, start): int32 [states, classes] in which state 0 is dead, bool
+# [states], and the number of a state.
+
+
+Total = tuple[Ints, NDArray[np.bool_], int]
+
+_NOTHING = np.empty(0, np.int32)
+
+
+def concatenation(alphabet: Alphabet, first: Total, second: Total) -> NfaArrays:
+    """A string of ``first``, followed by one of ``second``."""
+    shift = len(first[0])
+    source, label, target = _edges(first[0])
+    source_2, label_2, target_2 = _edges(second[0])
+    finals = _numbers(first[1])
+    edges = (
+        np.concatenate((source, source_2 + shift)),
+        np.concatenate((label, label_2)),
+        np.concatenate((target, target_2 + shift)),
+    )
+    epsilons = finals, np.full(len(finals), second[2] + shift, np.int32)
+    starts, ends = np.array([first[2]], np.int32), _numbers(second[1]) + np.int32(shift)
+    return NfaArrays(alphabet, edges, epsilons, _identity(alphabet.size), starts, ends, shift + len(second[0]))
+
+
+def repetition(alphabet: Alphabet, automaton: Total, minimum: int, maximum: int | None) -> NfaArrays:
+    """``minimum`` to ``maximum`` > 0 (None: any number of) strings of ``automaton``, one after another."""
+    table, accepting, start = automaton
+    n = len(table)
+    copies = max(minimum, 1) if maximum is None else maximum
+    source, label, target = _edges(table)
+    shift = np.repeat(np.arange(copies, dtype=np.int32) * n, len(source))
+    edges = np.tile(source, copies) + shift, np.tile(label, copies), np.tile(target, copies) + shift
+    finals = _numbers(accepting)
+    ends = (np.arange(copies, dtype=np.int32)[:, None] * n + finals).ravel()  # the final states of all copies
+    before_last = ends[: len(ends) - len(finals)]
+    epsilon_source, epsilon_target = before_last, before_last // n * n + n + start
+    if maximum is None:  # the last copy loops
+        last = ends[len(before_last) :]
+        epsilon_source = np.concatenate((epsilon_source, last))
+        epsilon_target = np.concatenate((epsilon_target, np.full(len(last), (copies - 1) * n + start)))
+    # A new state accepts the empty string, because the start of the first copy may lie on a loop.
+    empty = [copies * n] if minimum == 0 else []
+    return NfaArrays(
+        alphabet,
+        edges,
+        (epsilon_source, epsilon_target.astype(np.int32)),
+        _identity(alphabet.size),
+        np.array([start, *empty], np.int32),
+        np.concatenate((ends[max(minimum - 1, 0) * len(finals) :], np.array(empty, np.int32))),
+        copies * n + 1,
+    )
+
+
+def reversal(alphabet: Alphabet, automaton: Total) -> NfaArrays:
+    """The strings of ``automaton`` read backwards."""
+    table, accepting, start = automaton
+    source, label, target = _edges(table)
+    ends = np.array([start] if start else [], np.int32)
+    labels = _identity(alphabet.size)
+    return NfaArrays(
+        alphabet, (target, label, source), (_NOTHING, _NOTHING), labels, _numbers(accepting), ends, len(table)
+    )
+
+
+def _numbers(states: NDArray[np.bool_]) -> Ints:
+    return np.flatnonzero(states).astype(np.int32)
+
+
+def _edges(table: Ints) -> tuple[Ints, Ints, Ints]:
+    """(source, class, target) of all edges between live states."""
+    source, label = np.nonzero(table)
+    return source.astype(np.int32), label.astype(np.int32), table[source, label]
+
+
+@lru_cache(maxsize=256)
+def _identity(classes: int) -> tuple[Ints, Ints]:
+    """Labels that are the classes themselves."""
+    return np.arange(classes + 1, dtype=np.int32), np.arange(classes, dtype=np.int32)
+
+
+# The words that a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
 _AND, _OR, _MINUS, _XOR = 0b1000, 0b1110, 0b0100, 0b0110
-_KEPT_ENTRIES = 4096  # of a table that is kept as lists, too
-_SUBSET_WORDS = 8_000_000  # memory of all subsets of one determinisation, in 64-bit words
+_KEPT_ENTRIES = 4096  # most entries of a table that is also kept as lists
+_SUBSET_WORDS = 8_000_000  # most memory of all subsets of one determinisation, in 64-bit words
 
 
 class Dfa:
@@ -125,7 +243,7 @@ class Dfa:
             return _NEVER
         budget = budget or Budget()
         alphabet = _alphabet_of_letters("".join(sorted({char for word in words for char in word})))
-        # One row of the table per character, before like suffixes are merged.
+        # One row of the table per character, before equal suffixes are merged.
         if sum(map(len, words)) > 4 * budget.states_over(alphabet.size):
             raise budget.exceeded(f"{len(words)} strings")
         ends = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))
@@ -173,7 +291,7 @@ class Dfa:
         return self._combine(other, _XOR, budget, "a symmetric difference")
 
     def complement(self) -> Dfa:
-        """All strings that are not in self. Never larger than self by more than one state."""
+        """All strings that are not in self. At most one state larger than self."""
         return Dfa.of_table(self.alphabet, self.table, ~self.accepting, self.start, None, "")
 
     def __and__(self, other: Dfa) -> Dfa:
@@ -231,7 +349,8 @@ class Dfa:
 
     @property
     def rows(self) -> list[list[int]]:
-        """The table as lists, for loops in Python. Do not change it. A large one, ten times its table, is not kept."""
+        """The table as lists, for loops in Python. Do not change it. Large tables are not kept so: lists take ten times
+        the memory."""
         rows: list[list[int]] = self.table.tolist() if self._rows is None else self._rows
         if self.table.size <= _KEPT_ENTRIES:
             self._rows = rows
@@ -239,7 +358,7 @@ class Dfa:
 
     @property
     def nbytes(self) -> int:
-        """About what it takes, with its alphabet, and with its `rows` where they are kept."""
+        """About the bytes it takes, with its alphabet, and with its `rows` if they are kept."""
         kept = 40 * self.table.size if self.table.size <= _KEPT_ENTRIES else 0
         return self.table.nbytes + kept + 64 * (len(self.table) + len(self.alphabet.starts)) + 512
 
@@ -275,6 +394,8 @@ class Dfa:
 
     def _order(self) -> list[int] | None:
         """The live states in topological order, or None when there is a cycle."""
+        if (self.table[1:] == np.arange(1, len(self.table))[:, None]).any():
+            return None  # a state that leads to itself: most cycles are seen so
         order = topological_order(self.rows, self.start)
         return order if len(order) == len(self) else None
 
@@ -398,3 +519,37 @@ def _length(minimum: int, maximum: int | None) -> Dfa:
 
 _NEVER = Dfa(ONE_CLASS, np.zeros((1, 1), np.int32), np.zeros(1, np.bool_), 0)
 _ANYTHING = Dfa(ONE_CLASS, np.array([[0], [1]], np.int32), np.array([False, True]), 1)
+
+
+# Dfa → Grammar: turns an automaton over characters into a network whose edges the caller spells.
+
+
+def dfa_to_grammar(
+    dfa: Dfa, grammar: Grammar, lower_chars: Callable[[CharSet], Expression], longest: int = 0
+) -> Expression:
+    """``dfa`` as one expression of ``grammar``; ``longest``, if not 0, limits the texts to that many characters, which
+    the machine counts.
+
+    ``lower_chars`` gives the spelling of one character out of a set: ``grammar.chars`` for plain text, an alternative
+    of raw and escaped forms inside a JSON string. It is called once per distinct set. The states are those of the
+    minimal automaton, so the expression of a language does not depend on how it was computed.
+    """
+    if dfa.start == 0:
+        return grammar.never()
+    sources, classes = np.nonzero(dfa.table)
+    if not len(sources):
+        return grammar.empty()
+    states = len(dfa.table)
+    # One edge per pair of states, with a set of classes as bits: sort the transitions by pair, cut where it changes.
+    pairs = sources * states + dfa.table[sources, classes]
+    order = np.argsort(pairs, kind="stable")
+    pairs = pairs[order]
+    firsts = np.concatenate(([0], np.flatnonzero(pairs[1:] != pairs[:-1]) + 1))
+    bits = np.array([1 << cls for cls in range(dfa.alphabet.size)], np.int64 if dfa.alphabet.size < 63 else object)
+    sets, number = np.unique(np.bitwise_or.reduceat(bits[classes[order]], firsts), return_inverse=True)
+    spelled = np.array([lower_chars(dfa.alphabet.charset(int(members))) for members in sets.tolist()], np.int32)
+    edge_source, edge_target = np.divmod(pairs[firsts], states)
+    edges = np.stack((edge_source, spelled[number], edge_target), axis=1).astype(np.int32)
+    finals = np.flatnonzero(dfa.accepting).astype(np.int32)
+    head = np.array((states, dfa.start, len(finals)), np.int32)
+    return grammar.flat_network(head.tobytes() + finals.tobytes() + edges.tobytes(), longest)

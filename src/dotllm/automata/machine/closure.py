@@ -5,24 +5,231 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
-from dotllm.automata.kinds import ACCEPT_NODE, N_CALL, N_END, N_ENTER, N_RETURN
+from dotllm.automata.kinds import ACCEPT_NODE, N_CALL, N_END, N_ENTER, N_RETURN, RETURN_NODE
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.closure_worklist import add_closure, heap_pop, touch
+from dotllm.automata.machine.exits import exits_of, is_transparent, normal
 from dotllm.automata.machine.intern import (
     buffer_room,
     frame,
     intern_list,
     intern_sorted,
+    lower_bound,
+    merge,
     singleton,
     sort_ints,
     union,
 )
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.returns import return_through
 from dotllm.automata.machine.states import intern_state
 from dotllm.jit import I, inner_kernel
 
-_FEW = 4  # frames that are popped one after another
+# Kernels: hold the closure in progress.
+#
+# There is one item for each node, with one frame set. Pushes wait in a heap, returns in a list.
+
+
+@inner_kernel(nb.void(MEM))
+def begin(mem: Int32) -> None:
+    """Start a closure: forget every node touched by the one before."""
+    mem[L.H_STAMP] += 1
+    mem[L.H_TOUCHED] = 0
+    mem[L.H_WORK] = 0
+    mem[L.H_PENDING] = 0
+    mem[L.H_BUFFER] = 0
+
+
+@inner_kernel(nb.void(MEM, I))
+def heap_push(mem: Int32, node: int) -> None:
+    """Queue a push, ordered by rank."""
+    heap, rank = mem[L.H_HEAP], mem[L.H_RANK]
+    at = mem[L.H_PENDING]
+    mem[L.H_PENDING] += 1
+    while at > 0:
+        up = (at - 1) >> 1
+        if mem[rank + mem[heap + up]] <= mem[rank + node]:
+            break
+        mem[heap + at] = mem[heap + up]
+        at = up
+    mem[heap + at] = node
+
+
+@inner_kernel(I(MEM))
+def heap_pop(mem: Int32) -> int:
+    """The queued push of lowest rank."""
+    heap, rank = mem[L.H_HEAP], mem[L.H_RANK]
+    first = mem[heap]
+    mem[L.H_PENDING] -= 1
+    n = mem[L.H_PENDING]
+    x = mem[heap + n]
+    at = 0
+    child = 1
+    while child < n:
+        if child + 1 < n and mem[rank + mem[heap + child + 1]] < mem[rank + mem[heap + child]]:
+            child += 1
+        if mem[rank + mem[heap + child]] >= mem[rank + x]:
+            break
+        mem[heap + at] = mem[heap + child]
+        at = child
+        child = 2 * at + 1
+    mem[heap + at] = x
+    return I(first)
+
+
+@inner_kernel(I(MEM, I, I))
+def touch(mem: Int32, node: int, frames: int) -> int:
+    """Add the item (node, frames) to the closure, merging. Returns 0, or an error."""
+    seen, acc = mem[L.H_SEEN] + node, mem[L.H_ACC] + node
+    kind = mem[mem[L.H_KIND] + node]
+    if mem[seen] != mem[L.H_STAMP]:
+        mem[seen] = mem[L.H_STAMP]
+        mem[acc] = frames
+        mem[mem[L.H_TOUCH_LIST] + mem[L.H_TOUCHED]] = node
+        mem[L.H_TOUCHED] += 1
+        mem[mem[L.H_QUEUED] + node] = 0
+        if kind == N_CALL or kind == N_ENTER:
+            heap_push(mem, node)
+    else:
+        merged = merge(mem, mem[acc], frames)
+        if merged >= 0 and kind != N_RETURN and kind != N_END:
+            merged = normal(mem, merged)
+        if merged < 0:
+            return merged
+        if merged == mem[acc]:
+            return 0
+        mem[acc] = merged
+    if (kind == N_RETURN or kind == N_END) and mem[mem[L.H_QUEUED] + node] == 0:
+        mem[mem[L.H_QUEUED] + node] = 1
+        mem[mem[L.H_WORK_LIST] + mem[L.H_WORK]] = node
+        mem[L.H_WORK] += 1
+    return 0
+
+
+@inner_kernel(I(MEM, I))
+def leave_transparent(mem: Int32, fs: int) -> int:
+    """Continue at the exits of all transparent frames of ``fs``. 0, or an error."""
+    sets, pool = mem[L.AT_FRAMESET], mem[L.AT_POOL]
+    for i in range(mem[sets + 2 * fs + 1]):
+        frame = I(mem[pool + mem[sets + 2 * fs] + i])
+        if not is_transparent(mem, frame):
+            continue
+        unit = exits_of(mem, frame)
+        if unit < 0:
+            return unit
+        for exit in range(unit, unit + mem[mem[L.AT_TAILS] + 3 * unit + 2]):
+            at = mem[L.AT_TAILS] + 3 * exit
+            done = touch(mem, mem[at], mem[at + 1])
+            if done < 0:
+                return done
+        mem[L.H_FUEL] -= mem[mem[L.AT_TAILS] + 3 * unit + 2]
+    return 0
+
+
+@inner_kernel(I(MEM, I, I, I))
+def add_closure(mem: Int32, target: int, frames: int, pushing: int) -> int:
+    """Add everything reached from ``target`` without consuming. ``pushing``: phase B, returns and loop ends are
+    bypassed."""
+    start = mem[mem[L.H_CLOSURE_START] + target]
+    end = mem[mem[L.H_CLOSURE_START] + target + 1]
+    closure, kind = mem[L.H_CLOSURE], mem[L.H_KIND]
+    mem[L.H_FUEL] -= 1 + end - start
+    if mem[L.H_FUEL] < 0:
+        return L.OUT_OF_FUEL
+    for i in range(start, end):
+        node = mem[closure + i]
+        if pushing != 0 and (mem[kind + node] == N_RETURN or mem[kind + node] == N_END):
+            continue
+        done = touch(mem, node, frames)
+        if done < 0:
+            return done
+    return 0
+
+
+@inner_kernel(I(MEM, I, I))
+def return_to(mem: Int32, label: int, frames: int) -> int:
+    """Continue at the return node of a frame, over the frames below it; and, if the frame is optional (see `exits`), at
+    the end of its rule. 0, or an error."""
+    if label < mem[L.H_NODES]:
+        return add_closure(mem, label, frames, 0)
+    done = touch(mem, RETURN_NODE, frames)
+    return done if done < 0 else add_closure(mem, label - I(mem[L.H_NODES]), frames, 0)
+
+
+# Kernel: returns from a rule through many frames at once.
+#
+# In highly ambiguous grammars a rule's end has hundreds of frames, most of them with one of a few return nodes. The
+# frames below those of one return node are united before the item continues there. If they came one after another, each
+# union would be a new frame set, in every node of the closure.
+
+
+@inner_kernel(I(MEM, I))
+def return_through(mem: Int32, fs: int) -> int:
+    """Continue at the return nodes of all frames of ``fs`` except holes. 0, or an error."""
+    sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
+    first, n = pool + mem[sets + 2 * fs], mem[sets + 2 * fs + 1]
+    labels = buffer_room(mem, 3 * n + 1)
+    if labels < 0:
+        return labels
+    top = mem[L.H_BUFFER]
+    mem[L.H_BUFFER] += 3 * n + 1
+    starts, parents = labels + n, labels + 2 * n + 1  # parents by label; where those of each label begin
+    m = 0
+    for i in range(n):
+        label = mem[frames + 3 * mem[first + i]]
+        if label >= 0:
+            mem[labels + m] = label
+            m += 1
+        elif label == L.ROOT:
+            done = touch(mem, ACCEPT_NODE, 0)
+            if done < 0:
+                return done
+        elif label != L.HOLE:
+            return L.FAULT
+    sort_ints(mem, labels, m)
+    count = 0
+    for i in range(m):
+        if i == 0 or mem[labels + i] != mem[labels + i - 1]:
+            mem[labels + count] = mem[labels + i]
+            mem[starts + count] = i
+            count += 1
+    mem[starts + count] = m
+    for i in range(n):
+        label = mem[frames + 3 * mem[first + i]]
+        if label < 0:
+            continue
+        at = lower_bound(mem, labels, 1, count, label)
+        mem[parents + mem[starts + at]] = mem[frames + 3 * mem[first + i] + 2]
+        mem[starts + at] += 1  # (in the end, this is where the parents of the next label begin)
+    for i in range(count):
+        one = mem[starts + i - 1] if i > 0 else 0
+        end = mem[starts + i]
+        below = I(mem[parents + one])
+        if end - one > 1:
+            length = 0
+            for j in range(one, end):
+                length += mem[sets + 2 * mem[parents + j] + 1]
+            mem[L.H_FUEL] -= length
+            if mem[L.H_FUEL] < 0:
+                return L.OUT_OF_FUEL
+            at = buffer_room(mem, length)
+            if at < 0:
+                return at
+            length = 0
+            for j in range(one, end):
+                other = pool + mem[sets + 2 * mem[parents + j]]
+                for k in range(mem[sets + 2 * mem[parents + j] + 1]):
+                    mem[at + length] = mem[other + k]
+                    length += 1
+            below = intern_sorted(mem, at, length)
+            if below < 0:
+                return below
+        done = return_to(mem, mem[labels + i], below)
+        if done < 0:
+            return done
+    mem[L.H_BUFFER] = top
+    return 0
+
+
+_FEW = 4  # most frames that are popped one after another
 
 
 @inner_kernel(I(MEM, I))
@@ -30,7 +237,7 @@ def part_set(mem: Int32, part: int) -> int:
     """The set of one part of an unordered sequence.
 
     Sets of parts are interned as frame sets are, but hold numbers below zero: a set of frames must not have been
-    numbered before its frames were there (`frames` goes by the order).
+    numbered before its frames existed (`frames` relies on the order).
     """
     at = buffer_room(mem, 1)
     if at < 0:
@@ -44,11 +251,21 @@ def part_set(mem: Int32, part: int) -> int:
 def is_used(mem: Int32, used: int, part: int) -> bool:
     """Whether a part of an unordered sequence is in the set of used ones (see `part_set`)."""
     entry = mem[L.AT_FRAMESET] + 2 * used
-    first = mem[L.AT_POOL] + mem[entry]
-    for i in range(mem[entry + 1]):
-        if mem[first + i] == -1 - part:
-            return True
-    return False
+    first, value = mem[L.AT_POOL] + mem[entry], -1 - part
+    at = lower_bound(mem, first, 1, mem[entry + 1], value)
+    return at < mem[entry + 1] and mem[first + at] == value
+
+
+@inner_kernel(I(MEM, I, I, I))
+def used_after(mem: Int32, node: int, first: int, used: int) -> int:
+    """The set of used parts after the END ``node`` of a part; the parts begin at ``first``. Or an error."""
+    loop = I(mem[mem[L.H_A] + node])
+    once, parts = I(mem[mem[L.H_LOOP_MIN] + loop]) >> 15, -2 - I(mem[mem[L.H_LOOP_MAX] + loop])
+    part = node - first - parts
+    if part >= once:
+        return used
+    after = part_set(mem, part)
+    return union(mem, used, after) if after >= 0 and used != 0 else after
 
 
 @inner_kernel(nb.boolean(MEM, I, I))
@@ -64,7 +281,7 @@ def has_required(mem: Int32, loop: int, used: int) -> bool:
 
 @inner_kernel(nb.boolean(MEM, I, I, I))
 def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
-    """Whether an unordered sequence may go on: some part, whose nodes begin at ``first``, may still come."""
+    """Whether an unordered sequence may continue: some part may still come. The nodes of parts begin at ``first``."""
     once, parts = mem[mem[L.H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[L.H_LOOP_MAX] + loop]
     starts = mem[L.H_CLOSURE_START] + first
     for part in range(parts):
@@ -75,25 +292,19 @@ def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
 
 @inner_kernel(I(MEM, I, I, I, I))
 def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int:
-    """Go on at every part of an unordered sequence that may come next, each with itself added to the used ones."""
+    """Continue at every part of an unordered sequence that may come next. All stand on one frame: a part is used once
+    it ends, so a state takes no set for every part that may come."""
     once, parts = mem[mem[L.H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[L.H_LOOP_MAX] + loop]
     starts = mem[L.H_CLOSURE_START] + first
     mem[L.H_FUEL] -= parts
+    top = singleton(mem, frame(mem, L.LOOP - loop, used, parent))
+    if top < 0:
+        return top
     for part in range(parts):
         if mem[starts + part] == mem[starts + part + 1]:
             continue  # nothing satisfies it
-        after = used
-        if part < once:
-            if is_used(mem, used, part):
-                continue
-            after = part_set(mem, part)
-            if after >= 0 and used != 0:
-                after = union(mem, used, after)
-        if after < 0:
-            return after
-        top = singleton(mem, frame(mem, L.LOOP - loop, after, parent))
-        if top < 0:
-            return top
+        if part < once and is_used(mem, used, part):
+            continue
         done = add_closure(mem, first + part, top, 1)
         if done < 0:
             return done
@@ -102,8 +313,8 @@ def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int
 
 @inner_kernel(I(MEM, I, I, I, I))
 def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> int:
-    """Go on at every way out of a state of a counted network from which a final state is near enough. ``first``: its
-    first way out; ``count``: edges so far (or that no token can bring them to the limit)."""
+    """Continue at every transition of a state of a counted network from which a final state is near enough. ``first``:
+    its first transition; ``count``: edges so far (or a mark that no token can bring them to the limit)."""
     a, most = mem[L.H_A], mem[mem[L.H_LOOP_MAX] + loop]
     last = first + mem[mem[L.H_B] + first]
     top = singleton(mem, frame(mem, L.LOOP - loop, count, parent))
@@ -141,7 +352,7 @@ def push_calls(mem: Int32, node: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I, I), inlined=True)
 def end_of_round(mem: Int32, node: int, loop: int, count: int, parent: int) -> int:
-    """Go on where a loop's END node leads when its counter has been popped: behind the loop, or once more. 0, or an
+    """Continue after a loop's END node, whose counter has been popped: after the loop, or with another round. 0, or an
     error."""
     low, high = mem[mem[L.H_LOOP_MIN] + loop], mem[mem[L.H_LOOP_MAX] + loop]
     to = I(mem[mem[L.H_B] + node])
@@ -153,9 +364,12 @@ def end_of_round(mem: Int32, node: int, loop: int, count: int, parent: int) -> i
                 return done
         return push_rounds(mem, loop, abs(to), count + 1 if count >= 0 else count, parent)
     leave, again = True, True
-    if high < -1:  # an unordered sequence: ``to`` is the first part, or below zero behind a part
+    if high < -1:  # an unordered sequence: ``to`` is the first part, below zero at the end of a part
         if to > 0:
             return push_parts(mem, loop, to, count, parent)
+        count = used_after(mem, node, -to, count)
+        if count < 0:
+            return count
         leave = has_required(mem, loop, count)
         again = has_free_part(mem, loop, -to, count)
     elif count == L.FAR_BELOW:
@@ -165,14 +379,16 @@ def end_of_round(mem: Int32, node: int, loop: int, count: int, parent: int) -> i
         leave = count >= low
         again = high < 0 or count < high
         if high < 0 and count > low:
-            count = low  # without an upper limit, enough is enough
+            count = low  # without an upper limit, rounds beyond the lower one are not counted
     if leave:
         done = add_closure(mem, after, parent, 0)
         if done < 0:
             return done
     if again:
         top = singleton(mem, frame(mem, L.LOOP - loop, count, parent))
-        return top if top < 0 else add_closure(mem, mem[mem[L.H_LOOP_BODY] + loop], top, 1)
+        # (the separator of an unordered sequence may be empty, so its end is not bypassed)
+        pushing = 1 if high >= -1 else 0
+        return top if top < 0 else add_closure(mem, mem[mem[L.H_LOOP_BODY] + loop], top, pushing)
     return 0
 
 
@@ -185,7 +401,7 @@ def pop_frame(mem: Int32, node: int, number: int) -> int:
         return 0
     if mem[mem[L.H_KIND] + node] == N_RETURN:
         if label >= 0:
-            return add_closure(mem, label, parent, 0)
+            return I(0) if is_transparent(mem, number) else return_to(mem, label, parent)
         return touch(mem, ACCEPT_NODE, 0) if label == L.ROOT else L.FAULT
     loop = I(mem[mem[L.H_A] + node])
     return end_of_round(mem, node, loop, count, parent) if label == L.LOOP - loop else L.FAULT
@@ -206,6 +422,10 @@ def pop_frames(mem: Int32) -> int:
             if done < 0:
                 return done
             continue
+        if mem[mem[L.H_KIND] + node] == N_RETURN:
+            done = leave_transparent(mem, fs)
+            if done < 0:
+                return done
         for i in range(n):
             done = pop_frame(mem, node, mem[first + i])
             if done < 0:
@@ -265,7 +485,8 @@ def keep_holes(mem: Int32, node: int) -> int:
 
 @inner_kernel(I(MEM), inlined=True)
 def collect_items(mem: Int32) -> int:
-    """The raw state of what waits: for bytes, tokens, the end, or the symbol on top of the stack. Or an error."""
+    """The raw state of the items that wait: for bytes, tokens, the end, or the symbol on top of the stack. Or an
+    error."""
     n = 0
     touched = mem[L.H_TOUCH_LIST]
     for i in range(mem[L.H_TOUCHED]):
@@ -296,7 +517,7 @@ def collect_items(mem: Int32) -> int:
 
 @inner_kernel(I(MEM))
 def close(mem: Int32) -> int:
-    """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
+    """Carry out phases A and B on the touched nodes, then intern the result. Returns the raw state, or an error."""
     done = pop_frames(mem)
     if done >= 0:
         done = push_frames(mem)

@@ -1,9 +1,9 @@
-"""Kernels: interning. Equal lists and equal triples get equal numbers, so the rest of the machine compares ints.
+"""Kernels: intern. Equal lists and equal triples get equal numbers, so the rest of the machine compares ints.
 
 Lists (states, frame sets, symbols) live once in POOL; LISTS is an open-addressing table of (hash, id, kind). TRIPLES
-maps (kind, a, b, c) to an int: frames, stack cells, configurations and every memo of the machine. Both tables are
-kept at most half full; a region without room returns FULL - region, the caller passes it up, Python grows the arena
-and calls again.
+maps (kind, a, b, c) to an int: frames, stack cells, configurations and every memo of the machine. Both tables are at
+most half full. When a region has no room, FULL - region is returned; callers pass it up, Python grows the arena and
+calls again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
 from dotllm.jit import I, inner_kernel, kernel
 
-_LARGE = 64  # frames in both sets of a union
+_LARGE = 64  # most frames in both sets of a union
 
 
 @inner_kernel(I(I, I), inlined=True)
@@ -166,7 +166,7 @@ def frame(mem: Int32, label: int, count: int, parent: int) -> int:
 
 @inner_kernel(I(MEM, I))
 def singleton(mem: Int32, one: int) -> int:
-    """The frame set {one}."""
+    """The frame set of a single frame."""
     if one < 0:
         return one
     at = buffer_room(mem, 1)
@@ -181,6 +181,19 @@ def singleton(mem: Int32, one: int) -> int:
 def hole(mem: Int32, i: int) -> int:
     """The frame set that stands for hole i of the symbol below."""
     return singleton(mem, frame(mem, L.HOLE, i, 0))
+
+
+@inner_kernel(I(MEM, I, I, I, I), inlined=True)
+def lower_bound(mem: Int32, first: int, stride: int, n: int, value: int) -> int:
+    """How many of the ``n`` sorted numbers that stand from mem[first] on, ``stride`` apart, are less than ``value``."""
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) >> 1
+        if mem[first + stride * middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @inner_kernel(nb.void(MEM, I, I))
@@ -264,7 +277,8 @@ def union(mem: Int32, f: int, g: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def merge(mem: Int32, f: int, g: int) -> int:
-    """`union` in a closure. That of large sets is remembered: a closure brings the same two to many nodes."""
+    """`union` in a closure. Unions of large sets are remembered, because a closure brings the same two to many
+    nodes."""
     sets = mem[L.AT_FRAMESET]
     size = mem[sets + 2 * f + 1] + mem[sets + 2 * g + 1]
     if size <= _LARGE or f == g:

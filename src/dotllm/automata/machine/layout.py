@@ -1,9 +1,9 @@
-"""Where everything lies in a machine's arena: one int32 array that kernels take as their only mutable argument.
+"""The layout of a machine's arena: one int32 array that kernels take as their only mutable argument.
 
-One array instead of thirty because passing arrays to a kernel costs more than a warm mask, because growing is then one
-copy with no pointer left behind, and because saving a machine is saving one array. All references inside are indices
-relative to their region, so regions may move when the arena grows; every access is an ordinary bounds-checkable array
-access (``NUMBA_BOUNDSCHECK=1`` checks them all).
+It is one array instead of thirty because passing arrays to a kernel costs more than a warm mask, because growing is
+then one copy without stale pointers, and because saving a machine is saving one array. All references inside are
+indices relative to their region, so regions may move when the arena grows; every access is an ordinary bounds-checkable
+array access (``NUMBA_BOUNDSCHECK=1`` checks them all).
 
 The first HEADER ints are slots, listed below. Then come the arrays that do not grow: the NFA's, scratch for each node,
 the ways, the walk's scratch. Then come the regions in any order, each with a capacity and a used count in its own
@@ -18,11 +18,11 @@ from dotllm.automata.kinds import NfaArray
 
 MEM = nb.int32[::1]
 """The type of an arena."""
-MAGIC = 0x646F7434  # "dot4"; changes with the layout
+MAGIC = 0x646F7435  # "dot5"; changes with the layout
 
 # --- header slots -----------------------------------------------------------------------------------------------------
 H_MAGIC = 0
-H_END = 1  # ints taken, from the front; behind them is free space, all zero
+H_END = 1  # ints in use, from the front; the free space after them is all zero
 H_NODES = 2
 H_CLASSES = 3
 H_START = 4  # NFA start node
@@ -32,15 +32,15 @@ H_WORK = 7  # scratch: returns and loop ends still to be carried out
 H_PENDING = 8  # scratch: pushes still to be carried out (a heap)
 H_BUFFER = 9  # scratch: top of the list buffer
 H_FUEL = 10  # closure steps left before the budget error
-H_MAX_TOKEN_BYTES = 11  # of the longest token: counters further than this from a limit are alike
-H_CONSULTED = 12  # mask walk: how many symbols of the real stack it has looked at
+H_MAX_TOKEN_BYTES = 11  # bytes of the longest token: counters further than this from a limit are equivalent
+H_CONSULTED = 12  # mask walk: the number of symbols of the real stack that it has examined
 H_LOCAL = 13  # mask walk: next free cell of its own stacks
 H_OUT = 14  # second return value of functions that have one
 H_LIMIT = 15  # most ints the arena may grow to
 H_DEPTH = 16  # longest token, as the size of the walk's per-depth scratch
 H_FIRST = 17  # where the NFA's arrays end
-H_LEFT = 18  # mask walk: how many tokens are left, the next one among them (see `plans`); 0: no limit
-H_MOST = 19  # mask walk with a limit: the most tokens that any next one makes necessary behind it
+H_LEFT = 18  # mask walk: tokens left, including the next one (see `plans`); 0: no limit
+H_MOST = 19  # mask walk with a limit: the most tokens that must follow any next one
 
 # NFA arrays: offsets
 (
@@ -51,6 +51,7 @@ H_MOST = 19  # mask walk with a limit: the most tokens that any next one makes n
 H_SEEN, H_ACC, H_TOUCH_LIST, H_WORK_LIST, H_QUEUED, H_HEAP = 36, 37, 38, 39, 40, 41
 # per node: the shortest ways, once H_HAS_WAYS is 1 (see `plans.ways`)
 H_WAY_COST, H_WAY_CHOICE, H_WAY_BYTE, H_WAY_AFTER, H_WAY_BEGIN = 42, 43, 44, 45, 46
+WAY_ARRAYS = 5
 # mask walk scratch, by token depth
 H_WALK_STATE, H_WALK_ENV = 47, 48
 H_MOST_BYTES = 49  # as H_MOST, in bytes
@@ -60,7 +61,7 @@ H_HAS_WAYS = 50
 R = 51
 (
     POOL, STATE, DELTA, FRAMESET, SYMBOL, FRAME, LISTS, TRIPLES, STACK, CONFIG, MEMO, BUFFER, LOCAL,
-    PLACES, TAILS,  # as good as empty until a guide has a limit (see `plans`)
+    PLACES, TAILS,  # nearly empty until a guide has a limit (see `plans`); TAILS also has `exits`
 ) = range(15)  # fmt: skip
 REGIONS = 15
 # Their slots by name: AT_… where one starts, CAP_… its capacity, USED_… how much of it is used.
@@ -79,7 +80,7 @@ REGIONS = 15
 WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 6, 5, 3)  # ints per unit; DELTA is counted in ints
 HEADER = 100
 
-# STATE: a list of (node, frame set) in POOL, and what is known about it
+# STATE: a list of (node, frame set) in POOL, and the facts about it
 S_OFFSET, S_LENGTH, S_CORE, S_PUSH, S_FLAGS, S_HOLES, S_MEMO = range(7)
 S_WIDTH = 8  # a power of two, so a state never lies across two cache lines
 # flags of a state
@@ -89,12 +90,13 @@ ACCEPTS = 4  # the text may end here
 HAS_TOKENS = 8  # some item waits for a token by id
 HAS_CHARSET = 16  # some item loops over a large character set
 
-# labels of frames; a label >= 0 is the node to return to
+# labels of frames; a label >= 0 is the node to return to, plus the number of nodes if the frame is optional (`exits`)
 HOLE, ROOT, LOOP = -1, -2, -3  # LOOP - l: the counter of loop l
 
 # what a key in TRIPLES means
 T_FRAME, T_REDUCE, T_SUBST, T_COMPOSE, T_STACK, T_CONFIG, T_MEMO, T_CANON, T_CANON_FRAMES, T_UNION = range(10)
 T_CELL, T_TAIL, T_BELOW, T_PLACE, T_FINISH, T_RISE = range(10, 16)  # of `plans`; not saved
+T_EXITS, T_HOLES = 16, 17  # not saved either
 
 # kinds of interned lists
 L_STATE, L_FRAMESET, L_SYMBOL = 0, 1, 2
@@ -103,8 +105,8 @@ DEAD = 0  # state 0: nothing can follow
 UNKNOWN = -1
 
 # counters in canonical symbols
-FAR_INSIDE = -1  # may leave and may go on, and no token can change that
-FAR_BELOW = -2  # must go on, and no token can change that
+FAR_INSIDE = -1  # may leave and may continue, and no token can change that
+FAR_BELOW = -2  # must continue, and no token can change that
 
 BASE_CELLS = 256  # handles below this are cells of the real stack, by depth (see `walk`)
 
@@ -115,8 +117,7 @@ FINISHED, INITIAL = 0, 1
 FULL = -16  # FULL - region: grow that region and call again (everything done so far stays valid)
 OUT_OF_FUEL = -2
 FAULT = -4  # an invariant does not hold: a bug
-TOO_FAR = -5  # no text is short enough to be planned
-TOO_DEEP = -6  # one byte may end too many levels of the stack
+TOO_FAR = -5  # no text is short enough for a plan
 
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: make the words that exit this character set, and call again
 
@@ -128,7 +129,7 @@ MEMO_UNKNOWN, MEMO_DEEPER = -1, -2
     K_REP_END,
     K_WIDE,  # whether all characters beyond ASCII are members
 ) = range(12)  # fmt: skip
-WORDS_UNKNOWN, WORDS_NOWHERE = -1, -2  # K_WORDS_END of a set whose exit words nobody has needed, or that have no room
+WORDS_UNKNOWN, WORDS_NOWHERE = -1, -2  # K_WORDS_END of a set whose exit words have not been needed, or have no room
 K_REP_BYTES = 12  # up to 4 bytes: one character of the set
 K_FIRST_BYTES = 16  # 8 ints: the set of first bytes
 K_WIDTH = 24

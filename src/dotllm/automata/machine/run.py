@@ -1,7 +1,8 @@
-"""Kernels: moving a configuration over bytes and tokens.
+"""Kernels: move a configuration over bytes and tokens.
 
 A configuration is (state, stack); the stack is an interned linked list of symbols (STACK cells), cell 0 is the empty
-one. The fast path of a byte is two loads: delta gives the next state, its flags say that nothing else is to do.
+one. The fast path of a byte is two loads: delta gives the next state, and its flags say that there is nothing else to
+do.
 """
 
 from __future__ import annotations
@@ -11,14 +12,97 @@ import numba as nb
 from dotllm.arrays import Bool, Int32, UInt8
 from dotllm.automata.kinds import N_BYTE, N_TOKENS
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.closure import close
-from dotllm.automata.machine.closure_worklist import add_closure, begin, touch
-from dotllm.automata.machine.frames import compose
+from dotllm.automata.machine.closure import add_closure, begin, close, touch
+from dotllm.automata.machine.exits import exits_of, goes_on_transparently, is_transparent
+from dotllm.automata.machine.frames import compose, holes_of, substitute
 from dotllm.automata.machine.intern import buffer_room, hole, triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.states import intern_symbol
-from dotllm.automata.machine.step import expand, reduce, step
 from dotllm.jit import I, inner_kernel, kernel
+
+# Kernels: take one step of the machine, found once and then remembered.
+#
+# A step takes the items of a state over one byte class and *closes* the result:
+#
+#  A. returns and loop ends are carried out until nothing changes: a frame is popped, and the item continues at its
+#     return node with the frames below. Only frames that existed before the step are popped, so the order does not
+#     matter. B. pushes (calls, loop entries) are carried out in left-corner order (`rank`), so the frames of a caller
+#     are complete before they become part of a callee's frame. A rule that can be empty has a bypass in the closures,
+#     so its RETURN is ignored here and B never pops.
+#
+# The items left wait for a byte, a token or the end; items that returned through a hole wait for the symbol on top of
+# the stack (`reduce`). Frame sets of the same node are merged: one item per node, however many derivations lead there
+# (the graph-structured stack of M. Tomita, 1985, cut into symbols).
+
+
+@inner_kernel(I(MEM, I, I))
+def step(mem: Int32, state: int, cls: int) -> int:
+    """delta[state, cls]: the raw state after one byte of the class, found now. Returns it (0: dead), or an error.
+
+    Neighbouring classes that the same edges of this state cover get the same entry at once: a schema tells most letters
+    apart somewhere, but most of its states do not.
+    """
+    begin(mem)
+    class_byte, classes = mem[L.H_CLASS_BYTE], mem[L.H_CLASSES]
+    byte = mem[class_byte + cls]
+    low, high = I(0), I(255)  # bytes around it that the same edges cover
+    kind, edge_start = mem[L.H_KIND], mem[L.H_EDGE_START]
+    edge_bytes, edge_target = mem[L.H_EDGE_BYTES], mem[L.H_EDGE_TARGET]
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    for i in range(mem[entry + L.S_LENGTH] // 2):
+        node, fs = mem[items + 2 * i], mem[items + 2 * i + 1]
+        if mem[kind + node] != N_BYTE:
+            continue
+        for e in range(mem[edge_start + node], mem[edge_start + node + 1]):
+            first, last = I(mem[edge_bytes + e] & 255), I(mem[edge_bytes + e] >> 8)
+            if byte < first:
+                high = min(high, first - 1)
+            elif byte > last:
+                low = max(low, last + 1)
+            else:
+                low, high = max(low, first), min(high, last)
+                done = add_closure(mem, mem[edge_target + e], fs, 0)
+                if done < 0:
+                    return done
+    target = close(mem)
+    if target >= 0:
+        row = mem[L.AT_DELTA] + state * classes
+        while cls > 0 and mem[class_byte + cls - 1] >= low:  # (classes are in the order of their first bytes)
+            cls -= 1
+        while cls < classes and mem[class_byte + cls] <= high:
+            mem[row + cls] = target
+            cls += 1
+    return target
+
+
+@inner_kernel(I(MEM, I, I))
+def expand(mem: Int32, state: int, symbol: int) -> int:
+    """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
+    begin(mem)
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    for i in range(mem[entry + L.S_LENGTH] // 2):
+        filled = substitute(mem, mem[items + 2 * i + 1], symbol)
+        if filled < 0:
+            return filled
+        done = touch(mem, mem[items + 2 * i], filled)
+        if done < 0:
+            return done
+    return close(mem)
+
+
+@inner_kernel(I(MEM, I, I))
+def reduce(mem: Int32, state: int, symbol: int) -> int:
+    """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is
+    popped)."""
+    found = triple_get(mem, L.T_REDUCE, state, symbol, 0)
+    if found >= 0:
+        return found
+    target = expand(mem, state, symbol)
+    if target < 0:
+        return target
+    return triple_put(mem, L.T_REDUCE, state, symbol, 0, target)
 
 
 @inner_kernel(I(MEM, I, I))
@@ -42,9 +126,11 @@ def push_cell(mem: Int32, symbol: int, below: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def merge_symbols(mem: Int32, upper: int, lower: int) -> int:
-    """1 + the symbol that takes the place of both, if ``upper`` needs nothing of ``lower`` but bare holes; else 0.
+    """1 + the symbol that replaces both; 0 if ``upper`` needs more of ``lower`` than bare holes, and no end of a rule
+    leads through transparent frames of both (see `exits`).
 
-    The rest of ``lower`` has died. Without this every item of a list would leave a dead symbol behind.
+    In the first case the rest of ``lower`` is dead: without merging, every item of a list would leave a dead symbol. In
+    the second case the end of a recursion would pop a symbol for each of its levels.
     """
     found = triple_get(mem, L.T_COMPOSE, upper, lower, 1)
     if found >= 0:
@@ -53,38 +139,26 @@ def merge_symbols(mem: Int32, upper: int, lower: int) -> int:
     entry = mem[L.AT_SYMBOL] + 3 * upper
     needed = pool + mem[mem[L.AT_SYMBOL] + 3 * lower]
     mem[L.H_BUFFER] = 0
-    n = mem[entry + 1]
-    start = buffer_room(mem, n)
-    if start < 0:
-        return start
-    for i in range(n):
-        mem[start + i] = mem[pool + mem[entry] + i]
-    i = 0
-    while i < n:  # the frame sets of upper, and those their frames stand on
-        one = mem[start + i]
-        i += 1
-        for j in range(mem[sets + 2 * one + 1]):
-            at = frames + 3 * mem[pool + mem[sets + 2 * one] + j]
-            label, parent = mem[at], mem[at + 2]
-            if label == L.HOLE:
-                other = mem[needed + mem[at + 1]]
-                if mem[sets + 2 * other + 1] != 1 or mem[frames + 3 * mem[pool + mem[sets + 2 * other]]] != L.HOLE:
-                    return triple_put(mem, L.T_COMPOSE, upper, lower, 1, 0)
-                continue
-            if label == L.ROOT or parent == 0:
-                continue
-            known = False
-            for k in range(n):
-                known = known or mem[start + k] == parent
-            mem[L.H_FUEL] -= 1 + (n >> 3)
-            if mem[L.H_FUEL] < 0:
-                return L.OUT_OF_FUEL
-            if known:
-                continue
-            if buffer_room(mem, n + 1) < 0:
-                return L.FULL - L.BUFFER
-            mem[start + n] = parent
-            n += 1
+    only_bare, goes_on = True, False
+    for i in range(mem[entry + 1]):
+        fs = I(mem[pool + mem[entry] + i])
+        holes = holes_of(mem, fs)
+        if holes < 0:
+            return holes
+        for j in range(mem[sets + 2 * holes + 1]):
+            at = frames + 3 * mem[pool + mem[sets + 2 * holes] + j]
+            other = mem[needed + mem[at + 1]]
+            if mem[sets + 2 * other + 1] != 1 or mem[frames + 3 * mem[pool + mem[sets + 2 * other]]] != L.HOLE:
+                only_bare = False
+        for j in range(mem[sets + 2 * fs + 1]):
+            number = I(mem[pool + mem[sets + 2 * fs] + j])
+            if not goes_on and is_transparent(mem, number):
+                exits = exits_of(mem, number)
+                if exits < 0:
+                    return exits
+                goes_on = goes_on_transparently(mem, exits, lower)
+    if not only_bare and not goes_on:
+        return triple_put(mem, L.T_COMPOSE, upper, lower, 1, 0)
     symbol = compose(mem, upper, lower)
     if symbol < 0:
         return symbol
@@ -93,10 +167,10 @@ def merge_symbols(mem: Int32, upper: int, lower: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def resolve_stack(mem: Int32, raw: int, stack: int) -> int:
-    """Carry out what a raw state asks of the stack. Returns the core state (the new stack is in H_OUT), or an error.
+    """Carry out the pops and pushes of a raw state. Returns the core state (the new stack is in H_OUT), or an error.
 
-    The number of holes of a state always equals the size of the symbol on top: what died on the way is dropped, so
-    that equal situations are equal configurations.
+    The number of holes of a state always equals the size of the symbol on top: dead frame sets are dropped, so that
+    equal situations are equal configurations.
     """
     states, cells, symbols = mem[L.AT_STATE], mem[L.AT_STACK], mem[L.AT_SYMBOL]
     while True:
@@ -133,7 +207,7 @@ def resolve_stack(mem: Int32, raw: int, stack: int) -> int:
             symbol = intern_symbol(mem, at, holes)
             if symbol < 0:
                 return symbol
-        while mem[symbols + 3 * symbol + 2] != 0:  # only renames holes: merge it with what is below
+        while mem[symbols + 3 * symbol + 2] != 0:  # only renames holes: merge it with the symbol below
             if stack == 0:
                 return L.FAULT
             cell = cells + 3 * stack
@@ -228,7 +302,7 @@ def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I, I))
 def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> int:
-    """Both of two configurations at once: they are spelled out down to the stack they share, then merged.
+    """The union of two configurations: they are spelled out down to the stack that they share, then merged.
 
     Needed when a token is allowed by its id and by its bytes. Returns the core state (stack in H_OUT), or an error.
     """
@@ -323,7 +397,8 @@ def forced_byte(mem: Int32, state: int) -> int:
 
 @kernel(I(MEM, I, nb.uint8[::1]))
 def forced_bytes(mem: Int32, config: int, out: UInt8) -> int:
-    """Write the bytes that must follow ``config`` into ``out``; returns how many (at most len(out)), or an error."""
+    """Write the bytes that must follow ``config`` into ``out``. Returns their number (at most len(out)), or an
+    error."""
     if config == L.FINISHED:
         return 0
     at = mem[L.AT_CONFIG] + 3 * config

@@ -1,6 +1,6 @@
-"""Kernels: raw states and symbols, made once.
+"""Kernels: make raw states and symbols, each once.
 
-A raw state is what a step leaves; its *core* is the same with the frame sets cut out, which are the *symbol* to push.
+A raw state is the result of a step. Its *core* is the same without the frame sets, which become the *symbol* to push.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def flags_of(mem: Int32, items: int, n: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I), inlined=True)
 def position_in(mem: Int32, cut: int, holes: int, fs: int) -> int:
-    """Which of the frame sets at mem[cut : cut + holes] is ``fs``; ``holes``: none."""
+    """The position of ``fs`` among the frame sets at mem[cut : cut + holes]; ``holes`` if it is not among them."""
     for j in range(holes):
         if mem[cut + j] == fs:
             return j
@@ -63,8 +63,8 @@ def position_in(mem: Int32, cut: int, holes: int, fs: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I), inlined=True)
 def cut_frames(mem: Int32, items: int, n: int, cut: int) -> int:
-    """Write the distinct frame sets of the items to mem[cut:], in order of appearance: they become holes. Returns how
-    many there are."""
+    """Write the distinct frame sets of the items to mem[cut:], in order of appearance: they become holes. Returns their
+    number."""
     holes = 0
     for i in range(n):
         fs = mem[items + 2 * i + 1]
@@ -76,7 +76,7 @@ def cut_frames(mem: Int32, items: int, n: int, cut: int) -> int:
 
 @inner_kernel(I(MEM, I, I), inlined=True)
 def are_bare_holes(mem: Int32, cut: int, holes: int) -> int:
-    """1 if the frame sets that were cut are the holes themselves, in order; 0; or an error."""
+    """1 if the frame sets cut out are the holes themselves, in order, otherwise 0; or an error."""
     bare = 1
     for j in range(holes):
         h = hole(mem, j)
@@ -104,7 +104,7 @@ def complete_state(mem: Int32, state: int, core: int, push: int, flags: int, hol
 
 @inner_kernel(I(MEM, I, I, I, I, I), inlined=True)
 def intern_core(mem: Int32, items: int, n: int, cut: int, holes: int, flags: int) -> int:
-    """The state of the items with holes in place of the frame sets that were cut, or an error."""
+    """The state of the items with holes in place of the frame sets cut out, or an error."""
     start = mem[L.H_BUFFER]
     if start + 2 * n > mem[L.CAP_BUFFER]:
         return L.FULL - L.BUFFER

@@ -1,7 +1,7 @@
-"""Kernels: walking the token trie beside the machine, on a stack of the walk's own, and looking at character sets.
+"""Kernels: walk the token trie together with the machine, on the walk's own stack, and inspect character sets.
 
-The walk's stacks are made of cells (symbol, cell below) in the region LOCAL. One mask makes each cell once, so equal
-handles are equal stacks, and what a walk has learned of a handle holds wherever it comes back to it.
+The walk's stacks are made of cells (symbol, cell below) in the region LOCAL. A mask makes each cell once, so equal
+stacks have equal handles, and facts about a handle hold wherever the walk returns to it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from dotllm import allocate
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import N_BYTE
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.canonical import canonical
+from dotllm.automata.machine.frames import canonical
 from dotllm.automata.machine.intern import mix
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.plans.places import fits
-from dotllm.automata.machine.plans.trie import TRIE, Trie
-from dotllm.automata.machine.step import reduce, step
+from dotllm.automata.machine.plans import TRIE, Trie, fits
+from dotllm.automata.machine.run import reduce, step
 from dotllm.jit import I1, I2, I, inner_kernel
 
 _LONG_WALK = 4096  # nodes
@@ -30,7 +29,7 @@ CELL = 6  # ints: symbol, handle below, real stack, how deep that is (+ 1), firs
 
 @inner_kernel(I(MEM, I), inlined=True)
 def local_symbol(mem: Int32, handle: int) -> int:
-    """The canonical symbol on top of a walk's stack; notes it if it belongs to the real stack."""
+    """The canonical symbol on top of a walk's stack; counts it if it belongs to the real stack."""
     at = mem[L.AT_LOCAL] + CELL * handle
     if mem[at + 3] > mem[L.H_CONSULTED]:
         mem[L.H_CONSULTED] = mem[at + 3]
@@ -39,24 +38,29 @@ def local_symbol(mem: Int32, handle: int) -> int:
 
 @inner_kernel(I(MEM, I))
 def alike(mem: Int32, symbol: int) -> int:
-    """The canonical symbol of a real one; under a limit the symbol itself, whose counters are needed. Or an error."""
+    """The canonical symbol of a real one; under a limit the symbol itself, because its counters are needed. Or an
+    error."""
     return symbol if mem[L.H_LEFT] > 0 else canonical(mem, symbol)
 
 
 @inner_kernel(I(MEM, I, I))
 def base_cell(mem: Int32, depth: int, stack: int) -> int:
-    """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an
-    error."""
+    """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an error.
+    The handle of the first cells is their depth; the others lie among the walk's own."""
+    handle = I(depth)
     if depth >= L.BASE_CELLS:
-        return L.TOO_DEEP
+        handle = I(mem[L.H_LOCAL])
+        if handle >= mem[L.CAP_LOCAL]:
+            return L.FULL - L.LOCAL
+        mem[L.H_LOCAL] = handle + 1
     symbol = I(0)
     if stack != 0:
         symbol = alike(mem, mem[mem[L.AT_STACK] + 3 * stack])
         if symbol < 0:
             return symbol
-    at = mem[L.AT_LOCAL] + CELL * depth
-    mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, -1, stack, depth + 1
-    return depth
+    at = mem[L.AT_LOCAL] + CELL * handle
+    mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 5] = symbol, -1, stack, depth + 1, -1
+    return handle
 
 
 @inner_kernel(I(MEM, I, I), inlined=True)
@@ -69,9 +73,9 @@ def bucket(mem: Int32, symbol: int, below: int) -> int:
 def push_local(mem: Int32, symbol: int, below: int) -> int:
     """The cell with ``symbol`` on top of a handle; its handle, or an error.
 
-    One stack may have tens of thousands of cells on it, so they are hashed; a bucket for every cell there is room for.
-    Nothing clears what other masks have left in the buckets: a bucket is empty unless it leads to a cell of its own.
-    (P. Briggs and L. Torczon, "An efficient representation for sparse sets", LOPLAS 2, 1993.)
+    One stack may have tens of thousands of cells on it, so they are hashed, with a bucket for every cell that there is
+    room for. Nothing clears the buckets that other masks have filled: a bucket is empty unless it leads to a cell that
+    leads back to it. (P. Briggs and L. Torczon, "An efficient representation for sparse sets", LOPLAS 2, 1993.)
     """
     cells, new = mem[L.AT_LOCAL], I(mem[L.H_LOCAL])
     mine = bucket(mem, symbol, below)
@@ -99,9 +103,9 @@ def push_local(mem: Int32, symbol: int, below: int) -> int:
 def local_below(mem: Int32, handle: int) -> int:
     """The handle of the stack below a handle."""
     at = mem[L.AT_LOCAL] + CELL * handle
-    if handle >= L.BASE_CELLS or mem[at + 1] >= 0:
+    if mem[at + 3] == 0 or mem[at + 1] >= 0:
         return I(mem[at + 1])
-    below = base_cell(mem, handle + 1, mem[mem[L.AT_STACK] + 3 * mem[at + 2] + 1])
+    below = base_cell(mem, I(mem[at + 3]), mem[mem[L.AT_STACK] + 3 * mem[at + 2] + 1])
     if below >= 0:
         mem[at + 1] = below
     return below
@@ -137,14 +141,14 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
 
 
 class CharsetTables(NamedTuple):
-    """What is known of the vocabulary under each character set."""
+    """The tables of the vocabulary for each character set."""
 
     sets: Int32
     """[sets, L.K_WIDTH], see `layout`."""
     rows: Int32
     """[sets * L.K_ROWS, words]: bitmasks of tokens inside a set, by how many characters they have."""
     ints: Int32
-    """What places in ``sets`` lead to."""
+    """The arrays that offsets in ``sets`` point into."""
     unfinished: Int32
     """[words]: bitmask of the tokens that end inside a character. For masks with a limit, as all below."""
     unfinished_low: int
@@ -166,11 +170,11 @@ def walk(
     out: Int32,
 ) -> int:
     """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows (and after which
-    the tokens that are left suffice, if there is a limit). 0, or an error.
+    the remaining tokens suffice, if there is a limit). 0, or an error.
 
-    Where many nodes lie in a loop that may return to its caller (an identifier, say), every byte pops and pushes. The
-    classes that lead from the last such place back to it are remembered: then a byte costs a look-up. In long walks so
-    are all pops and pushes (the last byte of a character in such a loop, or the first one).
+    If many nodes lie in a loop that may return to its caller (an identifier, say), every byte pops and pushes. The
+    classes that lead from the last such place back to it are remembered, so a byte costs a look-up. Long walks also
+    remember all pops and pushes (of the last byte of a character in such a loop, or the first one).
     """
     t_byte, t_depth, t_end, t_token_start, t_tokens, _ = trie
     delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
@@ -181,7 +185,7 @@ def walk(
     loop_state, loop_env = I(-1), I(-1)
     stays = allocate.zero_flags(256)  # by class
     slots = 1024 if high - low > _LONG_WALK else 1
-    known = np.full((slots, 4), -1, np.int64)  # raw state and handle; what `local_apply` makes of them
+    known = np.full((slots, 4), -1, np.int64)  # raw state and handle, and the result of `local_apply` for them
     is_limited = mem[L.H_LEFT] > 0
     asked_state, asked_env, fitting = I(-1), I(-1), I(1)
     i = low
@@ -272,7 +276,7 @@ def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int
 
 @inner_kernel(I(MEM, I, I, I1))
 def inspect_set(mem: Int32, state: int, number: int, table_row: Int32) -> int:
-    """Who takes characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 nobody."""
+    """The items that take characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 none."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
     loops = False

@@ -1,4 +1,4 @@
-"""Can the unfinished value still equal an earlier item? Conservative: false positives only.
+"""Decides whether the unfinished value can still equal an earlier item. Conservative: errors are false positives only.
 
 If the members of an object may be written again (additional keys may), only its keys are compared. In an object that
 must not repeat a key, a key is compared like an item, but only while it is being written.
@@ -7,17 +7,20 @@ must not repeat a key, a key is compared like an item, but only while it is bein
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
-from dotllm.index.unique.scanner import AFTER, ARRAY, COLON, KEY, NAME, NUMBER, OBJECT, STRING, VALUE, Open, State
-from dotllm.index.unique.values import Seen, Value, number_may_equal
+from dotllm.index.unique.scanner import AFTER, ARRAY, COLON, KEY, NAME, NUMBER, OBJECT, STRING, VALUE, WORD, Open, State
+from dotllm.index.unique.values import Chain, Seen, Value, number_may_equal, step_of
+
+_LOOKED_AT = 4  # most complete parts of an open container that are examined
 
 
 def earlier_values(state: State) -> int:
-    """How many items the enclosing arrays have that the present one must differ from, plus the keys of the enclosing
-    objects: repeating a key yields no new value."""
+    """The number of items of enclosing arrays that the current one must differ from, plus the keys of enclosing objects
+    (repeating a key yields no new value)."""
     count, top = 0, state.top
     while True:
         if top.kind != ARRAY:
@@ -27,30 +30,39 @@ def earlier_values(state: State) -> int:
         top = top.below
 
 
-def conflict_bound(state: State) -> int:
-    """`earlier_values` without those that the present value cannot equal any more: fewer, at more cost."""
+def has_fewer_conflicts(state: State, completions: int) -> bool:
+    """Whether fewer than this many of `earlier_values` can still equal the current value; it costs more than
+    `earlier_values`."""
     count = 0
     inside: list[Open] = []
     top: Open | None = state.top
-    while top is not None:
+    while top is not None and count < completions:
+        left = completions - count
         if top.kind == OBJECT:
             count += len(top.done)
         elif isinstance(top.done, Seen):
             if inside:
-                count += sum(_may_equal(inside, len(inside) - 1, state, value) for value in top.done.others)
+                found = candidates(top.done, inside, state)
+                equal = (value for value in found if _may_equal(inside, len(inside) - 1, state, value))
+                count += sum(1 for _ in islice(equal, left))
             elif state.mode == STRING:
-                at = bisect_left(top.done.strings, state.text)
-                count += bisect_left(top.done.strings, state.text + chr(0x10FFFF), at) - at + 1
+                count += sum(1 for _ in islice(top.done.strings(state.text), left)) + 1
+            elif state.mode == NUMBER:
+                found = top.done.with_number("", state.text)
+                equal = (value for value in found if number_may_equal(state.text, value))
+                count += sum(1 for _ in islice(equal, left))
+            elif state.mode == WORD:
+                count += top.done.words(state.text)
             elif state.mode != AFTER:
-                count += sum(_scalar_may_equal(state, value) for value in top.done.items)
+                count += len(top.done)
         inside.append(top)
         top = top.below
-    return count
+    return count < completions
 
 
 def cannot_conflict(state: State) -> bool:
-    """Whether no present item, of whatever enclosing array, can equal an earlier one, whatever follows."""
-    inside: list[Open] = []  # what is open in the present item, innermost first
+    """Whether no current item, in any enclosing array, can equal an earlier one, whatever follows."""
+    inside: list[Open] = []  # the open containers of the current item, innermost first
     top: Open | None = state.top
     if state.top.keys is not None and _key_may_conflict(state, state.top.keys):
         return False
@@ -59,7 +71,9 @@ def cannot_conflict(state: State) -> bool:
             if not inside:
                 if state.mode != AFTER and _scalar_may_conflict(state, top.done):
                     return False
-            elif any(_may_equal(inside, len(inside) - 1, state, value) for value in top.done.others):
+            elif any(
+                _may_equal(inside, len(inside) - 1, state, value) for value in candidates(top.done, inside, state)
+            ):
                 return False
         inside.append(top)
         top = top.below
@@ -79,69 +93,147 @@ def _scalar_may_conflict(state: State, seen: Seen) -> bool:
         return seen.may_have_string(state.text)
     if state.mode == NUMBER:
         return seen.may_have_number(state.text)
-    return any(_scalar_may_equal(state, value) for value in seen.others)
+    if state.mode == WORD:
+        return seen.words(state.text) > 0
+    return False  # (it is complete)
+
+
+def candidates(seen: Seen, inside: list[Open], state: State) -> Iterable[Value]:
+    """The items that the current one may equal, judged by one part of it: a complete scalar that is not written again,
+    otherwise the part being written. ``inside``: its open containers, innermost first."""
+    found, path = _with_complete_part(seen, inside)
+    if found is not None:
+        return found
+    top, mode = inside[0], state.mode
+    if mode == NAME:
+        return seen.with_path(path + step_of(state.text))
+    if mode == COLON:
+        return seen.with_path(path + step_of(top.key))
+    path += _step_into(top)
+    if mode == STRING:
+        return seen.with_beginning(path, state.text)
+    return seen.with_number(path, state.text) if mode == NUMBER else seen.others
+
+
+def _with_complete_part(seen: Seen, inside: list[Open]) -> tuple[Iterable[Value] | None, str]:
+    """The items that share some complete scalar with the current one (None if it has none), and the path of
+    ``inside[0]``."""
+    path = ""
+    for level in range(len(inside) - 1, -1, -1):
+        top = inside[level]
+        for name, value in _latest(top):
+            found = seen.with_scalar(path + step_of(name), value)
+            if found is not None:
+                return found, ""
+        if level:
+            path += _step_into(top)
+    return None, path
+
+
+def _step_into(top: Open) -> str:
+    return step_of(top.key if top.kind == OBJECT else len(top.done))
+
+
+def _latest(top: Open) -> Iterator[tuple[str | int, Value]]:
+    """Go through some complete parts of an open array or object that stay as they are, the last one first.
+
+    Yields:
+        Key (or number) and value.
+    """
+    done: Chain = top.done.order if isinstance(top.done, Seen) else top.done
+    skipped = 0 if top.kind != OBJECT else done.size - top.fixed
+    for back, part in enumerate(islice(done.latest(), skipped, skipped + _LOOKED_AT)):
+        yield part if top.kind == OBJECT else (done.size - skipped - back - 1, part)
 
 
 class StringConflicts:
-    """The strings that must not be completed in ``top`` as a value (as a key, if ``names``): with them the present item
-    might equal an earlier one, or a key is repeated. Inside of such a string nothing else decides."""
+    """The strings that must not be completed in ``top`` as a value (as a key, if ``names``): with them the current item
+    might equal an earlier one, or a key would be repeated. Inside such a string nothing else matters."""
 
     def __init__(self, top: Open, *, names: bool) -> None:
         self.top = top
         self.names = names
         self.mode = NAME if names else STRING
+        self._seen: list[tuple[Seen, str]] = []  # with the path of those strings
+        self._named: list[tuple[Seen, str]] = []  # with the path of the objects that have those keys
+        self._others: list[str] = []  # sorted
+        self._find()
 
-    @cached_property
-    def strings(self) -> list[str]:
-        """All of them, sorted."""
-        return sorted(_conflicting_strings(State(self.top, self.mode)))
+    def _find(self) -> None:
+        state, others = State(self.top, self.mode), set[str]()
+        inside: list[Open] = []
+        if self.names and self.top.keys is not None:
+            self._seen.append((self.top.keys, ""))
+        top: Open | None = self.top
+        while top is not None:
+            if isinstance(top.done, Seen):
+                if not inside:
+                    self._seen.append((top.done, ""))
+                else:
+                    found, path = _with_complete_part(top.done, inside)
+                    if found is None and self.names:
+                        self._named.append((top.done, path))
+                    elif found is None:
+                        self._seen.append((top.done, path + _step_into(inside[0])))
+                    for value in found or ():
+                        if _may_equal(inside, len(inside) - 1, state, value):
+                            others.update(_string_at(inside, value, self.mode))
+            inside.append(top)
+            top = top.below
+        self._others = sorted(others)
 
     def is_inside(self, state: State) -> bool:
-        """Whether ``state`` is inside of the string that this is about."""
+        """Whether ``state`` is inside this string."""
         return state.mode == self.mode and state.top is self.top
+
+    def strings(self, text: str) -> Iterator[str]:
+        """Go through those that begin with ``text``.
+
+        Yields:
+            A string.
+        """
+        for seen, path in self._seen:
+            yield from seen.strings(text, path)
+        for seen, path in self._named:
+            yield from seen.names(text, path)
+        for at in range(bisect_left(self._others, text), len(self._others)):
+            if not self._others[at].startswith(text):
+                return
+            yield self._others[at]
 
     def cannot_conflict(self, text: str) -> bool:
         """Same as the module's `cannot_conflict`, for a position inside this string."""
-        at = bisect_left(self.strings, text)
-        return at == len(self.strings) or not self.strings[at].startswith(text)
+        if any(seen.may_have_string(text, path) for seen, path in self._seen):
+            return False
+        if any(True for seen, path in self._named for _ in seen.names(text, path)):
+            return False
+        at = bisect_left(self._others, text)
+        return at == len(self._others) or not self._others[at].startswith(text)
 
     def next_bytes(self, text: str) -> list[int]:
-        """How the strings that begin with ``text`` go on: a character, the end, or an escape."""
+        """The next bytes of the strings that begin with ``text``: a character, the end, or an escape."""
         out = {0x5C}
-        strings = self.strings
-        at = bisect_left(strings, text)
-        while at < len(strings) and strings[at].startswith(text):
-            if len(strings[at]) == len(text):
+        for seen, path in self._seen:
+            out.update(char.encode()[0] if char else 0x22 for char in seen.next_characters(text, path))
+        for seen, path in self._named:
+            out.update(
+                (name[len(text)].encode()[0] if len(name) > len(text) else 0x22) for name in seen.names(text, path)
+            )
+        others = self._others
+        at = bisect_left(others, text)
+        while at < len(others) and others[at].startswith(text):
+            if len(others[at]) == len(text):
                 out.add(0x22)
                 at += 1
                 continue
-            char = strings[at][len(text)]
+            char = others[at][len(text)]
             out.add(char.encode()[0])
-            at = bisect_left(strings, text + chr(ord(char) + 1), at) if ord(char) < 0x10FFFF else len(strings)
+            at = bisect_left(others, text + chr(ord(char) + 1), at) if ord(char) < 0x10FFFF else len(others)
         return sorted(out)
 
 
-def _conflicting_strings(state: State) -> set[str]:
-    out: set[str] = set()
-    inside: list[Open] = []
-    top: Open | None = state.top
-    if state.mode == NAME and state.top.keys is not None:
-        out.update(state.top.keys.strings)
-    while top is not None:
-        if isinstance(top.done, Seen):
-            if not inside:
-                out.update(top.done.strings)
-            else:
-                for value in top.done.others:
-                    if _may_equal(inside, len(inside) - 1, state, value):
-                        out.update(_string_at(inside, value, state.mode))
-        inside.append(top)
-        top = top.below
-    return out
-
-
 def _string_at(inside: list[Open], value: Value, mode: int) -> Iterable[str]:
-    """The string of ``value`` at the position of the present string, if there is one; its keys for a key."""
+    """The string of ``value`` at the position of the current string, if there is one; for a key, its keys."""
     part: Any = value
     for i in range(len(inside) - 1, -1, -1):
         top = inside[i]
@@ -165,7 +257,7 @@ def _scalar_may_equal(state: State, value: Value) -> bool:
 
 
 def _may_equal(inside: list[Open], i: int, state: State, value: Value) -> bool:
-    """Whether the container ``inside[i]``, with what is open in it, can still equal ``value``."""
+    """Whether the container ``inside[i]``, with the containers open in it, can still equal ``value``."""
     if i < 0:
         return _scalar_may_equal(state, value)
     top = inside[i]
@@ -173,9 +265,11 @@ def _may_equal(inside: list[Open], i: int, state: State, value: Value) -> bool:
         return False
     if top.kind == OBJECT:
         return _object_may_equal(inside, i, state, _members(value))
-    done = top.done if top.kind == ARRAY else top.done.items
+    done: Chain = top.done if top.kind == ARRAY else top.done.order
     items = value[1]
-    if len(items) < len(done) or items[: len(done)] != done:
+    if len(items) < len(done) or any(
+        item != mine for item, mine in zip(reversed(items[: len(done)]), done.latest(), strict=True)
+    ):
         return False
     if i == 0 and state.mode in (AFTER, VALUE):
         return True

@@ -8,63 +8,130 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import index as as_integer
+from typing import NamedTuple
 
 import numpy as np
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine.arena import ArenaFull
 from dotllm.automata.machine.layout import FINISHED, INITIAL
-from dotllm.errors import TooFewTokensError, UnsupportedError
+from dotllm.errors import BudgetExceededError, TooFewTokensError, UnsupportedError
 from dotllm.index.guide import Guide, write_mask
 from dotllm.index.unique import masks, plans
-from dotllm.index.unique.branches import Branch, Branches, walk
-from dotllm.index.unique.completions import any_can_complete
-from dotllm.index.unique.paths import Paths
-from dotllm.index.unique.scanner import OUTSIDE
-from dotllm.index.unique.tokens import Tokens
+from dotllm.index.unique.masks import any_can_complete
+from dotllm.index.unique.paths import Branch, Branches, Paths, Tokens, walk
+from dotllm.index.unique.scanner import NAME, NUMBER, OUTSIDE, STRING, State, remembered
 from dotllm.index.walkable import Walkable
 
+_MOST_REMEMBERED = 64 << 20  # most bytes of one answer's items
+
+
+class _Shorter(NamedTuple):
+    """The place of a guide inside a string or number, as the branch of the next token and a number of characters fewer.
+    (Keeping all beginnings of a long string would take the square of its length.)"""
+
+    config: int
+    length: int
+    pending: bytes
+
+
+def _before(branches: Branches, after: Branches) -> Branches | _Shorter:
+    """The part of ``branches`` to keep, given the branches ``after`` the next token."""
+    if len(branches) != 1 or len(after) != 1:
+        return branches
+    (config, state), (_, later) = branches[0], after[0]
+    if not isinstance(state, State) or not isinstance(later, State) or state.mode not in _IN_TEXT:
+        return branches
+    if state.top is not later.top or state.mode != later.mode:
+        return branches
+    return _Shorter(config, len(state.text), state.pending)
+
+
+def _restored(before: Branches | _Shorter, after: Branches) -> Branches:
+    """The branches of which `_before` has kept ``before``."""
+    if not isinstance(before, _Shorter):
+        return before
+    state = after[0].state
+    assert isinstance(state, State)
+    return (Branch(before.config, state._replace(text=state.text[: before.length], pending=before.pending)),)
+
+
+_IN_TEXT = (STRING, NAME, NUMBER)
 _BEGINNING: Branches = (Branch(INITIAL, OUTSIDE),)
 
 
 class UniqueGuide(Guide):
     """See the module. Not thread-safe, as a `Guide`."""
 
-    __slots__ = ("_branches", "_mask", "_past", "_paths", "_plan", "_tokens")
+    __slots__ = ("__weakref__", "_branches", "_mask", "_past", "_paths", "_plan", "_tokens")
 
     is_stateful = True
 
     def __init__(self, index: Walkable) -> None:
+        self._branches = _BEGINNING
+        self._past: list[Branches | _Shorter] = []
         super().__init__(index)
         self._paths = Paths.of(index)
         self._tokens = Tokens.of(index.vocabulary)
-        self._branches = _BEGINNING
-        self._past: list[Branches] = []
         self._mask: tuple[Branches, Int32] | None = None
         self._plan: tuple[Branches, plans.Plan] | None = None
+        index.remembering.add(self)
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes of all items and keys that it remembers."""
+        return sum(remembered(branch.state) for branch in self._branches if isinstance(branch.state, State))
 
     @property
     def config(self) -> int:
-        """The configuration of the first branch. To set it is to forget all items: the guide then stands outside marked
-        arrays.
-        """
+        """The configuration of the first branch. Setting it forgets all items (outside marked arrays)."""
         return self._branches[0].config
 
     @config.setter
     def config(self, config: int) -> None:
+        self._past[-1:] = [_restored(before, self._branches) for before in self._past[-1:]]
         self._branches = (Branch(config, OUTSIDE),)
 
     def advance(self, token_id: int) -> bool:
         """As `Guide.advance`."""
-        after = self._after(self._branches, token_id)
+        after = self.with_room(lambda: self._after(self._branches, token_id))
+        before = self._branches
         if not after:
             return False
-        self._past.append(self._branches)
-        self._history.append(self.config)
-        if self._plan is not None:  # what has been planned stays possible
-            planned = plans.next_token(self._tokens, self._plan[1]) if self._plan[0] is self._branches else None
-            self._plan = (after, self._plan[1].behind(self._tokens, token_id)) if planned == token_id else None
-        self._branches = after
+        planned = self._plan
+        self._take(after)
+        if planned is not None:  # what has been planned stays possible
+            following = plans.next_token(self._tokens, planned[1]) if planned[0] is before else None
+            self._plan = (after, planned[1].behind(self._tokens, token_id)) if following == token_id else None
         return True
+
+    def accept_string(self, text: str | bytes) -> bool:
+        """As `Guide.accept_string`."""
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+        def branches_after() -> Branches:
+            open_ones = tuple(branch for branch in self._branches if branch.config != FINISHED)
+            after = walk(self._paths, open_ones, data)
+            return tuple(branch for branch in after if any_can_complete(self._paths, (branch,)))
+
+        after = self.with_room(branches_after)
+        if after:
+            self._take(after)
+        return bool(after)
+
+    def _take(self, after: Branches) -> None:
+        """Stand on the branches ``after`` a step.
+
+        Raises:
+            BudgetExceededError: they remember too much.
+        """
+        if sum(remembered(branch.state) for branch in after if isinstance(branch.state, State)) > _MOST_REMEMBERED:
+            raise BudgetExceededError(
+                f"the items that must differ take more than {_MOST_REMEMBERED >> 20} MiB", keyword="uniqueItems"
+            )
+        self._past.append(_before(self._branches, after))
+        self._history.append(self.config)
+        self._branches, self._plan = after, None
 
     def follow(self, config: int) -> None:
         """As `Guide.follow`, to a configuration outside marked arrays and objects."""
@@ -101,25 +168,32 @@ class UniqueGuide(Guide):
 
     def accepts(self, token_ids: Sequence[int]) -> int:
         """As `Guide.accepts`."""
-        branches = self._branches
-        for n, token in enumerate(token_ids):
-            branches = self._after(branches, token)
-            if not branches:
-                return n
-        return len(token_ids)
+
+        def count() -> int:
+            branches = self._branches
+            for n, token in enumerate(token_ids):
+                branches = self._after(branches, token)
+                if not branches:
+                    return n
+            return len(token_ids)
+
+        return self.with_room(count)
 
     def rollback(self, n: int) -> None:
         """As `Guide.rollback`."""
+        later = self._branches
         super().rollback(n)
         if n:
-            self._branches = self._past[-n]
+            for before in reversed(self._past[-n:]):
+                later = _restored(before, later)
+            self._branches = later
             del self._past[-n:]
 
     def fork(self) -> UniqueGuide:
         """As `Guide.fork`."""
-        other = UniqueGuide(self.index)
-        other._branches = self._branches
-        other._history, other._past = self._history.copy(), self._past.copy()
+        other = super().fork()
+        assert isinstance(other, UniqueGuide)
+        other._branches, other._past = self._branches, self._past.copy()
         other._plan = self._plan
         return other
 
@@ -128,6 +202,23 @@ class UniqueGuide(Guide):
         super().reset()
         self._branches = _BEGINNING
         self._past.clear()
+
+    def _carry_to(self, index: Walkable) -> bool:
+        before, branches = self.index, self._branches
+        if not super()._carry_to(index):
+            return False
+        try:
+            self._branches = tuple(Branch(index.carried(before, branch.config), branch.state) for branch in branches)
+        except ArenaFull:
+            self._left = self._left[:-1]
+            self._stand_on(before)
+            self._branches = branches
+            return False
+        return True
+
+    def _stand_on(self, index: Walkable) -> None:
+        super()._stand_on(index)
+        self._paths, self._plan = Paths.of(index), None
 
     @property
     def can_finish(self) -> bool:
@@ -141,9 +232,10 @@ class UniqueGuide(Guide):
 
     @property
     def mask(self) -> Int32:
-        """The allowed tokens, int32 [words]; not to be written to."""
+        """The allowed tokens, int32 [words]; do not write to it."""
         if self._mask is None or self._mask[0] is not self._branches:
-            self._mask = (self._branches, self._find_mask())
+            mask = self.with_room(self._find_mask)
+            self._mask = (self._branches, mask)
         return self._mask[1]
 
     def _find_mask(self) -> Int32:
@@ -157,14 +249,14 @@ class UniqueGuide(Guide):
 
     def _mask_of(self, branch: Branch) -> Int32:
         index = self.index
-        with index.lock:  # the row is this index's, and stays
+        with index.lock:  # the row belongs to this index, and stays valid
             row = index.masks[index.mask_row(branch.config)]
         own = masks.mask_of(self._paths, self._tokens, branch, row) if branch.config != FINISHED else None
         return row if own is None else own
 
     @property
     def mask_row(self) -> int:
-        """As `Guide.mask_row`; if the index does not know the row, its number is good for an epoch (`TokenSpace`)."""
+        """As `Guide.mask_row`; if the index does not know the row, its number is valid for one epoch (`TokenSpace`)."""
         return self.index.space.intern(np.ascontiguousarray(self.mask))
 
     def write_mask(self, bitmask: Int32, row: int = 0, tokens_left: int | None = None) -> None:
@@ -183,14 +275,19 @@ class UniqueGuide(Guide):
 
     @property
     def tokens_to_finish(self) -> int:
-        """As `Guide.tokens_to_finish`. Raises UnsupportedError where no limit can be kept (`plans`)."""
+        """As `Guide.tokens_to_finish`. Raises UnsupportedError if no limit can be kept (`plans`)."""
         with self.index.lock:
-            plans.check_shortest_texts(self._paths)
-            return self._planned().needed
+            return self.with_room(self._needed)
+
+    def _needed(self) -> int:
+        plans.check_shortest_texts(self._paths)
+        return self._planned().needed
 
     def mask_within(self, tokens_left: int) -> Int32 | None:
-        """As `Guide.mask_within`; of the tokens after which an earlier item is in the way some may be missing."""
-        tokens_left = as_integer(tokens_left)
+        """As `Guide.mask_within`; some tokens after which an earlier item blocks the shortest way may be missing."""
+        return self.with_room(lambda: self._mask_within(as_integer(tokens_left)))
+
+    def _mask_within(self, tokens_left: int) -> Int32 | None:
         with self.index.lock:
             plans.check_shortest_texts(self._paths)
             if self.is_finished or plans.is_far(self._paths, self._branches, tokens_left):

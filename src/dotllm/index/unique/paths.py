@@ -1,13 +1,16 @@
-"""The machine's steps by bytes, cached, and where marked arrays and objects begin.
+"""Caches the machine's steps by bytes, and finds where marked arrays and objects begin.
 
 Most steps of a look-ahead have been taken before: the inside of a string is one configuration. The cache belongs to an
-index and lives as long, as configurations do.
+index and lives as long as it, like configurations.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import weakref
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -15,21 +18,22 @@ import numpy as np
 from dotllm.arrays import Int32, UInt8
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.arena import FUEL
-from dotllm.automata.machine.closure import close
-from dotllm.automata.machine.closure_worklist import begin, touch
+from dotllm.automata.machine.closure import begin, close, touch
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.run import configuration, resolve_stack, run_bytes, token_step
 from dotllm.index.kernels import I1, I2, U8, I
 from dotllm.index.unique.conflicts import StringConflicts
+from dotllm.index.unique.scanner import AFTER, KEY, OBJECT, OUTSIDE, START, VALUE, WHITESPACE, End, State, feed
 from dotllm.index.walkable import Walkable
 from dotllm.jit import inner_kernel, kernel
+from dotllm.vocabulary import Vocabulary
 
 OPENINGS = b"[{"
-_KEPT = 1 << 16  # configurations: some 30 MB at most, then they are asked for anew
+_KEPT = 1 << 16  # most configurations cached (some 30 MB); then the cache begins anew
 
 NONE, ALL, SOME = range(3)
-"""Which of the texts that are possible begin, with the next bracket, an array without equal items (an object without
-equal keys)."""
+"""The share of possible texts in which the next bracket begins an array without equal items (or an object without equal
+keys)."""
 
 
 @kernel(I(nb.int32[::1], U8, I, I1, I))
@@ -69,7 +73,8 @@ def only(mem: Int32, config: int, items: Int32) -> int:
 
 @kernel(I(MEM, I, I2, I))
 def by_id(mem: Int32, config: int, token_rows: Int32, token: int) -> int:
-    """The configuration after a token where the grammar asks for it by its id; -1: it does not; or an error."""
+    """The configuration after a token that the grammar asks for by its id; -1 if it does not ask for it; or an
+    error."""
     at = mem[L.AT_CONFIG] + 3 * config
     raw = token_step(mem, I(mem[at]), token_rows, token)
     if raw <= 0:
@@ -81,7 +86,7 @@ ANY_STEPS = 1 << 60
 
 
 class Paths:
-    """See the module. `of` gives the one of an index."""
+    """See the module. `of` gives the paths of an index."""
 
     _known: ClassVar[weakref.WeakKeyDictionary[Walkable, Paths]] = weakref.WeakKeyDictionary()
 
@@ -107,8 +112,8 @@ class Paths:
         self._class_of = mem[first : first + 256].tolist()
         self.plain = self.plain_classes()
         self.openings = self._marked_brackets()
-        self.counts: dict[object, tuple[int, int]] = {}  # of `count_lower_bound`: bound, and where counting stopped
-        self.string_conflicts: dict[int, StringConflicts] = {}  # by the id of what holds them; see `masks`
+        self.counts: dict[object, tuple[int, int]] = {}  # of `count_lower_bound`: bound, last limit
+        self.string_conflicts: dict[int, StringConflicts] = {}  # by the id of the object that holds them; see `masks`
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
         self.ways: dict[tuple[int, bool], list[tuple[int, int]]] = {}  # see `plans`
         self.fewest_tokens: dict[int, bytes] = {}  # texts, by configuration; see `plans`
@@ -119,9 +124,9 @@ class Paths:
 
     @property
     def index(self) -> Walkable:
-        """Whose paths these are."""
+        """The index of these paths."""
         index = self._index()
-        assert index is not None  # whoever asks has a guide, which holds it
+        assert index is not None  # callers have a guide, which keeps it alive
         return index
 
     def step(self, config: int, byte: int) -> int:
@@ -141,7 +146,7 @@ class Paths:
         return row
 
     def _marked_brackets(self) -> bytes:
-        """Those of OPENINGS that begin something marked somewhere."""
+        """The brackets of OPENINGS that begin a marked array or object somewhere."""
         return bytes(b for b in OPENINGS if any(self._takes(node, b) for node in self.index.unique_nodes))
 
     def _takes(self, node: int, byte: int) -> bool:
@@ -152,7 +157,7 @@ class Paths:
         return any(p & 255 <= byte <= p >> 8 for p in packed)
 
     def plain_classes(self) -> list[tuple[int, int]]:
-        """(a byte, how many are like it) of the characters that need no escape in a JSON string."""
+        """(a byte, the number of bytes in its class) for the characters that need no escape in a JSON string."""
         counts: dict[int, list[int]] = {}
         for byte in range(0x20, 0x7F):
             if byte not in b'"\\':
@@ -178,7 +183,7 @@ class Paths:
         return found
 
     def split(self, config: int, bracket: int) -> tuple[int, int]:
-        """Where SOME: the configurations after the bracket, as one that is marked and as others."""
+        """For SOME: the configurations after the bracket, as one that is marked and as one that is not."""
         found = self._splits.get((config, bracket))
         if found is None:
             marked, others = self._items(config, bracket)
@@ -189,7 +194,7 @@ class Paths:
         return found
 
     def by_id(self, config: int, token: int) -> int:
-        """The configuration after ``token`` where the grammar asks for it by its id; -1: it does not."""
+        """The configuration after ``token`` if the grammar asks for it by its id; otherwise -1."""
         index = self.index
         if config == L.FINISHED:
             return -1
@@ -217,3 +222,202 @@ class Paths:
         index, pairs = self.index, np.array(items, np.int32)
         with index.lock:
             return index.run(lambda mem: int(only(mem, config, pairs)))
+
+
+# Data derived once from a vocabulary: tokens that may hold more than one item, and the children of trie nodes.
+
+
+# A comma, perhaps after the closing quote of the current string, or after a bracket.
+_GOES_ON = re.compile(rb",")
+_LEAVES_AND_GOES_ON = re.compile(rb'".*,', re.DOTALL)
+_OPENS_AND_GOES_ON = re.compile(rb"[\[{].*,", re.DOTALL)
+_OPENS = re.compile(rb"[\[{]")
+_BREAKS = re.compile(rb'["\\]')
+
+ROOT = -1
+
+
+class Tokens:
+    """The data derived from one vocabulary (`of`)."""
+
+    _known: ClassVar[weakref.WeakKeyDictionary[Vocabulary, Tokens]] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> Tokens:
+        """The tokens of ``vocabulary``."""
+        found = cls._known.get(vocabulary)
+        if found is None:
+            found = cls._known[vocabulary] = cls(vocabulary)
+        return found
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.trie = vocabulary.trie
+        self._words = vocabulary.words
+        self._data = vocabulary.token_data.tobytes()
+        self._offset = vocabulary.token_offset
+        self._children: dict[int, dict[int, int]] = {}
+        self._ending: dict[int, list[int]] = {}
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes of a token; b"" if it stands for no text."""
+        return self._data[self._offset[token] : self._offset[token + 1]]
+
+    @cached_property
+    def going_on(self) -> Int32:
+        """Bitmask: tokens with a comma."""
+        return self._matching(_GOES_ON, b",")
+
+    @cached_property
+    def leaving(self) -> Int32:
+        """Bitmask: tokens in which a comma follows a quote."""
+        return self._matching(_LEAVES_AND_GOES_ON, b'"')
+
+    @cached_property
+    def opening(self) -> Int32:
+        """Bitmask: tokens in which a comma follows an opening bracket."""
+        return self._matching(_OPENS_AND_GOES_ON, b",")
+
+    @cached_property
+    def with_brackets(self) -> Int32:
+        """Bitmask: tokens with an opening bracket."""
+        return self._matching(_OPENS, b"[") | self._matching(_OPENS, b"{")
+
+    @cached_property
+    def breaking(self) -> Int32:
+        """Bitmask: tokens that do more than continue a string: they have a quote or a backslash."""
+        return self._matching(_BREAKS, b'"') | self._matching(_BREAKS, b"\\")
+
+    def children(self, node: int) -> dict[int, int]:
+        """The children of a node of the token trie, by byte."""
+        found = self._children.get(node)
+        if found is None:
+            trie = self.trie
+            at, end = (0, len(trie.byte)) if node == ROOT else (node + 1, int(trie.end[node]))
+            found = {}
+            while at < end:
+                found[int(trie.byte[at])] = at
+                at = int(trie.end[at])
+            self._children[node] = found
+        return found
+
+    @cached_property
+    def behind_blanks(self) -> dict[int, list[tuple[bytes, int]]]:
+        """Byte of JSON's structure → (white space, node) for the nodes that it reaches after white space."""
+        out: dict[int, list[tuple[bytes, int]]] = {}
+        agenda = [(b"", ROOT)]
+        while agenda:
+            blank, node = agenda.pop()
+            for byte, child in self.children(node).items():
+                if byte in b" \t\n\r":
+                    agenda.append((blank + bytes((byte,)), child))
+                elif byte in b'"{}[],:-0123456789tfn':
+                    out.setdefault(byte, []).append((blank, child))
+        return out
+
+    def ending_at(self, node: int) -> list[int]:
+        """The tokens that end at a node."""
+        found = self._ending.get(node)
+        if found is None:
+            start = self.trie.token_start
+            found = self._ending[node] = self.trie.tokens[start[node] : start[node + 1]].tolist()
+        return found
+
+    def below(self, node: int) -> Int32:
+        """The tokens that end at a node or below it."""
+        start = self.trie.token_start
+        return self.trie.tokens[start[node] : start[int(self.trie.end[node])]]
+
+    def _matching(self, pattern: re.Pattern[bytes], needed: bytes) -> Int32:
+        """Bitmask of the tokens in which ``pattern`` matches. Only tokens with the byte ``needed`` are tried."""
+        members = np.zeros(self._words * 32, np.uint8)
+        at = np.flatnonzero(np.frombuffer(self._data, np.uint8) == needed[0])
+        candidates = np.unique(np.searchsorted(self._offset, at, side="right") - 1)
+        for token in candidates.tolist():
+            if pattern.search(self.bytes_of(token)):
+                members[token] = 1
+        return np.packbits(members, bitorder="little").view(np.int32)
+
+
+def listed(mask: Int32) -> list[int]:
+    """The tokens of a bitmask."""
+    words = np.flatnonzero(mask)
+    bits = np.unpackbits(mask[words].view(np.uint8), bitorder="little").reshape(-1, 32)
+    rows, columns = np.nonzero(bits)
+    return [int(t) for t in words[rows] * 32 + columns]
+
+
+# A branch: a configuration of the machine, and the text read so far of the marked array (or object) around it.
+#
+# Nearly always there is one branch. There are more if alternatives overlap, and the same text may be an array with
+# ``uniqueItems`` or one without (likewise an object). Then every branch follows the text, and a text is allowed while
+# at least one branch can continue.
+
+
+class Branch(NamedTuple):
+    """``state``: the scanner's state; OUTSIDE if no marked array or object is open."""
+
+    config: int
+    state: State | End
+
+
+Branches = tuple[Branch, ...]
+
+
+def step(paths: Paths, branches: Branches, byte: int) -> Branches:
+    """The branches after one byte; (): the byte is not allowed."""
+    if len(branches) == 1:
+        return one_step(paths, branches[0], byte)
+    out: list[Branch] = []
+    for branch in branches:
+        out.extend(after for after in one_step(paths, branch, byte) if after not in out)
+    return tuple(out)
+
+
+def one_step(paths: Paths, branch: Branch, byte: int) -> Branches:
+    """`step` for a single branch."""
+    config, state = branch
+    if byte in OPENINGS:
+        begins = not isinstance(state, State) or state.mode == VALUE
+        opening = paths.opening(config, byte) if begins else NONE
+        if opening != NONE:
+            here = (paths.step(config, byte), -1) if opening == ALL else paths.split(config, byte)
+            inside = feed(state, byte, True) if isinstance(state, State) else START[byte]
+            out = [Branch(here[0], inside)] if here[0] >= 0 else []
+            if here[1] >= 0:
+                out.append(Branch(here[1], feed(state, byte) if isinstance(state, State) else OUTSIDE))
+            return tuple(out)
+    after = paths.step(config, byte)
+    if after < 0:
+        return ()
+    if isinstance(state, State):
+        state = feed(state, byte)
+        if not isinstance(state, State):
+            if state is not OUTSIDE:
+                return ()
+        elif state.top.kind == OBJECT and state.top.fixed == len(state.top.done) - 1 and state.mode in (AFTER, KEY):
+            state = _fixed(paths, after, state)
+    return (Branch(after, state),)
+
+
+def _fixed(paths: Paths, config: int, state: State) -> State:
+    """``state`` after a complete member, with ``fixed`` raised if the machine no longer accepts the member's key."""
+    top = state.top
+    quoted = json.dumps(top.done.last[0], ensure_ascii=False).encode()
+    for part in (b",", quoted, b":") if state.mode == AFTER else (quoted, b":"):
+        for i, byte in enumerate(part):
+            after = paths.step(config, byte)
+            if after < 0:
+                if i == 0 and any(paths.step(config, blank) >= 0 for blank in WHITESPACE):
+                    return state  # perhaps after some white space
+                return state._replace(top=top._replace(fixed=len(top.done)))
+            config = after
+    return state
+
+
+def walk(paths: Paths, branches: Branches, data: bytes) -> Branches:
+    """The branches after several bytes."""
+    for byte in data:
+        branches = step(paths, branches, byte)
+        if not branches:
+            break
+    return branches

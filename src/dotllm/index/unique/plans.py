@@ -1,14 +1,14 @@
-"""Guides that remember, under a limit on the tokens that are left: see `index.limits`.
+"""Plans for guides that remember, under a limit on the tokens left (see `index.limits`).
 
-The automaton's shortest way to the end (`automata.machine.plans`) may repeat an item. So inside of a marked array or
-object a plan is searched byte by byte: along the shortest way as long as nothing is repeated, then along the way that
-is the next shortest. An item that is complete stays. Outside nothing is remembered, and plans are the automaton's: a
-marked array's shortest text is tested once for not repeating an item itself.
+The automaton's shortest way to the end (`automata.machine.plans`) may repeat an item. So inside a marked array or
+object a plan is searched byte by byte: along the shortest way while nothing is repeated, then along the next shortest
+way. A complete item stays. Outside, nothing is remembered, and the automaton's plans are used: a check, made once,
+ensures that the shortest text of a marked array does not itself repeat an item.
 
 The mask under a limit is the automaton's, without the tokens after which a plan would have to avoid an earlier item,
-unless one is found for them. At most `_MOST_TRIED` are tried, and all their searches share `_MOST_OF_MASK` steps; the
-others are left out. A search that comes to its end finds what it would find without these bounds, so a plan is found
-again behind its token.
+unless such a plan is found. At most `_MOST_TRIED` tokens are tried, and all their searches share `_MOST_OF_MASK` steps;
+the others are left out. A search that completes finds the same plan as without these bounds, so the plan is found again
+after its token.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from dotllm.arrays import Int32, UInt8
 from dotllm.automata.kinds import N_BYTE, N_CALL
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.plans.places import (
+from dotllm.automata.machine.plans import (
+    MOST,
     P_BYTES,
     P_NEXT,
     P_NODE,
     P_WIDTH,
     THE_END,
+    TRIE,
+    Trie,
     bytes_from,
     linked,
     place_of,
     places_from,
     solve,
+    tail_of,
 )
-from dotllm.automata.machine.plans.tails import tail_of
-from dotllm.automata.machine.plans.trie import TRIE, Trie
-from dotllm.automata.machine.plans.ways import MOST
 from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.limits import find_shortest_ways, is_tight, trie_of
-from dotllm.index.unique.branches import Branch, Branches, one_step, step
 from dotllm.index.unique.conflicts import earlier_values
 from dotllm.index.unique.masks import conflicts_of
-from dotllm.index.unique.paths import ANY_STEPS, Paths
+from dotllm.index.unique.paths import ANY_STEPS, ROOT, Branch, Branches, Paths, Tokens, listed, one_step, step
 from dotllm.index.unique.scanner import (
     KEY,
     NAME,
@@ -59,34 +59,33 @@ from dotllm.index.unique.scanner import (
     State,
     feed,
 )
-from dotllm.index.unique.tokens import ROOT, Tokens, listed
 from dotllm.index.walkable import Walkable
 from dotllm.jit import U1, I, inner_kernel, kernel
 
-_MOST_STEPS = 20_000  # of a search
-_MOST_OF_MASK = 2_000  # of all searches for a mask
-_MOST_TEXT = 1 << 12  # bytes of a marked array's shortest text
+_MOST_STEPS = 20_000  # most steps of a search
+_MOST_OF_MASK = 2_000  # most steps of all searches for a mask
+_MOST_TEXT = 1 << 12  # most bytes of a marked array's shortest text
 _MOST_TRIED = 64  # tokens
-_SPARE = 64  # tokens in which an item can become another than all earlier ones, if these are few
-_LONGER = 2  # tokens more for each that there are, which suffice even where only its length can differ
+_SPARE = 64  # tokens that suffice for an item to differ from all earlier ones, if these are few
+_LONGER = 2  # further tokens for each earlier item, which suffice even if only the length can differ
 
 
 class Plan(NamedTuple):
-    """With ``needed`` tokens, the end token included, the text can be ended: with ``text``, if there is one, else with
-    what the automaton plans."""
+    """A plan: ``needed`` tokens, including the end token, suffice to end the text, with ``text`` if there is one,
+    otherwise with the automaton's plan."""
 
     needed: int
     text: bytes
 
     def behind(self, tokens: Tokens, token: int) -> Plan:
-        """What is left of it behind its first token."""
+        """The rest of the plan after its first token."""
         return Plan(self.needed - 1, self.text[len(tokens.bytes_of(token)) :])
 
 
 @inner_kernel(I(MEM, TRIE, I, U1))
 def spell(mem: Int32, trie: Trie, links: int, out: UInt8) -> int:
-    """Spell the plan that goes on at a list of places into ``out``, as far as it is one text of bytes. Returns its
-    length, or an error; H_OUT: whether the list or another one on the way had several places."""
+    """Spell the plan that continues at a list of places into ``out``, as far as it is one text of bytes. Returns its
+    length, or an error. H_OUT: whether this list, or another on the way, had several places."""
     n, several = I(0), I(0)
     places = mem[L.AT_PLACES]
     while links > 0 and n < out.shape[0]:
@@ -113,7 +112,7 @@ def spell(mem: Int32, trie: Trie, links: int, out: UInt8) -> int:
 
 @kernel(I(MEM, TRIE, I, U1))
 def way_text(mem: Int32, trie: Trie, target: int, out: UInt8) -> int:
-    """`spell` the shortest way from behind a jump to ``target`` to the end of its level."""
+    """`spell` the shortest way from a jump to ``target`` to the end of its level."""
     links = places_from(mem, target, 0)
     return links if links < 0 else spell(mem, trie, links, out)
 
@@ -139,7 +138,7 @@ def check_shortest_texts(paths: Paths) -> None:
     """Find the shortest ways, and whether those through marked arrays repeat nothing. Hold the index's lock.
 
     Raises:
-        UnsupportedError: one does, or is that of an object with several keys.
+        UnsupportedError: one repeats an item, or belongs to an object with several keys.
     """
     index = paths.index
     if paths.repeats_nothing is None:
@@ -149,13 +148,13 @@ def check_shortest_texts(paths: Paths) -> None:
         for opening, target in _behind_openings(index):
             length = index.run(lambda mem, target=target: int(way_text(mem, trie, target, out)))  # type: ignore[misc]
             state: State | End = START[opening]
-            goes_on = False  # behind an item or a key
+            goes_on = False  # after an item or a key
             for byte in out[:length].tolist():
                 if isinstance(state, State):
                     goes_on |= state.top.below is None and len(state.top.done) > 0 and state.mode in (KEY, VALUE)
                     state = feed(state, byte)
             paths.needs_several |= goes_on
-            # one of an object's shortest texts may repeat a key where another does not, so these are not told apart
+            # of an object's shortest texts one may repeat a key and another not, and they are not told apart
             paths.repeats_nothing &= state is OUTSIDE and not (goes_on and opening == ord("{"))
     if not paths.repeats_nothing:
         raise UnsupportedError(
@@ -166,10 +165,10 @@ def check_shortest_texts(paths: Paths) -> None:
 
 
 def _behind_openings(index: Walkable) -> Iterator[tuple[int, int]]:
-    """Find the places of marked arrays and objects, whose bracket is a rule of its own (`Grammar.unique_open`).
+    """Find the places of marked arrays and objects, whose bracket is a separate rule (`Grammar.unique_open`).
 
     Yields:
-        The bracket, and the node that is jumped to behind it.
+        The bracket, and the node that follows it.
     """
     mem = index.mem
     nodes = int(mem[L.H_NODES])
@@ -223,7 +222,7 @@ def _text_of_fewest_tokens(paths: Paths, tokens: Tokens, config: int, needed: in
 
 
 def _plan_text(paths: Paths, config: int) -> tuple[bytes, bool]:
-    """The automaton's plan for ``config``, and whether it is the one that its tokens are counted of."""
+    """The automaton's plan for ``config``, and whether its tokens were counted on this text."""
     found = paths.plan_texts.get(config)
     if found is None:
         index, trie, out = paths.index, trie_of(paths.index.space), np.empty(_MOST_TEXT, np.uint8)
@@ -244,8 +243,8 @@ def _repeats_nothing(paths: Paths, branch: Branch, text: bytes) -> bool:
 
 
 def _way_out(paths: Paths, start: Branch, *, keep: bool) -> tuple[bytes, int] | None:
-    """The text that leads out of the marked array, and the configuration behind it. ``keep``: what is complete is."""
-    ties = count()  # the later first, as what is deeper (branches are not compared)
+    """The text that leads out of the marked array, and the configuration after it. ``keep``: complete items stay."""
+    ties = count()  # later entries first, because they are deeper (branches are not compared)
     heap: list[tuple[int, int, int, int, Branch, bytes]] = [(0, 0, 0, 0, start, b"")]
     for _ in range(_MOST_STEPS):
         paths.search_steps -= 1
@@ -268,8 +267,8 @@ def _way_out(paths: Paths, start: Branch, *, keep: bool) -> tuple[bytes, int] | 
 
 
 def _ways(paths: Paths, config: int, in_text: bool) -> list[tuple[int, int]]:
-    """(bytes to the end of the text behind it, byte) for the bytes that may come next, the shortest ways first; between
-    tokens of JSON no white space if something else may come."""
+    """(bytes from there to the end of the text, byte) for the bytes that may come next, the shortest ways first;
+    between tokens of JSON, no white space if another byte may come."""
     found = paths.ways.get((config, in_text))
     if found is None:
         allowed = paths.allowed(config)
@@ -285,7 +284,7 @@ def _ways(paths: Paths, config: int, in_text: bool) -> list[tuple[int, int]]:
 
 
 def completed(branch: Branch) -> int:
-    """How many items and keys the open arrays and objects have; -1 outside of them."""
+    """The number of items and keys in the open arrays and objects; -1 outside of them."""
     return earlier_values(branch.state) if isinstance(branch.state, State) else -1
 
 
@@ -308,7 +307,7 @@ def spelling(tokens: Tokens, text: bytes) -> tuple[int, ...] | None:
 
 
 def next_token(tokens: Tokens, plan: Plan) -> int | None:
-    """The first token of a plan; None: the automaton's."""
+    """The first token of a plan; None for the automaton's plan."""
     spelt = spelling(tokens, plan.text)
     return spelt[0] if spelt else None
 
@@ -324,9 +323,9 @@ def is_far(paths: Paths, branches: Branches, tokens_left: int) -> bool:
 def within(
     paths: Paths, tokens: Tokens, branch: Branch, mask: Int32, tokens_left: int, fits: Callable[[Branch, int], bool]
 ) -> Int32:
-    """Those tokens of ``mask``, int32 [words], which ``branch`` allows, after which the text can be ended in time.
+    """The tokens of ``mask``, int32 [words], which ``branch`` allows, after which the text can end in time.
 
-    fits(branch, token): whether a plan is found after the token that takes few enough tokens.
+    fits(branch, token): whether a plan with few enough tokens is found after the token.
     """
     try:
         limited = paths.index.mask_within(branch.config, tokens_left)
@@ -350,7 +349,7 @@ def _risky(paths: Paths, tokens: Tokens, branch: Branch, mask: Int32) -> list[in
     state = branch.state
     if not isinstance(state, State):
         return listed(mask & (tokens.with_brackets if paths.needs_several else tokens.opening))
-    if paths.needs_several:  # an item may be in the way of one that must follow
+    if paths.needs_several:  # an item may block one that must follow
         return listed(mask)
     if not _remembers(state):
         return listed(mask & tokens.going_on)
@@ -358,15 +357,14 @@ def _risky(paths: Paths, tokens: Tokens, branch: Branch, mask: Int32) -> list[in
         return listed(mask)
     risky = set(listed(mask & tokens.breaking))
     conflicts = conflicts_of(paths, state)
-    for text in conflicts.strings:
-        if text.startswith(state.text):
-            node = ROOT
-            for byte in text[len(state.text) :].encode():
-                child = tokens.children(node).get(byte)
-                if child is None:
-                    break
-                node = child
-                risky.update(token for token in tokens.ending_at(node) if mask[token >> 5] >> (token & 31) & 1)
+    for text in conflicts.strings(state.text):
+        node = ROOT
+        for byte in text[len(state.text) :].encode():
+            child = tokens.children(node).get(byte)
+            if child is None:
+                break
+            node = child
+            risky.update(token for token in tokens.ending_at(node) if mask[token >> 5] >> (token & 31) & 1)
     return list(risky)
 
 

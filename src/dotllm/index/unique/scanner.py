@@ -2,15 +2,15 @@
 
 A state is immutable, so going back, forking and looking ahead cost nothing.
 
-The machine has accepted every byte that is read, so the text is JSON of the schema; here only its values matter. (A
-look-ahead also asks for bytes that no JSON text has there; these are no step.)
+The machine has accepted every byte, so the text is JSON of the schema; only its values matter here. (A look-ahead also
+tries bytes that no JSON text has at the place; these give no state.)
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dotllm.index.unique.values import Seen, Value, number
+from dotllm.index.unique.values import NOTHING, Chain, Seen, Value, number
 
 ARRAY, UNIQUE, OBJECT = range(3)
 VALUE, AFTER, KEY, COLON, STRING, NAME, NUMBER, WORD = range(8)
@@ -26,10 +26,10 @@ _WORDS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
 
 
 class Open(NamedTuple):
-    """An array or an object that is not closed. ``done``: `Seen` of a UNIQUE one, a tuple of values of an ARRAY, of
-    (key, value) of an OBJECT; ``key``: whose value is being read; ``fixed``: of so many members of an OBJECT, from the
-    first, it is sure that they are not written again (as additional keys may be); ``keys``: those of an OBJECT that
-    must not repeat one, None if it may."""
+    """An array or an object that is not closed. ``done``: `Seen` of a UNIQUE one, a `Chain` of values of an ARRAY, of
+    (key, value) of an OBJECT; ``key``: whose value is being read; ``fixed``: the number of leading members of an OBJECT
+    that are certainly not written again (as additional keys may be); ``keys``: the keys of an OBJECT that must not
+    repeat one, None if it may."""
 
     kind: int
     done: Any
@@ -40,7 +40,7 @@ class Open(NamedTuple):
 
 
 class State(NamedTuple):
-    """``text``: what has been read of a string (decoded), number or word; ``pending``: of a character that is not
+    """``text``: the part read of a string (decoded), number or word; ``pending``: the bytes of a character that is not
     complete."""
 
     top: Open
@@ -49,15 +49,25 @@ class State(NamedTuple):
     pending: bytes = b""
 
 
+def remembered(state: State) -> int:
+    """About the bytes of the items and keys of all open arrays and objects."""
+    count, top = len(state.text), state.top
+    while True:
+        count += top.done.nbytes + (top.keys.nbytes if top.keys is not None else 0)
+        if top.below is None:
+            return count
+        top = top.below
+
+
 START = {
     0x5B: State(Open(UNIQUE, Seen(), None), VALUE),
-    0x7B: State(Open(OBJECT, (), None, keys=Seen()), KEY),
+    0x7B: State(Open(OBJECT, NOTHING, None, keys=Seen()), KEY),
 }
-"""Behind the bracket of an outermost array, or object."""
+"""The state after the opening bracket of an outermost array or object."""
 
 
 class End:
-    """What `feed` returns instead of a state."""
+    """Returned by `feed` in place of a state."""
 
     __slots__ = ()
 
@@ -71,8 +81,8 @@ NO_STEP = End()
 
 
 def feed(state: State, byte: int, unique: bool = False) -> State | End:
-    """After one more byte. ``unique``: the bracket that begins here is that of an array without equal items, or of an
-    object without equal keys."""
+    """The state after one more byte. ``unique``: the bracket that begins here belongs to an array without equal items,
+    or to an object without equal keys."""
     mode = state.mode
     if mode == STRING or mode == NAME:
         return _in_string(state, byte)
@@ -98,9 +108,9 @@ def feed(state: State, byte: int, unique: bool = False) -> State | End:
         if byte in _WORDS:
             return State(top, WORD, chr(byte))
         if byte == 0x7B:
-            return State(Open(OBJECT, (), top, keys=Seen() if unique else None), KEY)
+            return State(Open(OBJECT, NOTHING, top, keys=Seen() if unique else None), KEY)
         if byte == 0x5B:
-            return State(Open(UNIQUE, Seen(), top) if unique else Open(ARRAY, (), top), VALUE)
+            return State(Open(UNIQUE, Seen(), top) if unique else Open(ARRAY, NOTHING, top), VALUE)
         return _close(top) if byte == 0x5D and top.kind != OBJECT and not len(top.done) else NO_STEP
     if mode == AFTER:
         if byte == 0x2C:
@@ -150,32 +160,30 @@ def _in_string(state: State, byte: int) -> State | End:
 
 
 def _named(top: Open, key: str) -> State | End:
-    """A key is complete, in ``top``."""
+    """The state after a complete key in ``top``."""
     keys = top.keys
     if keys is not None:
-        if key in keys.members:
+        if keys.has(key):
             return REPEATED
-        keys = Seen((*keys.items, key), keys)
+        keys = keys.plus(key)
     return State(top._replace(key=key, keys=keys), COLON)
 
 
 def _complete(top: Open, value: Value) -> State | End:
-    """A value is complete, in ``top``."""
-    done = top.done
+    """The state after a complete value in ``top``."""
+    done: Seen | Chain = top.done
     if isinstance(done, Seen):
-        if value in done.members:
-            return REPEATED
-        return State(top._replace(done=Seen((*done.items, value), done)), AFTER)
+        return REPEATED if done.has(value) else State(top._replace(done=done.plus(value)), AFTER)
     if top.kind == OBJECT:
         fixed = len(done) + 1 if top.keys is not None else top.fixed
-        return State(top._replace(done=(*done, (top.key, value)), key="", fixed=fixed), AFTER)
-    return State(top._replace(done=(*done, value)), AFTER)
+        return State(top._replace(done=done.plus((top.key, value)), key="", fixed=fixed), AFTER)
+    return State(top._replace(done=done.plus(value)), AFTER)
 
 
 def _close(top: Open) -> State | End:
-    """The bracket of ``top``."""
+    """The state after the closing bracket of ``top``."""
     if top.below is None:
         return OUTSIDE
     if top.kind == OBJECT:
         return _complete(top.below, ("object", frozenset(dict(top.done).items())))
-    return _complete(top.below, ("array", top.done.items if isinstance(top.done, Seen) else top.done))
+    return _complete(top.below, ("array", top.done.items if isinstance(top.done, Seen) else tuple(top.done)))

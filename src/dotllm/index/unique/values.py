@@ -1,22 +1,106 @@
 """JSON values in a form in which equal ones are equal: JSON Schema's equality (Core §4.2.2), whatever the spelling.
 
-A string is a ``str``; all else is a tuple that begins with its kind. A number is its sign, its digits without zeros at
-either end, and the exponent of the last digit: exact for any exponent, where a `Fraction` would have to be written out.
+A string is a ``str``; any other value is a tuple that begins with its kind. A number is its sign, its digits without
+zeros at either end, and the exponent of the last digit: this is exact for any exponent, while a `Fraction` would have
+to be written out.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from typing import Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+# A persistent sorted list of (key, value): an insertion makes a new list, which shares nearly everything with the old
+# one.
+#
+# A B-tree whose path to the new entry is copied (J. R. Driscoll et al., "Making data structures persistent", JCSS 38,
+# 1989), so each of the thousands of versions that a guide may go back to costs some hundred bytes.
+
+
+Key = tuple[str, str, str]
+_MOST = 16  # most entries of a node
+NODE_BYTES = 350  # about the bytes of a copied node
+
+
+class Node(NamedTuple):
+    """``keys``: those of the entries of a leaf, or the first key of each of the ``children``."""
+
+    keys: tuple[Key, ...] = ()
+    values: tuple[Any, ...] = ()
+    children: tuple[Node, ...] = ()
+
+
+EMPTY = Node()
+
+
+def inserted(root: Node, key: Key, value: object) -> Node:
+    """``root`` with one more entry, after those with the same key."""
+    parts = _inserted(root, key, value)
+    return parts[0] if len(parts) == 1 else Node(tuple(part.keys[0] for part in parts), (), parts)
+
+
+def _inserted(node: Node, key: Key, value: object) -> tuple[Node, ...]:
+    keys, values, children = node
+    if not children:
+        at = bisect_right(keys, key)
+        keys, values = (*keys[:at], key, *keys[at:]), (*values[:at], value, *values[at:])
+    else:
+        at = max(0, bisect_right(keys, key) - 1)
+        parts = _inserted(children[at], key, value)
+        keys = (*keys[:at], *(part.keys[0] for part in parts), *keys[at + 1 :])
+        children = (*children[:at], *parts, *children[at + 1 :])
+    if len(keys) <= _MOST:
+        return (Node(keys, values, children),)
+    half = _MOST // 2
+    return Node(keys[:half], values[:half], children[:half]), Node(keys[half:], values[half:], children[half:])
+
+
+def entries(node: Node, first: Key) -> Iterator[tuple[Key, Any]]:
+    """Go through the entries from the key ``first`` on.
+
+    Yields:
+        Key and value.
+    """
+    if not node.children:
+        for at in range(bisect_left(node.keys, first), len(node.keys)):
+            yield node.keys[at], node.values[at]
+        return
+    begin = max(0, bisect_left(node.keys, first) - 1)  # (equal keys may begin in the child before)
+    for at in range(begin, len(node.children)):
+        yield from entries(node.children[at], first)
+
+
+def find(node: Node, first: Key) -> Key | None:
+    """The first key that is not below ``first``."""
+    behind: Key | None = None
+    while node.children:
+        at = max(0, bisect_left(node.keys, first) - 1)
+        if at + 1 < len(node.keys):
+            behind = node.keys[at + 1]
+        node = node.children[at]
+    at = bisect_left(node.keys, first)
+    return node.keys[at] if at < len(node.keys) else behind
+
+
+def depth(node: Node) -> int:
+    """The number of nodes that an insertion copies."""
+    levels = 1
+    while node.children:
+        node, levels = node.children[0], levels + 1
+    return levels
+
 
 Value = str | tuple[Any, ...]
 """``("word", b"true")``, ``("number", negative, digits, exponent)``, ``("array", items)``, ``("object", members)``."""
 
 ZERO: Value = ("number", False, "", 0)
+_ITEM_BYTES = 400  # about the bytes of one value, with its states
 
 
 def _integer(text: str) -> int:
-    """As ``int``, without Python's limit on digits."""
+    """As ``int``, but without Python's limit on digits."""
     sign, digits = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     number = 0
     for at in range(0, len(digits), 4000):
@@ -26,7 +110,7 @@ def _integer(text: str) -> int:
 
 
 def number(text: str) -> Value:
-    """The value of a number as it is written."""
+    """The value of a number, from its text."""
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -37,76 +121,265 @@ def number(text: str) -> Value:
     return ("number", mantissa.startswith("-"), significant, last)
 
 
+def _digits(text: str) -> str:
+    """The digits of the mantissa of a number, without zeros before them."""
+    return text.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0")
+
+
 def number_may_equal(text: str, value: Value) -> bool:
-    """Whether a number that begins with ``text`` can be equal to ``value``, written in some way of RFC 8259."""
+    """Whether a number that begins with ``text`` can equal ``value``, in some spelling of RFC 8259."""
     if value[0] != "number" or isinstance(value, str):
         return False
     _, negative, significant, _ = value
-    mantissa, exponent, _ = text.lower().partition("e")
-    digits = mantissa.lstrip("-").replace(".", "").lstrip("0")
+    digits = _digits(text)
     if not significant:
         return not digits
     if text.startswith("-") != negative:
         return False
-    if exponent:
+    if "e" in text.lower():
         return bool(digits.rstrip("0") == significant)
     return bool((significant + "0" * len(digits)).startswith(digits))
 
 
-def _with(some: tuple[str, ...], one: str) -> tuple[str, ...]:
-    at = bisect_left(some, one)
-    return (*some[:at], one, *some[at:])
+class Chain:
+    """Values in order. Immutable: adding one makes another, which refers to this one."""
+
+    __slots__ = ("_hash", "before", "last", "size")
+
+    def __init__(self, before: Chain | None = None, last: Any = None) -> None:
+        self.before = before
+        self.last = last
+        self.size: int = 0 if before is None else before.size + 1
+        self._hash: int = 0 if before is None else hash((before._hash, last))
+
+    def plus(self, value: Any) -> Chain:
+        """With one more."""
+        return Chain(self, value)
+
+    def latest(self) -> Iterator[Any]:
+        """Go through the values, the last one first.
+
+        Yields:
+            A value.
+        """
+        chain = self
+        while chain.before is not None:
+            yield chain.last
+            chain = chain.before
+
+    def __iter__(self) -> Iterator[Any]:
+        return reversed([*self.latest()])
+
+    @property
+    def nbytes(self) -> int:
+        """About its bytes, with the states on the way, without the values' own."""
+        return _ITEM_BYTES * self.size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Chain) or self.size != other.size or self._hash != other._hash:
+            return False
+        return all(mine == its for mine, its in zip(self.latest(), other.latest(), strict=True))
+
+
+NOTHING = Chain()
+_STRING, _NUMBER, _WORD, _EMPTY, _WHOLE = "snweh"
+_LAST = chr(0x10FFFF)
+
+
+def step_of(key: str | int) -> str:
+    """The part of a path that leads to a member or an item."""
+    return "/" + (key.replace("~", "~0").replace("/", "~1") if isinstance(key, str) else str(key))
+
+
+def scalar_key(path: str, value: Value) -> Key | None:
+    """The key under which `Seen` keeps a scalar or empty container at this path of an item; None for other values."""
+    if isinstance(value, str):
+        return (path, _STRING, value)
+    if value[0] == "number":
+        return (path, _NUMBER, "-" * value[1] + value[2])
+    if value[0] == "word":
+        return (path, _WORD, value[1])
+    return None if value[1] else (path, _EMPTY, "")
 
 
 class Seen:
-    """The items of an array so far, in order. Immutable: adding one makes another."""
+    """The items of an array so far, in order, or the keys of an object. Immutable: adding one makes another.
 
-    __slots__ = ("items", "members", "numbers", "others", "strings")
+    All scalars of all items are in one sorted tree, by their paths, so the few items that agree with the text read of
+    the current one are found quickly.
+    """
 
-    def __init__(self, items: tuple[Value, ...] = (), before: Seen | None = None) -> None:
-        """``before``: without the last item."""
-        self.items = items
-        self.strings: tuple[str, ...] = before.strings if before else ()
-        """those that are strings, sorted"""
-        self.numbers: tuple[str, ...] = before.numbers if before else ()
-        """the digits of those that are numbers, behind their sign, sorted"""
-        self.others: tuple[Value, ...] = before.others if before else ()
-        """all but the strings"""
-        self.members = frozenset(items)
-        for item in items[-1:]:
-            if isinstance(item, str):
-                self.strings = _with(self.strings, item)
-            else:
-                self.others = (*self.others, item)
-                if item[0] == "number":
-                    self.numbers = _with(self.numbers, "-" * item[1] + item[2])
+    __slots__ = ("_hash", "_tree", "nbytes", "order")
 
-    def may_have_string(self, text: str) -> bool:
-        """Whether some item is a string that begins with ``text``."""
-        at = bisect_left(self.strings, text)
-        return at < len(self.strings) and self.strings[at].startswith(text)
+    def __init__(self) -> None:
+        self.order = NOTHING
+        """the items, as a chain"""
+        self._tree = EMPTY
+        self._hash = 0
+        self.nbytes = 0
+        """About the memory of all items, and of earlier versions of this object."""
+
+    def plus(self, item: Value) -> Seen:
+        """With one more."""
+        new = Seen()
+        new.order = self.order.plus(item)
+        new._hash = self._hash ^ hash(item)
+        tree, nbytes = self._tree, self.nbytes + _ITEM_BYTES
+        for key in _keys(item):
+            tree = inserted(tree, key, item)
+            nbytes += NODE_BYTES * depth(tree) + len(key[0]) + len(key[2])
+        new._tree, new.nbytes = tree, nbytes
+        return new
+
+    @property
+    def items(self) -> tuple[Value, ...]:
+        """All items."""
+        return tuple(self.order)
+
+    @property
+    def others(self) -> Iterator[Value]:
+        """The arrays and objects among the items."""
+        return self._while(("", _WHOLE, ""), lambda key: key[:2] == ("", _WHOLE))
+
+    def has(self, item: Value) -> bool:
+        """Whether the value is one of the items."""
+        key = scalar_key("", item) or ("", _WHOLE, str(hash(item)))
+        return any(other == item for other in self._while(key, key.__eq__))
+
+    def with_scalar(self, path: str, value: Value) -> Iterator[Value] | None:
+        """The items that may have this value at ``path``; None if such values are not indexed."""
+        key = scalar_key(path, value)
+        return None if key is None else self._while(key, key.__eq__)
+
+    def with_path(self, path: str) -> Iterator[Value]:
+        """The items that have a path with this beginning."""
+        return self._while((path, "", ""), lambda key: key[0].startswith(path))
+
+    def with_beginning(self, path: str, text: str) -> Iterator[Value]:
+        """The items with a string at ``path`` that has this beginning."""
+        return self._while(
+            (path, _STRING, text), lambda key: key[0] == path and key[1] == _STRING and key[2].startswith(text)
+        )
+
+    def with_number(self, path: str, text: str) -> Iterator[Value]:
+        """The items with a number at ``path`` that a number beginning with ``text`` may equal, and perhaps others."""
+        wanted = "-" * text.startswith("-") + _digits(text)
+        whole = "" if wanted == "-" else wanted.rstrip("0")
+        longer = self._while(
+            (path, _NUMBER, wanted), lambda key: key[0] == path and key[1] == _NUMBER and key[2].startswith(wanted)
+        )
+        if whole == wanted:
+            return longer
+        exactly = (path, _NUMBER, whole)
+        return chain(self._while(exactly, exactly.__eq__), longer)
+
+    def may_have_string(self, text: str, path: str = "") -> bool:
+        """Whether some item has a string there that begins with ``text``."""
+        found = find(self._tree, (path, _STRING, text))
+        return found is not None and found[:2] == (path, _STRING) and found[2].startswith(text)
+
+    def next_characters(self, text: str, path: str = "") -> Iterator[str]:
+        """Go through the continuations of the strings there that begin with ``text``.
+
+        Yields:
+            A character, or "" for the end; each once.
+        """
+        found = find(self._tree, (path, _STRING, text))
+        while found is not None and found[:2] == (path, _STRING) and found[2].startswith(text):
+            if len(found[2]) == len(text):
+                yield ""
+                found = find(self._tree, (path, _STRING, text + "\0"))
+                continue
+            char = found[2][len(text)]
+            yield char
+            if char == _LAST:
+                return
+            found = find(self._tree, (path, _STRING, text + chr(ord(char) + 1)))
+
+    def names(self, text: str, path: str) -> Iterator[str]:
+        """Go through the keys, that begin with ``text``, of the objects there (and through numbers of items).
+
+        Yields:
+            A key, perhaps twice.
+        """
+        begun = path + step_of(text)
+        found = find(self._tree, (begun, "", ""))
+        while found is not None and found[0].startswith(begun):
+            name, slash, _ = found[0][len(path) + 1 :].partition("/")
+            yield name.replace("~1", "/").replace("~0", "~")
+            whole = path + "/" + name  # after all its paths ("0" follows "/"), where the next names are
+            found = find(self._tree, (whole + "0", "", "") if slash else (whole, _LAST, ""))
+
+    def strings(self, text: str, path: str = "") -> Iterator[str]:
+        """Go through the strings there that begin with ``text``.
+
+        Yields:
+            A string.
+        """
+        for key, _ in entries(self._tree, (path, _STRING, text)):
+            if key[:2] != (path, _STRING) or not key[2].startswith(text):
+                return
+            yield key[2]
+
+    def words(self, text: str) -> int:
+        """The number of true, false and null with this beginning among the items."""
+        return sum(1 for _ in self._while(("", _WORD, text), lambda key: key[1] == _WORD and key[2].startswith(text)))
 
     def may_have_number(self, text: str) -> bool:
-        """Whether some item is a number that one beginning with ``text`` may be equal to (see `number_may_equal`)."""
-        if not self.numbers:
-            return False
-        mantissa, exponent, _ = text.lower().partition("e")
-        digits = mantissa.lstrip("-").replace(".", "").lstrip("0")
+        """Whether some item is a number that a number beginning with ``text`` may equal (see `number_may_equal`)."""
+        digits, exponent = _digits(text), "e" in text.lower()
         if not digits:
-            return not exponent or self.numbers[0] == "" or "" in self.numbers
+            is_negative = text.startswith("-")
+            return self._has("", exactly=exponent or is_negative) or (
+                not exponent and is_negative and self._has("-", exactly=False)
+            )
         wanted = "-" * text.startswith("-") + digits
-        whole = wanted.rstrip("0")
-        at = bisect_left(self.numbers, whole)
-        if at < len(self.numbers) and self.numbers[at] == whole:
-            return True
-        at = bisect_left(self.numbers, wanted)
-        return not exponent and at < len(self.numbers) and self.numbers[at].startswith(wanted)
+        return self._has(wanted.rstrip("0"), exactly=True) or (not exponent and self._has(wanted, exactly=False))
+
+    def _has(self, digits: str, *, exactly: bool) -> bool:
+        found = find(self._tree, ("", _NUMBER, digits))
+        if found is None or found[:2] != ("", _NUMBER):
+            return False
+        return found[2] == digits if exactly else found[2].startswith(digits)
+
+    def _while(self, first: Key, fits: Callable[[Key], bool]) -> Iterator[Value]:
+        for key, item in entries(self._tree, first):
+            if not fits(key):
+                return
+            yield item
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Seen) and (self is other or self.items == other.items)
+        return self is other or (isinstance(other, Seen) and self._hash == other._hash and self.order == other.order)
 
     def __hash__(self) -> int:
-        return hash(self.members)  # which a frozenset remembers
+        return self._hash
 
     def __len__(self) -> int:
-        return len(self.items)
+        return self.order.size
+
+
+def _keys(item: Value) -> Iterator[Key]:
+    """Go through the keys of an item.
+
+    Yields:
+        That of each scalar and empty container, and that of the whole.
+    """
+    if not isinstance(item, str) and item[0] in ("array", "object"):
+        yield ("", _WHOLE, str(hash(item)))
+    agenda: list[tuple[str, Value]] = [("", item)]
+    while agenda:
+        path, value = agenda.pop()
+        key = scalar_key(path, value)
+        if key is not None:
+            yield key
+        else:
+            members: Iterable[Any] = value[1] if value[0] == "object" else enumerate(value[1])
+            agenda += [(path + step_of(name), member) for name, member in members]

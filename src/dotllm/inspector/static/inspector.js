@@ -125,7 +125,7 @@ function question() {
   if ($("whitespace").value === "none") options.any_whitespace = false;
   if ($("whitespace").value === "any") options.whitespace = "any";
   if ($("order").value !== "declared") options.order = $("order").value;
-  if (!$("additional_properties").checked) options.additional_properties = false;
+  if ($("additional_properties").checked) options.additional_properties = "open";
   return { kind, text: editor.state.doc.toString(), options, document: $("document").value, ...(tokens && { tokens }) };
 }
 
@@ -197,12 +197,12 @@ function showChips() {
     const kind = isEnd ? "end" : i === walked.bad ? "bad" : walked.bad !== null && i > walked.bad ? "unseen" : step.forced ? "forced" : "ok";
     const share = step.allowed ? (1 + Math.log(step.allowed)) / (1 + Math.log(data.size)) : 0;
     const what = { end: "end of the text", bad: "does not fit", unseen: "not reached", forced: "forced", ok: "fits" }[kind];
-    const friction = taken[i] ? `; the mask took ${percent(taken[i])} away` : "";
-    const said = kind === "unseen" ? what : `${what}; ${plural(step.allowed, "token")} allowed here${friction}`;
+    const gone = taken[i] ? `; the mask took ${percent(taken[i])} away` : "";
+    const said = kind === "unseen" ? what : `${what}; ${plural(step.allowed, "token")} allowed here${gone}`;
     const chip = make("span", { class: `chip ${kind}`, role: "option", title: said + (step.id == null ? "" : `; id ${step.id}`),
       "aria-label": `${step.text || "end"}: ${said}`, "aria-selected": "false", tabindex: "-1", "data-at": kind === "unseen" ? null : i },
     ...(isEnd ? ["end"] : visible(step.text)), make("i", { style: `width:${(100 * share).toFixed(1)}%` }));
-    if (taken[i]) chip.append(make("i", { class: "taken", style: `width:${(100 * taken[i][0]).toFixed(1)}%` }));
+    if (taken[i]) chip.append(make("i", { class: "taken", style: `width:${(100 * taken[i]).toFixed(1)}%` }));
     chips.push(chip);
     if (step.text.endsWith("\n")) chips.push(make("span", { class: "line", role: "presentation" }));
   });
@@ -267,6 +267,11 @@ async function showPosition() {
   if (place) facts.append(make("span", { class: "tag" }, place));
   if (answer.forced) facts.append(make("span", { class: "tag" }, "forced: ", make("code", {}, ...visible(answer.forced.slice(0, 80)))));
   if (taken[at]) facts.append(make("span", { class: "tag taken" }, `the mask took ${percent(taken[at])} of the model's probability away`));
+  const field = fields[answer.path];
+  if (field?.probability != null) facts.append(make("span", { class: "tag" }, `this value was ${percent(field.probability)} likely`));
+  for (const { value, probability } of field?.members ?? []) {
+    facts.append(make("span", { class: "tag" }, make("code", {}, JSON.stringify(value)), ` ${probability == null ? "not known" : percent(probability)}`));
+  }
   if (answer.end) facts.append(make("span", { class: "tag" }, "the text may end here"));
   const meanings = answer.groups.some((group) => group.meaning);
   const rows = answer.groups.map((group) => make("tr", {},
@@ -314,13 +319,10 @@ function showOutline() {
   const matches = (node) => path !== undefined && node.path !== undefined && (node.path === path ||
     new RegExp(`^${node.path.split("*").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[^/]*")}$`).test(path));
   const written = new Set(walked.steps.slice(0, at).map((step) => step.path).filter((other) => other !== path));
-  const worst = (node) => {
-    const of = taken.filter((_, i) => walked.steps[i]?.path === node.path);
-    return of.length ? percent(of.reduce((a, b) => (a[0] + a[1] > b[0] + b[1] ? a : b))) : "";
-  };
+  const sure = (node) => (fields[node.path]?.probability != null ? make("em", {}, ` ${percent(fields[node.path].probability)} likely`) : "");
   const list = (nodes) => make("ul", {}, ...nodes.map((node) => make("li", { class: node.path && written.has(node.path) ? "written" : null },
     make("button", { type: "button", class: matches(node) ? "here" : null, "aria-current": matches(node) ? "location" : null, onclick: () => reveal(node) },
-      make("b", {}, node.label), " ", make("span", {}, node.summary), worst(node) ? make("em", {}, ` at most ${worst(node)} taken`) : ""),
+      make("b", {}, node.label), " ", make("span", {}, node.summary), sure(node)),
     node.children.length ? list(node.children) : "")));
   $("outline").replaceChildren(list(walked.outline));
   $("outline-box").hidden = !walked.outline.length;
@@ -330,40 +332,25 @@ function showOutline() {
 
 let followed = null; // the id of a request
 let shown = null; // the id of the request that is in the editor
-let taken = []; // of its tokens, the least and the most of the model's probability that the mask took away
+let taken = []; // of its tokens, the share of the model's probability that the mask took away (null: not known)
+let fields = {}; // the confidence of its values, by JSON Pointer
 
-const percent = ([least, most]) => {
-  const [low, high] = [Math.round(100 * least), Math.round(100 * most)];
-  return low === high ? `${low} %` : `${low} to ${high} %`;
-};
-
-$("measure").addEventListener("click", async () => {
-  $("measure").disabled = true; // while the model reads
-  try {
-    ({ taken } = await ask(`friction/${encodeURIComponent(shown)}`));
-    showChips();
-    await showPosition();
-  } catch (error) {
-    fail(error);
-  } finally {
-    $("measure").disabled = false;
-  }
-});
+const percent = (share) => `${share > 0 && share < 0.01 ? "under 1" : Math.round(100 * share)} %`;
 
 /** The text is no longer that of a request. */
 function forget() {
   tokens = followed = shown = null;
   taken = [];
-  $("friction").hidden = true;
+  fields = {};
 }
 
 async function follow(id) {
   followed = id;
   const request = await ask("request", { id });
-  if (followed !== id || (shown === id && request.tokens.length === tokens?.length)) return;
+  if (followed !== id || (shown === id && request.tokens.length === tokens?.length && !request.fields === !Object.keys(fields).length)) return;
   tokens = request.tokens;
-  taken = [];
-  $("friction").hidden = !request.end;
+  taken = request.mass.map((mass) => (mass == null ? null : 1 - Math.exp(mass)));
+  fields = request.fields ?? {};
   await (shown === id ? refresh() : open({ ...request, text: indented(request.text) }));
   shown = followed;
   $("document").value = before(walked.steps.length);
@@ -428,7 +415,7 @@ function open(state) {
   $("kind").value = state.kind;
   $("whitespace").value = options.any_whitespace === false ? "none" : options.whitespace ?? "formatted";
   $("order").value = options.order ?? "declared";
-  $("additional_properties").checked = options.additional_properties !== false;
+  $("additional_properties").checked = options.additional_properties === "open";
   $("document").value = state.document ?? "";
   changeKind();
   editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: state.text } });

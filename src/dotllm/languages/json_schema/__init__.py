@@ -13,7 +13,16 @@ The way of a schema, folder by folder:
 
 from __future__ import annotations
 
-from dotllm.languages.json_schema.build import json_object_to_grammar, json_schema_to_grammar, schema_expression
-from dotllm.languages.json_schema.options import Options, SchemaBudget
+from typing import TYPE_CHECKING
+
+from dotllm.exports import exports
+
+if TYPE_CHECKING:
+    from dotllm.languages.json_schema.build import json_object_to_grammar, json_schema_to_grammar, schema_expression
+    from dotllm.languages.json_schema.options import Options, SchemaBudget
 
 __all__ = ["Options", "SchemaBudget", "json_object_to_grammar", "json_schema_to_grammar", "schema_expression"]
+
+__getattr__, __dir__ = exports(
+    __name__, build="json_object_to_grammar json_schema_to_grammar schema_expression", options="Options SchemaBudget"
+)

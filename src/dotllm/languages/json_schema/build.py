@@ -1,8 +1,9 @@
-"""The entry point: a JSON Schema, or "any JSON object", as a Grammar."""
+"""The entry point: turns a JSON Schema, or "any JSON object", into a Grammar, within its budgets."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,15 +15,29 @@ from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import Node
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.prelude import from_prelude
-from dotllm.languages.json_schema.options import Options, Order, SchemaBudget, Whitespace
+from dotllm.languages.json_schema.guidance_options import guided
+from dotllm.languages.json_schema.options import (
+    AdditionalProperties,
+    NumberDigits,
+    Options,
+    Order,
+    SchemaBudget,
+    Whitespace,
+)
 from dotllm.languages.json_schema.pattern_errors import locate_pattern_error
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
+from dotllm.languages.json_schema.reading.ineffective import says_something
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.unsatisfiable import unsatisfiable
 
 Schema = dict[str, Any] | bool | str
 """A schema as Python objects (as `json.loads` gives them) or as its JSON text."""
+
+_IN_DECLARED_ORDER = (
+    'ask for keys in declared order, in which it compiles: property_order="declared" in Python, '
+    '"vllm_xargs": {"dotllm_property_order": "declared"} in a request'
+)
 
 
 def json_schema_to_grammar(
@@ -31,23 +46,28 @@ def json_schema_to_grammar(
     any_whitespace: bool = True,
     whitespace_pattern: str | None = None,
     order: Order = "declared",
-    additional_properties: bool | None = None,
+    additional_properties: AdditionalProperties = "closed",
     default_dialect: str = "2020-12",
     budget: SchemaBudget | None = None,
     whitespace: Whitespace = "formatted",
+    number_digits: NumberDigits = "bounded",
+    source: str | None = None,
 ) -> Grammar:
     """The texts of the JSON documents that ``schema`` allows.
 
     ``whitespace``: what formatters write between tokens, or "any" white space. ``any_whitespace=False``: none.
     ``whitespace_pattern``: a regular expression for it.
-    ``order``: keys in declared order, or in any. ``additional_properties=False``: objects have no
-    properties but those that the schema names, unless it says so. ``default_dialect``: of a schema without ``$schema``.
+    ``order``: keys in declared order, or in any. ``additional_properties``: "closed", an object that lists its
+    properties has no others unless the schema says so; "open", it may (False: see `options.AdditionalProperties`).
+    ``number_digits="any"``: numbers of any length, also those that readers refuse or take for infinite.
+    ``source``: a text; strings and numbers are those that it has, where it has any that the schema allows.
+    ``default_dialect``: of a schema without ``$schema``.
     Raises `InvalidSpecError` (the schema is wrong, or nothing satisfies it), `UnsupportedError` (a keyword cannot be
     enforced) or `BudgetExceededError`, each with the keyword and its JSON Pointer.
     """
     options = Options(
         any_whitespace, whitespace_pattern, order, additional_properties, default_dialect, budget or SchemaBudget(),
-        whitespace=whitespace,
+        whitespace=whitespace, number_digits=number_digits, source=source,
     )  # fmt: skip
     grammar = Grammar()
     grammar.start = schema_expression(schema, grammar, options)
@@ -55,11 +75,19 @@ def json_schema_to_grammar(
 
 
 def json_object_to_grammar(
-    *, any_whitespace: bool = True, whitespace_pattern: str | None = None, whitespace: Whitespace = "formatted"
+    *,
+    any_whitespace: bool = True,
+    whitespace_pattern: str | None = None,
+    whitespace: Whitespace = "formatted",
+    number_digits: NumberDigits = "bounded",
 ) -> Grammar:
     """The texts of all JSON objects (``response_format: json_object``)."""
     return json_schema_to_grammar(
-        {"type": "object"}, any_whitespace=any_whitespace, whitespace_pattern=whitespace_pattern, whitespace=whitespace
+        {"type": "object"},
+        any_whitespace=any_whitespace,
+        whitespace_pattern=whitespace_pattern,
+        whitespace=whitespace,
+        number_digits=number_digits,
     )
 
 
@@ -70,23 +98,68 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         SpecError: the schema is refused; ``location`` is a JSON Pointer.
     """  # noqa: DOC501 - functions make the errors
     parsed = parse(schema) if isinstance(schema, str) else schema
+    options = guided(options, parsed)
+
+    def write(options: Options) -> Expression:
+        keywords, root = read_schema(parsed, options)
+        emitter = Emitter(from_prelude(grammar, options), keywords, options)
+        expression = emitter.expression(root)
+        if options.additional_properties != "closed" and not analyse(grammar).derives[expression]:
+            raise unsatisfiable(emitter, parsed, keywords.document.scope)
+        return expression
+
     try:
         with stack_limit("the schema"):
-            keywords, root = read_schema(parsed, options)
-            emitter = Emitter(from_prelude(grammar, options), keywords, options)
-            expression = emitter.expression(root)
-            if not analyse(grammar).derives[expression]:
-                raise unsatisfiable(emitter, parsed, keywords.document.scope)
+            return closed_or_open(write, grammar, options)
     except SpecError as error:
         if isinstance(error.location, Offset):  # of a regular expression, which does not know where it stands
             raise locate_pattern_error(error, parsed) from None
         raise
-    return expression
+
+
+def closed_or_open(write: Callable[[Options], Expression], grammar: Grammar, options: Options) -> Expression:
+    """What ``write`` writes with ``options``, or with open objects where closed ones leave nothing or are refused.
+
+    Closing is our choice, so it takes no schema away. `objects.closed` sees to nearly all of them, object by object.
+
+    Raises:
+        InvalidSpecError: the schema is wrong.
+        BudgetExceededError: the schema is refused with open objects, too.
+    """
+    rules = len(grammar.rule_body)
+    if options.additional_properties == "closed":
+        try:
+            found = write(options)
+            if analyse(grammar).derives[found]:
+                return found
+        except InvalidSpecError:  # what is wrong stays so with open objects
+            raise
+        except SpecError:
+            grammar.abandon(rules)
+        options = options._replace(additional_properties="open")
+    try:
+        return write(options)
+    except BudgetExceededError as error:
+        if options.order == "any" and _is_written(write, grammar, rules, options._replace(order="declared")):
+            raise error.replaced(help=_IN_DECLARED_ORDER) from None
+        raise
+
+
+def _is_written(write: Callable[[Options], Expression], grammar: Grammar, rules: int, options: Options) -> bool:
+    """Whether ``write`` takes these options; what it has left in ``grammar`` from rule ``rules`` on is abandoned."""
+    grammar.abandon(rules)
+    try:
+        write(options)
+    except SpecError:
+        return False
+    return True
 
 
 def read_schema(schema: Any, options: Options) -> tuple[Keywords, Node]:
     """The node of ``schema``, whose form is the schema's, and the reader that knows it. Raises `InvalidSpecError`."""
-    document = Document(schema, dialect_named(options.default_dialect), closes=options.additional_properties is False)
+    document = Document(schema, dialect_named(options.default_dialect), closes=options.additional_properties != "open")
+    says_something(schema)
+    document.check()
     keywords = Keywords(document, Algebra(options.budget), options)
     return keywords, keywords.node(schema, document.scope)
 

@@ -1,4 +1,4 @@
-"""What the parts of one schema share while their grammar is being built."""
+"""The context of one compile: the grammar, options and caches that all parts of a schema share."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ def _of_ascii() -> Int32:
 @dataclass(slots=True)
 class Context:
     """One per grammar. ``memo``: the call of the rule that was made for a language (or another key). ``forbidden``:
-    what no string holds. ``finite_numbers``: of numbers only those.
+    what no string holds. ``bounded_numbers``: of numbers only
+    those (see the module of that name).
 
-    For `additional_keys`. ``keys_except``: by the names, the call of the rule of all keys but these; ``undefined``:
-    those of these rules that have no body yet, with the text of their names. ``letters``: the expression of each ASCII
-    character that has been ``spelled``, else 0; ``default_edges``: by the characters that are left out, as bits;
-    ``single_default_edges``: those of them that leave out one, by that character, or none (0).
+    For `additional_keys`. ``keys_except``: by the names, and the beginnings among them, the call of the rule of all
+    keys but these; ``undefined``: those of these rules that have no body yet, with the text of their names.
+    ``letters``: the expression of each ASCII character that has been ``spelled``, else 0; ``default_edges``: by the
+    characters that are left out, as bits; ``single_default_edges``: those of them that leave out one, by that
+    character, or none (0).
     """
 
     grammar: Grammar
     whitespace: Expression  # between the tokens of a document; may be empty
     memo: dict[object, Expression] = field(default_factory=dict)
-    keys_except: dict[frozenset[str], Expression] = field(default_factory=dict)
+    keys_except: dict[tuple[frozenset[str], tuple[str, ...]], Expression] = field(default_factory=dict)
     undefined: list[tuple[Rule, str]] = field(default_factory=list)
     letters: Int32 = field(default_factory=_of_ascii)
     spelled: set[str] = field(default_factory=set)
     default_edges: dict[int, Expression] = field(default_factory=dict)
     single_default_edges: Int32 = field(default_factory=_of_ascii)
     forbidden: ForbiddenSubstrings | None = None
-    finite_numbers: bool = False
+    bounded_numbers: bool = True
 
     def copied(self, grammar: Grammar) -> Context:
         """The same for a grammar that begins with this one (`Grammar.begin_with`), after `additional_keys.build_ahead`:
@@ -44,5 +46,5 @@ class Context:
         memo, keys_except = self.memo.copy(), self.keys_except.copy()
         return Context(
             grammar, self.whitespace, memo, keys_except, [], self.letters, self.spelled, {}, self.single_default_edges,
-            self.forbidden, self.finite_numbers,
+            self.forbidden, self.bounded_numbers,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from dotllm.languages.json_schema.reading.document import below
+from dotllm.languages.json_schema.reading.subschemas import below
 
 _ALL = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _PARTS = ("properties", "items", "additionalProperties")
@@ -188,7 +188,7 @@ class _Reader:
                 todo.extend(_object(one.get("dependentSchemas")).values())
 
     def _target(self, reference: str) -> Any:
-        """What a JSON Pointer leads to; other references are left."""
+        """The target of a JSON Pointer; other references are left as they are."""
         found: Any = self.root
         if reference != "#" and not reference.startswith("#/"):
             return None

@@ -1,4 +1,4 @@
-"""What the caller may choose about the text of a document, and the budgets a schema has to stay within."""
+"""The caller's choices about the text of a document, and the budgets of a schema."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Literal, NamedTuple
 Order = Literal["declared", "any"]
 Whitespace = Literal["formatted", "any"]
 """What may stand between two tokens: what formatters write, or any white space of JSON."""
+AdditionalProperties = Literal["closed", "open", False]
+"""Whether objects may have keys that the schema says nothing of: "closed": not if it lists ``properties``; "open": as
+the standard has it. False: not if it names any key, whatever becomes impossible (`objects.closed`)."""
+
+NumberDigits = Literal["bounded", "any"]
+"""How long a number may be: as long as all readers take it for what it is (`bounded_numbers`), or of any length."""
 
 
 class SchemaBudget(NamedTuple):
@@ -31,11 +37,14 @@ class Options(NamedTuple):
     any_whitespace: bool = True
     whitespace_pattern: str | None = None
     order: Order = "declared"
-    additional_properties: bool | None = None
+    additional_properties: AdditionalProperties = "closed"
     default_dialect: str = "2020-12"
     budget: SchemaBudget = SchemaBudget()
     excludes: tuple[str, ...] = ()
     """texts that no string holds, keys included (see `forbidden_substrings`)"""
-    finite_numbers: bool = False
-    """only numbers that are read as finite ones (see `finite_numbers`)"""
     whitespace: Whitespace = "formatted"
+    number_digits: NumberDigits = "bounded"
+    separators: tuple[str, str] = (",", ":")
+    """of items and members, and of a key and its value: regular expressions, in addition to white space"""
+    source: str | None = None
+    """a text that strings and numbers are taken from (see `value_source`)"""

@@ -32,7 +32,7 @@ def locate_pattern_error(error: SpecError, schema: Any) -> SpecError:
 def _patterns(schema: Any) -> Iterator[tuple[str, str, str]]:
     """(JSON Pointer, keyword, pattern), in no particular order; without recursion, as schemas may be deep."""
     stack: list[tuple[Any, str]] = [(schema, "")]
-    while stack:
+    while stack:  # bounded: by the document, for an error
         value, pointer = stack.pop()
         if isinstance(value, list):
             stack += [(item, f"{pointer}/{position}") for position, item in enumerate(value)]

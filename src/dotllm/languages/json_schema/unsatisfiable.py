@@ -10,7 +10,7 @@ refusal names the place found so far.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dotllm.errors import InvalidSpecError, Pointer, Related, SpecError
@@ -19,7 +19,13 @@ from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
 from dotllm.languages.json_schema.reading.document import Scope, ScopedSchema
 from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
-from dotllm.languages.json_schema.reading.subschemas import Path, assertions, smallest, without
+from dotllm.languages.json_schema.reading.subschemas import (
+    Path,
+    assertions,
+    equal_branches,
+    smallest,
+    without,
+)
 from dotllm.languages.json_schema.reading.subschemas import pointer as as_pointer
 from dotllm.suggestions import did_you_mean
 
@@ -46,8 +52,9 @@ def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpecErr
     """The refusal of a schema that nothing satisfies; ``emitter`` has emitted it."""
     found = _Search(emitter).explain((schema, scope, Pointer(), ""))
     reason = found.reason
-    if reason and emitter.options.excludes:
-        reason += ", without the excluded texts"
+    excluded = _excluded_text_in(emitter.keywords.document.root, emitter.options.excludes)
+    if reason and excluded is not None:
+        reason += f", and no string may hold {json.dumps(excluded, ensure_ascii=False)}"
     return InvalidSpecError(
         "nothing satisfies the schema" + (f": {reason}" if reason else ""),
         location=found.pointer,
@@ -58,6 +65,25 @@ def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpecErr
     )
 
 
+def _excluded_text_in(root: Any, excludes: Sequence[str]) -> str | None:
+    """The first of ``excludes`` that a text of the schema holds: one that may be why nothing is left. (A server
+    excludes the marks of calls in every tool, and most refusals have nothing to do with them.)"""
+    pending = [root] if excludes else []
+    for value in pending:  # bounded: by the document, for an error
+        if isinstance(value, dict):
+            pending += [*value, *value.values()]
+        elif isinstance(value, list):
+            pending += value
+        elif isinstance(value, str) and (excluded := next((text for text in excludes if text in value), None)):
+            return excluded
+    return None
+
+
+def why_nothing_satisfies(emitter: Emitter, schema: Any, scope: Scope, pointer: Pointer) -> str:
+    """Why nothing satisfies a part of a schema that ``emitter`` has emitted; "" if that is not known."""
+    return _Search(emitter).explain((schema, scope, pointer, "")).reason
+
+
 class _Search:
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
@@ -65,7 +91,7 @@ class _Search:
 
     def explain(self, part: Part) -> _Finding:
         """Why nothing satisfies ``part``; what is found within the budgets."""
-        found, needed = _Finding(), ""
+        found, way, name = _Finding(), Pointer(), ""
         seen: set[int] = set()
         try:
             for _ in range(MAX_DEPTH):
@@ -74,17 +100,18 @@ class _Search:
                 if not isinstance(schema, dict):
                     return found
                 if id(schema) in seen:
-                    return found._replace(reason="what it requires leads back to it without end")
+                    return _without_end(keyword, way, name)
                 seen.add(id(schema))
+                way = pointer
                 scope = self.emitter.keywords.document.enter(schema, scope)
                 inner = self.failing_part(schema, scope, pointer)
                 if inner is None:
                     found = self.missing(schema, scope, pointer) or self.clash(schema, scope, pointer) or found
+                    needed = f'every document needs "{name}": it is in "required"' if name else ""
                     return found if found.help or not needed else found._replace(help=needed)
                 part = inner
                 if part[3] == "properties":
                     name = part[2].path.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
-                    needed = f'every document needs "{name}": it is in "required"'
         except (SpecError, RecursionError):  # it cannot be found out within the budgets
             pass
         return found
@@ -176,11 +203,28 @@ class _Search:
         )
         if core:
             texts = [f"{text} (at {place})" for (place, _), text in zip(shown, texts, strict=True)]
-        satisfied = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]} together"
-        reason = f"no value satisfies {satisfied}"
+        if names == ["oneOf"]:
+            untold = self.not_told_apart(schema, scope, pointer / "oneOf")
+            if untold is not None:
+                return untold
+        satisfied = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+        reason = f"no value satisfies {satisfied}{' together' if len(texts) > 1 else ''}"
         if core:
-            reason = f'no value satisfies "{keyword}": {satisfied} allow none'
+            excluding = "exclude each other" if len(texts) > 1 else "leaves nothing that the others allow"
+            reason = f'no value satisfies "{keyword}": {satisfied} {excluding}'
         return _Finding(reason, keyword, pointer / keyword, related)
+
+    def not_told_apart(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> _Finding | None:
+        """The finding about ``oneOf``, at ``pointer``, if anyOf in its place would do."""
+        others = {name: value for name, value in _anonymous(schema).items() if name != "oneOf"}
+        if self.failing([({**others, "allOf": [*others.get("allOf", ()), {"anyOf": schema["oneOf"]}]}, scope)])[0]:
+            return None
+        same = equal_branches(schema["oneOf"])
+        what = f"branches {same[0]} and {same[1]} say the same" if same else "what fits one branch fits another, too"
+        related = tuple(Related(pointer / at, "the same") for at in same or ())
+        reason = f'no value satisfies "oneOf", which takes what fits exactly one branch: {what}'
+        help = "write anyOf, or give each branch a property with a const of its own"
+        return _Finding(reason, "oneOf", pointer, related, help)
 
     def at_fault(self, schema: dict[str, Any], scope: Scope) -> list[str]:
         """The keywords at fault: without any one of them, something would satisfy the schema. If there are several
@@ -228,8 +272,15 @@ class _Search:
         return places
 
 
+def _without_end(keyword: str, way: Pointer, name: str) -> _Finding:
+    """The finding about a document that would hold itself: ``keyword``, at ``way``, leads back, and ``name`` is the
+    last property on the way that must be there."""
+    help = f'take "{name}" out of required, or allow null in its place, with anyOf' if name else "let the list be empty"
+    return _Finding("what it requires leads back to it without end", keyword, way / keyword, (), help)
+
+
 def _anonymous(schema: dict[str, Any]) -> dict[str, Any]:
-    """``schema`` without its identifier: a variation of it is no resource of its own."""
+    """``schema`` without its identifier: a variation of it is not a separate resource."""
     return {name: value for name, value in schema.items() if name not in ("$id", "id")}
 
 

@@ -1,4 +1,4 @@
-"""What the automata over members and items (`members`, `items`) need of the writer of a document.
+"""The interface of the writer of a document for the automata over members and items (`members`, `items`).
 
 `Emitter` with `JsonText` writes JSON. Structural tags write the same values in other styles.
 """
@@ -30,7 +30,7 @@ class Writer(Protocol):
 
     @property
     def options(self) -> Options:
-        """What the caller has chosen."""
+        """The caller's options."""
         ...
 
     def value(self, node: Node) -> Expression:
@@ -89,16 +89,16 @@ class ArrayText(Protocol):
 
     @property
     def array_open(self) -> Expression:
-        """What an array begins with."""
+        """The beginning of an array."""
         ...
 
     @property
     def array_close(self) -> Expression:
-        """What it ends with."""
+        """The end of an array."""
         ...
 
     def distinct_array_open(self) -> Expression:
-        """What an array begins with whose items guides remember. Raises `UnsupportedError` if they cannot."""
+        """The beginning of an array whose items guides remember. Raises `UnsupportedError` if they cannot."""
         ...
 
     def item(self, value: Expression) -> Expression:

@@ -6,15 +6,143 @@ loosest: ``|``, ``&``, one after another, the repetitions, ``~`` before somethin
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
-from dotllm.languages.lark.lexer import JSON_DIRECTIVES, LarkToken, tokenise
-from dotllm.languages.lark.strings import unescape
+from dotllm import cancellation
 from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
 from dotllm.languages.source import Source
 
+# Text of a Lark grammar → tokens.
+#
+# One regular expression does the work. ``%json``, ``%regex`` and ``%llguidance`` are followed by a JSON value, which is
+# read here and becomes the token's value. Comments vanish. Newlines are tokens, because they end definitions, except
+# after a backslash.
+
+
+JSON_DIRECTIVES = frozenset({"%json", "%regex", "%llguidance", "%grammar_options"})
+
+_TOKEN = re.compile(
+    r"""
+      (?P<SPACE>[ \t\r\f]+|(?:\#|//)[^\n]*|\\[ \t]*\r?\n)
+    | (?P<NEWLINE>\n)
+    | (?P<STRING>"(?:[^"\\\n]|\\.)*"(?:i(?![\w-]))?)
+    | (?P<REGEX>/(?!/)(?:[^/\\\n]|\\.)+/[a-z]*|/(?!/)(?:[^/\\]|\\(?:.|\n))+/[a-wyz]*x[a-z]*)
+    | (?P<TOKEN><[^<>\s]+>)
+    | (?P<REFERENCE>@[\w-]+)
+    | (?P<DIRECTIVE>%[a-z_]+)
+    | (?P<NAME>_*[A-Za-z](?:\w|-(?!>))*)
+    | (?P<NUMBER>[+-]?\d+(?:\.\d+)?)
+    | (?P<SIGN>->|\.\.|::|[:|()\[\]{}*+?!~&,.=])
+    """,
+    re.VERBOSE | re.ASCII,
+)
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+# Numbers exactly as they are written: a schema's bounds are exact.
+_JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse_constant)
+_JSON_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class LarkToken(NamedTuple):
+    """``kind`` is a group of the expression above, or the sign itself, or "END"."""
+
+    kind: str
+    text: str
+    at: int
+    value: Any = None  # of a DIRECTIVE that has one, its JSON
+
+
+def tokenise(source: Source) -> list[LarkToken]:
+    """The tokens of a grammar, ending in END. Raises InvalidSpecError where no token begins."""
+    text, at, tokens = source.text, 0, []
+    while at < len(text):
+        cancellation.check()
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _lost(source, at)
+        kind, begin, at = match.lastgroup, at, match.end()
+        assert kind is not None  # every alternative is a group
+        if kind == "SPACE":
+            continue
+        if match.group() == "::":
+            if text.startswith("=", at):
+                hint = "a rule of EBNF is defined by a plain name and '::=', in every rule"
+                raise source.invalid("unexpected '::='", begin, "::=", help=hint)
+            raise source.unsupported("'::', a rule with a parameter, is not supported", begin, "::")
+        if kind == "DIRECTIVE" and match.group() in JSON_DIRECTIVES:
+            space = _JSON_SPACE.match(text, at)
+            value, at = _json(source, space.end() if space else at, match.group())
+            tokens.append(LarkToken(kind, match.group(), begin, value))
+        else:
+            tokens.append(LarkToken(match.group() if kind == "SIGN" else kind, match.group(), begin))
+    tokens.append(LarkToken("END", "", len(text)))
+    return tokens
+
+
+def _json(source: Source, at: int, directive: str) -> tuple[Any, int]:
+    try:
+        return _JSON.raw_decode(source.text, at)
+    except json.JSONDecodeError as error:
+        raise source.invalid(f"{directive} needs a JSON value: {error.msg}", error.pos, directive) from None
+    except ValueError as error:
+        raise source.invalid(f"{directive} needs a JSON value: {error}", at, directive) from None
+    except RecursionError:
+        raise source.invalid(f"the JSON value of {directive} is nested too deeply", at, directive, "too_deep") from None
+
+
+def _lost(source: Source, at: int) -> Exception:
+    character = source.text[at]
+    hints = {
+        "'": "strings are written in double quotes",
+        '"': "this string does not end on its line",
+        "/": "this regular expression does not end on its line",
+        ";": "a rule ends at the end of its line, without a sign",
+    }
+    return source.invalid(f"unexpected {character!r}" + (f": {hints[character]}" if character in hints else ""), at)
+
+
+# Escapes in the string literals of grammars: JSON's and Python's, which Lark's own reader takes.
+#
+# A backslash before any other character stands for itself, as in those languages.
+
+
+_SIMPLE = {c: c for c in "\"\\/'"} | dict(zip("nrtbfav0", "\n\r\t\b\f\a\v\0", strict=True))
+_ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|x(..)|u(....)|U(.{8})|(.))", re.DOTALL)
+
+
+def unescape(text: str, source: Source, at: int) -> str:
+    """The string a literal stands for; ``at`` is where the literal begins, for errors."""
+    if "\\" not in text:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        high, low, *codes, simple = match.groups()
+        if simple is not None:
+            if simple in "xuU":
+                raise source.invalid(f"too few digits after \\{simple}", at + match.start())
+            return _SIMPLE.get(simple, match.group())
+        try:
+            if high is not None:  # a surrogate pair, as JSON writes what is beyond the BMP
+                return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
+            code = int(next(code for code in codes if code is not None), 16)
+            if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
+                raise ValueError
+            return chr(code)
+        except ValueError:
+            raise source.invalid(f"{match.group()} is not a character", at + match.start()) from None
+
+    return _ESCAPE.sub(replace, text)
+
+
 MAX_COUNT = 2**30 - 1
+MAX_NESTED = 32  # grammars in grammars
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
@@ -22,8 +150,9 @@ _REGEX = re.compile(r"/(.*)/([a-z]*)", re.DOTALL)
 _WITHOUT_EFFECT = frozenset({"capture", "capture_name", "stop_capture", "stop_capture_name"})
 _REFUSED = {
     "stop": "it takes text back that has been generated; use suffix=",
-    "max_tokens": "it counts tokens, which is no property of the text; use a repetition range",
-    "temperature": "it changes how tokens are sampled, not what is allowed; set it on the request",
+    "max_tokens": "a text can be cut into tokens in many ways; bound its characters, as /(?s:.{0,200})/ or maxLength "
+    "does, or set max_tokens of the request",
+    "temperature": "it changes how tokens are sampled, not what is allowed; set temperature of the request",
 }
 
 
@@ -50,41 +179,66 @@ class Parser:
         self.source = Source(text)
         self.tokens = tokenise(self.source)
         self.i = 0
+        self.nested = 0  # how many %lark are open
         self.document = LarkGrammar([], {}, {}, {}, [], {})
 
     @property
     def token(self) -> LarkToken:
-        """The next one, which is not yet read."""
+        """The next token, which has not been consumed."""
         return self.tokens[self.i]
 
     def parse(self) -> LarkGrammar:
         """The whole grammar. Raises `InvalidSpecError` or `UnsupportedError` with line and column."""
+        return self._grammar("END")
+
+    def _grammar(self, end: str) -> LarkGrammar:
+        """Definitions and statements up to a token of kind ``end``."""
         while True:
-            while self.token.kind == "NEWLINE":
+            cancellation.check()
+            while self.token.kind == "NEWLINE":  # bounded: by the text
                 self.i += 1
-            if self.token.kind == "END":
+            if self.token.kind == end:
                 return self.document
             if self.token.kind == "DIRECTIVE":
                 self._statement()
             else:
                 self._definition()
-            if self.token.kind not in ("NEWLINE", "END"):
+            if self.token.kind not in ("NEWLINE", end):
                 raise self._unexpected("the end of the line")
+
+    def _nested_grammar(self, at: int) -> int:
+        """``{`` a grammar with names of its own ``}``."""
+        if self.nested == MAX_NESTED:
+            raise self.source.invalid(f"more than {MAX_NESTED} grammars in each other", at, "%lark", "too_deep")
+        while self.token.kind == "NEWLINE":  # bounded: by the text
+            self.i += 1
+        self._expect("{", "'{'")
+        outer, self.document = self.document, LarkGrammar([], {}, {}, {}, [], {})
+        self.nested += 1
+        found = self._grammar("}")
+        self.nested -= 1
+        self.i += 1
+        self.document = outer
+        return self._node(LarkNodeKind.GRAMMAR, found, at)
 
     # --- definitions and statements
 
     def _definition(self) -> None:
-        while self.token.kind in ("!", "?"):  # they shape parse trees
+        while self.token.kind in ("!", "?"):  # bounded: by the text
             self.i += 1
         at = self.token.at
         name = self._expect("NAME", "a rule, a terminal or a statement").text
         parameters = self._parameters() if self.token.kind == "{" else ()
-        if self.token.kind == ".":  # a priority: it chooses between parses, and never what is one
+        if self.token.kind == ".":  # a priority: it chooses between parses, and does not change the language
             self.i += 1
             self._expect("NUMBER", "a priority")
         first = len(self.document.nodes)
         lazy, suffix = self._attributes() if self.token.kind == "[" else (False, None)
+        if self.token.kind in ("=", "->"):
+            raise self._other_definition(name)
         self._expect(":", "':'")
+        if self.token.kind == "=":
+            raise self._other_definition(name)
         definition = Definition(name, first, self._expansions(), at, parameters, lazy, suffix)
         group = self.document.terminals if is_terminal(name) else self.document.rules
         if name in group or name in self.document.imports:
@@ -96,7 +250,7 @@ class Parser:
     def _parameters(self) -> tuple[str, ...]:
         names = []
         self.i += 1
-        while True:
+        while True:  # bounded: by the text
             names.append(self._expect("NAME", "a parameter").text)
             if self.token.kind != ",":
                 break
@@ -108,7 +262,7 @@ class Parser:
         """``[lazy, suffix="…"]``: whether it is lazy, and the node of its suffix."""
         lazy, suffix = False, None
         self.i += 1
-        while self.token.kind != "]":
+        while self.token.kind != "]":  # bounded: by the text
             key = self._expect("NAME", "an attribute")
             has_value = self.token.kind == "="
             self.i += has_value
@@ -142,7 +296,7 @@ class Parser:
             if not isinstance(token.value, dict):
                 raise self.source.invalid(f"{token.text} needs an object", token.at, token.text)
             self.document.options.update(token.value)
-        elif token.text in ("%declare", "%override", "%extend", "%lark"):
+        elif token.text in ("%declare", "%override", "%extend"):
             raise self.source.unsupported(f"{token.text} is not supported", token.at, token.text)
         else:
             raise self.source.invalid(f"unexpected {token.text}", token.at, token.text)
@@ -155,7 +309,7 @@ class Parser:
         if self.token.kind == "(":
             self.i += 1
             names = [self._expect("NAME", "a terminal of 'common'")]
-            while self.token.kind == ",":
+            while self.token.kind == ",":  # bounded: by the text
                 self.i += 1
                 names.append(self._expect("NAME", "a terminal of 'common'"))
             self._expect(")", "')'")
@@ -180,7 +334,7 @@ class Parser:
     def _expansions(self) -> int:
         """Everything up to the end of a definition; returns its node."""
         frames = [_LarkFrame("", self.token.at)]
-        while True:
+        while True:  # bounded: by the text
             token, frame = self.token, frames[-1]
             kind = token.kind
             if kind in ("(", "["):
@@ -206,11 +360,11 @@ class Parser:
             elif kind == "->" and len(frames) == 1:  # the name of an alternative shapes the parse tree
                 self.i += 1
                 self._expect("NAME", "a name")
-                if self.token.kind not in ("NEWLINE", "|", "END"):
+                if self.token.kind not in ("NEWLINE", "|", "END", "}"):
                     raise self._unexpected("'|' or the end of the line")
             elif kind == "NEWLINE" and (len(frames) > 1 or self._continues()):
                 self.i += 1
-            elif kind in ("NEWLINE", "END"):
+            elif kind in ("NEWLINE", "END") or (kind == "}" and len(frames) == 1 and self.nested):
                 if len(frames) > 1:
                     raise self.source.invalid(f"{frame.opener!r} is never closed", frame.at)
                 return self._end_choices(frame)
@@ -221,21 +375,21 @@ class Parser:
                 self._end_atom(frame, self._atom())
 
     def _begins_template(self) -> bool:
-        """``name{`` is a template, unless a number or a comma follows: that is a repetition."""
+        """``name{`` begins a template, unless a number or a comma follows: then it is a repetition."""
         following = [token.kind for token in self.tokens[self.i + 1 : self.i + 3]]
         return following[:1] == ["{"] and following[1:] not in (["NUMBER"], [","])
 
     def _continues(self) -> bool:
         """Whether the line that follows continues the definition: it starts with a bar."""
         i = self.i
-        while self.tokens[i].kind == "NEWLINE":
+        while self.tokens[i].kind == "NEWLINE":  # bounded: by the text
             i += 1
         return self.tokens[i].kind == "|"
 
     def _skip_newline_after_bar(self) -> None:
-        """A bar at the end of a line goes on in the next one, unless that begins a definition."""
+        """After a bar at the end of a line, the definition goes on in the next line, unless that begins a new one."""
         i = self.i
-        while self.tokens[i].kind == "NEWLINE":
+        while self.tokens[i].kind == "NEWLINE":  # bounded: by the text
             i += 1
         if i == self.i or self.tokens[i].kind in ("END", "DIRECTIVE", "!", "?"):
             return
@@ -272,6 +426,8 @@ class Parser:
             return self._node(
                 LarkNodeKind.JSON if text == "%json" else LarkNodeKind.STRUCTURED_REGEX, token.value, token.at
             )
+        if kind == "DIRECTIVE" and text == "%lark":
+            return self._nested_grammar(token.at)
         if kind == "DIRECTIVE" and text not in JSON_DIRECTIVES:
             raise self.source.unsupported(f"{text} is not supported here", token.at, text)
         self.i -= 1
@@ -284,7 +440,7 @@ class Parser:
         return text
 
     def _end_atom(self, frame: _LarkFrame, node: int) -> None:
-        """Apply the ~ before an atom and the repetition behind it, and add it to the sequence."""
+        """Apply the ~ before an atom and the repetition after it, and add it to the sequence."""
         at = self.document.nodes[node].at
         if frame.negations % 2:
             node = self._node(LarkNodeKind.NOT, None, at, node)
@@ -325,7 +481,7 @@ class Parser:
     def _count(self) -> int:
         token = self._expect("NUMBER", "a number")
         if not token.text.isdigit() or len(token.text) > 10 or int(token.text) > MAX_COUNT:
-            raise self.source.invalid(f"{token.text} is no number of repetitions", token.at)
+            raise self.source.invalid(f"{token.text} is not a number of repetitions", token.at)
         return int(token.text)
 
     def _checked(self, low: int, high: int | None, at: int) -> tuple[int, int | None]:
@@ -368,6 +524,11 @@ class Parser:
             raise self._unexpected(what)
         self.i += 1
         return token
+
+    def _other_definition(self, name: str) -> Exception:
+        help = f"write {name}: … (Lark), or {name} ::= … in every rule (EBNF)"
+        sign = ":=" if self.tokens[self.i - 1].kind == ":" else self.token.text
+        return self.source.invalid(f"expected ':', found {sign!r}", self.token.at, help=help)
 
     def _unexpected(self, what: str) -> Exception:
         token = self.token

@@ -1,6 +1,7 @@
-"""What a Lark grammar says, before it means anything: nodes in one list, children before their parents.
+"""The syntax of a Lark grammar, before names are resolved: nodes in one list, children before their parents.
 
-Flat like the Grammar it becomes, so that every pass over it is a loop and no nesting of the text is too deep.
+It is flat, like the Grammar that it becomes, so that every pass over it is a loop, and no nesting of the text is too
+deep.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class LarkNodeKind(Enum):
-    """What a node is, and what its ``value`` is."""
+    """The kind of a node; each line says what its ``value`` is."""
 
     LITERAL = "string"  # (text, ignore case)
     RANGE = "character range"  # (first, last)
@@ -19,8 +20,9 @@ class LarkNodeKind(Enum):
     TOKEN = "special token"  # str, with its angle brackets
     JSON = "%json"  # the schema
     STRUCTURED_REGEX = "%regex"  # the JSON object
+    GRAMMAR = "%lark"  # the LarkGrammar in the braces
     REFERENCE = "@ reference"  # str
-    TEMPLATE = "template"  # str: its name; the children are the arguments
+    TEMPLATE = "template"  # str: its name, or that of a parameter; the children are the arguments
     SEQUENCE = "sequence"
     CHOICE = "alternatives"
     REPEAT = "repetition"  # (minimum, maximum or None)
@@ -38,7 +40,8 @@ class LarkNode(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A rule, a terminal or what is ignored. Its nodes are ``nodes[first : root + 1]``, ``root`` is all of it."""
+    """A rule, a terminal or an ignored terminal. Its nodes are ``nodes[first : root + 1]``; ``root`` is the whole of
+    it."""
 
     name: str
     first: int
@@ -61,7 +64,7 @@ class LarkGrammar(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """What a rule may name."""
+        """The names that a rule may use."""
         return [*self.rules, *self.terminals, *self.imports]
 
 

@@ -1,22 +1,65 @@
-"""Terminals: regular languages, written with names, ``&`` and ``~`` besides the usual operators.
+"""Terminals: regular languages, written with names, ``&`` and ``~`` in addition to the usual operators.
 
-A terminal becomes an expression of the Grammar part by part. Only what ``&``, ``~`` or ``lazy`` stand on goes through
-the DFA algebra, because only there is it needed.
+A terminal becomes an expression of the Grammar part by part. Only operands of ``&``, ``~`` and ``lazy`` go through the
+DFA algebra, because only they need it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
-from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
+from dotllm import cancellation
+from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar, union_of
 from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.kinds import ExpressionKind
-from dotllm.languages.lark.common import COMMON
 from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression, words_of
+from dotllm.suggestions import did_you_mean
+
+# The terminals of Lark's library ``common``, as regular expressions.
+#
+# Lark writes C_COMMENT and ESCAPED_STRING with lazy quantifiers, which say when its lexer stops, not what a comment is.
+# Here these terminals are the texts that Lark's lexer returns.
+#
+# https://github.com/lark-parser/lark/blob/master/lark/grammars/common.lark
+
+
+_DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)"
+_EXPONENT = r"[eE][+\-]?[0-9]+"
+_FLOAT = rf"(?:[0-9]+{_EXPONENT}|{_DECIMAL}(?:{_EXPONENT})?)"
+_NUMBER = rf"(?:{_FLOAT}|[0-9]+)"
+
+COMMON = {
+    "DIGIT": r"[0-9]",
+    "HEXDIGIT": r"[0-9a-fA-F]",
+    "INT": r"[0-9]+",
+    "SIGNED_INT": r"[+\-]?[0-9]+",
+    "DECIMAL": _DECIMAL,
+    "_EXP": _EXPONENT,
+    "FLOAT": _FLOAT,
+    "SIGNED_FLOAT": rf"[+\-]?{_FLOAT}",
+    "NUMBER": _NUMBER,
+    "SIGNED_NUMBER": rf"[+\-]?{_NUMBER}",
+    "ESCAPED_STRING": r'"(?:[^"\\\n]|\\[^\n])*"',
+    "LCASE_LETTER": r"[a-z]",
+    "UCASE_LETTER": r"[A-Z]",
+    "LETTER": r"[a-zA-Z]",
+    "WORD": r"[a-zA-Z]+",
+    "CNAME": r"[a-zA-Z_][a-zA-Z0-9_]*",
+    "WS_INLINE": r"[ \t]+",
+    "WS": r"[ \t\f\r\n]+",
+    "CR": r"\r",
+    "LF": r"\n",
+    "NEWLINE": r"(?:\r?\n)+",
+    "SH_COMMENT": r"#[^\n]*",
+    "CPP_COMMENT": r"//[^\n]*",
+    "C_COMMENT": r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/",
+    "SQL_COMMENT": r"--[^\n]*",
+}
+
 
 INLINE_WEIGHT = 200  # a terminal used more than once is copied up to this size (about NFA nodes), else shared as a rule
 _SPECIAL = frozenset(".^$*+?{}[]\\|()")
@@ -30,9 +73,10 @@ class Terminals:
         self.document = document
         self.source = source
         self.grammar = grammar
-        self.budget = Budget()
+        self.budget = Budget()  # of the definition at hand
         self._expressions: dict[str, Expression] = {}
         self._dfas: dict[str, Dfa] = {}
+        self._defined: dict[int, Dfa] = {}  # by where the definition is
         self._weights: dict[str, int] = {}
         self._uses: dict[str, int] = {}
         for node in document.nodes:
@@ -41,28 +85,23 @@ class Terminals:
 
     def named(self, name: str, at: int) -> Expression:
         """The terminal of that name."""
-        for ready in self._in_order(name, at):
-            if ready not in self._expressions:
-                self._expressions[ready] = self._compiled(ready)
+        for ready in self._in_order(name, at, self._expressions):
+            self._expressions[ready] = self._compiled(ready)
         return self._expressions[name]
 
     def expression(self, definition: Definition) -> Expression:
-        """All of a definition, as a terminal."""
+        """The whole of a definition, as a terminal."""
+        self.budget = Budget()
         with self.source.inside(definition.at):
             return self._expression(definition)
 
     def _expression(self, definition: Definition) -> Expression:
-        if not definition.lazy:
-            return self._expression_of(definition.first, definition.root)
-        dfa = self._dfa_of(definition.first, definition.root)
-        if definition.suffix is not None:
-            dfa = dfa.concat(self._dfa_of(definition.suffix, definition.suffix), self.budget)
-        # Lazy: no proper prefix matches.
-        shortest = dfa.difference(dfa.concat(Dfa.length(1, None), self.budget), self.budget)
-        return self._lower(shortest)
+        if definition.lazy:
+            return self.lower(self._definition_dfa(definition))
+        return self._expression_of(definition.first, definition.root)
 
     def leaf(self, node: LarkNode) -> Expression:
-        """A terminal that is one node without children (and no name)."""
+        """A terminal that is a single node without children (and not a name)."""
         grammar, value = self.grammar, node.value
         if node.kind is LarkNodeKind.LITERAL and not value[1]:
             return grammar.literal(value[0])
@@ -76,6 +115,21 @@ class Terminals:
                 return regex_to_expression(pattern, grammar, search=False, budget=self.budget)
         raise self.source.invalid(f"a terminal cannot contain a {node.kind.value}", node.at, node.kind.value)
 
+    def dfa(self, definition: Definition) -> Dfa:
+        """The automaton of the whole of a definition."""
+        self.budget = Budget()
+        with self.source.inside(definition.at):
+            return self._definition_dfa(definition)
+
+    def node_dfa(self, number: int) -> Dfa:
+        """The automaton of one node without children."""
+        self.budget = Budget()
+        return self._dfa_of(number, number)
+
+    def lower(self, dfa: Dfa) -> Expression:
+        """An automaton as an expression of the grammar."""
+        return dfa_to_grammar(dfa, self.grammar, self.grammar.chars)
+
     # --- names
 
     def _children(self, name: str) -> list[tuple[str, int]]:
@@ -85,12 +139,19 @@ class Terminals:
         nodes = self.document.nodes[definition.first : definition.root + 1]
         return [(node.value, node.at) for node in nodes if node.kind is LarkNodeKind.NAME]
 
-    def _in_order(self, name: str, at: int) -> Iterator[str]:
-        """The terminals that ``name`` is made of, parts first, itself last. Depth first, iterative."""
-        done: set[str] = set()
+    def _in_order(self, name: str, at: int, done: Container[str]) -> Iterator[str]:
+        """List the terminals that ``name`` is made of, parts first, itself last, except those that are ``done``; the
+        caller adds each to ``done`` as it comes. Depth first, iterative.
+
+        Yields:
+            Their names.
+        """
+        if name in done:
+            return
         path: dict[str, Iterator[tuple[str, int]]] = {name: iter(self._children(name))}
         self._check(name, at)
         while path:
+            cancellation.check()
             current = next(reversed(path))
             for child, child_at in path[current]:
                 if child in path:
@@ -101,7 +162,6 @@ class Terminals:
                     break
             else:
                 del path[current]
-                done.add(current)
                 yield current
 
     def _check(self, name: str, at: int) -> None:
@@ -126,7 +186,7 @@ class Terminals:
         return expression
 
     def _weight(self, first: int) -> int:
-        """About how many NFA nodes the expressions from ``first`` on need, but for what they refer to."""
+        """About how many NFA nodes the expressions from ``first`` on need, without those they refer to."""
         grammar = self.grammar
         total = 0
         for node in range(first, len(grammar)):
@@ -144,7 +204,9 @@ class Terminals:
         library_name, at = self.document.imports[name]
         pattern = COMMON.get(library_name)
         if pattern is None:
-            raise self.source.invalid(f"the library 'common' has no {library_name}", at, "%import")
+            raise self.source.invalid(
+                f"the library 'common' has no {library_name}", at, "%import", help=did_you_mean(library_name, COMMON)
+            )
         return pattern
 
     # --- as expressions
@@ -163,7 +225,7 @@ class Terminals:
             if below_algebra[i - first]:
                 expression = grammar.never()  # not used: its ancestor is built from its DFA
             elif node.kind in (LarkNodeKind.AND, LarkNodeKind.NOT):
-                expression = self._lower(self._dfa_of(first, i))
+                expression = self.lower(self._dfa_of(first, i))
             elif node.kind is LarkNodeKind.SEQUENCE:
                 expression = grammar.seq(parts)
             elif node.kind is LarkNodeKind.CHOICE:
@@ -190,20 +252,32 @@ class Terminals:
             return substring_expression(content, self.grammar)
         raise self.source.invalid(f"%regex has no {key!r} with such a value", node.at, "%regex")
 
-    def _lower(self, dfa: Dfa) -> Expression:
-        return dfa_to_grammar(dfa, self.grammar, self.grammar.chars)
-
     # --- as automata
+
+    def _definition_dfa(self, definition: Definition) -> Dfa:
+        known = self._defined.get(definition.at)
+        if known is not None:
+            return known
+        dfa = self._dfa_of(definition.first, definition.root)
+        if definition.suffix is not None:
+            dfa = dfa.concat(self._dfa_of(definition.first, definition.suffix), self.budget)
+        if definition.lazy:  # no proper prefix matches
+            dfa = dfa.difference(dfa.concat(Dfa.length(1, None), self.budget), self.budget)
+        self._defined[definition.at] = dfa
+        return dfa
 
     def _dfa_of(self, first: int, root: int) -> Dfa:
         nodes, budget = self.document.nodes, self.budget
         needed = {root}
         for i in range(root, first - 1, -1):
-            if i in needed:
+            if i in needed and not self._is_words(i):
                 needed.update(nodes[i].children)
         found: dict[int, Dfa] = {}
         for i in sorted(needed):
             node = nodes[i]
+            if self._is_words(i):
+                found[i] = Dfa.literals((nodes[child].value[0] for child in node.children), budget)
+                continue
             parts = [found[child] for child in node.children]
             if node.kind is LarkNodeKind.NOT:
                 dfa = parts[0].complement()
@@ -212,18 +286,14 @@ class Terminals:
                 for part in parts[1:]:
                     dfa = dfa.intersection(part, budget)
             elif node.kind is LarkNodeKind.SEQUENCE:
-                dfa = Dfa.epsilon()
-                for part in reversed(parts):
-                    dfa = part.concat(dfa, budget)
+                dfa = _sequence_of(parts, budget)
             elif node.kind is LarkNodeKind.CHOICE:
-                dfa = parts[0]
-                for part in parts[1:]:
-                    dfa = dfa.union(part, budget)
+                dfa = union_of(parts, budget)
             elif node.kind is LarkNodeKind.REPEAT:
                 minimum, maximum = node.value
                 dfa = parts[0].repeat(minimum, maximum, budget)
             elif node.kind is LarkNodeKind.NAME:
-                dfa = self._named_dfa(node.value, node.at)
+                dfa = self.named_dfa(node.value, node.at)
             elif node.kind is LarkNodeKind.LITERAL and not node.value[1]:
                 dfa = Dfa.literal(node.value[0])
             elif node.kind is LarkNodeKind.RANGE:
@@ -239,14 +309,21 @@ class Terminals:
             found[i] = dfa
         return found[root]
 
-    def _named_dfa(self, name: str, at: int) -> Dfa:
-        for ready in self._in_order(name, at):
-            if ready not in self._dfas:
-                definition = self.document.terminals.get(ready)
-                if definition is not None:
-                    self._dfas[ready] = self._dfa_of(definition.first, definition.root)
-                else:
-                    self._dfas[ready] = regex_to_dfa(self._imported(ready), search=False)
+    def _is_words(self, number: int) -> bool:
+        """Whether a node is a choice of plain strings, which become one automaton in one step."""
+        nodes, node = self.document.nodes, self.document.nodes[number]
+        return node.kind is LarkNodeKind.CHOICE and all(
+            nodes[child].kind is LarkNodeKind.LITERAL and not nodes[child].value[1] for child in node.children
+        )
+
+    def named_dfa(self, name: str, at: int) -> Dfa:
+        """The automaton of the terminal of that name."""
+        for ready in self._in_order(name, at, self._dfas):
+            definition = self.document.terminals.get(ready)
+            if definition is not None:
+                self._dfas[ready] = self._definition_dfa(definition)
+            else:
+                self._dfas[ready] = regex_to_dfa(self._imported(ready), search=False)
         return self._dfas[name]
 
     def _pattern(self, node: LarkNode) -> str:
@@ -264,5 +341,14 @@ class Terminals:
 
     @staticmethod
     def _first(node: LarkNode, pattern: str) -> int:
-        """Where offset 0 of its ``pattern`` would be: behind the slash, but for the flags put before it."""
+        """The place of offset 0 of its ``pattern``: after the slash, less the length of the flags put before it."""
         return node.at + 1 + len(node.value[0]) - len(pattern)
+
+
+def _sequence_of(automata: list[Dfa], budget: Budget) -> Dfa:
+    """The concatenation of automata, put together as a balanced tree."""
+    level = automata or [Dfa.epsilon()]
+    while len(level) > 1:
+        pairs = [level[i].concat(level[i + 1], budget) for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0]

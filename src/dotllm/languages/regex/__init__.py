@@ -1,6 +1,16 @@
 """Regular expressions (ECMA-262 and Python `re` syntax) as grammars and as automata."""
 
-from dotllm.languages.regex.api import regex_to_dfa, regex_to_expression, regex_to_grammar
-from dotllm.languages.regex.reading.scanner import Dialect, Flags
+from __future__ import annotations
 
-__all__ = ["Dialect", "Flags", "regex_to_dfa", "regex_to_expression", "regex_to_grammar"]
+from typing import TYPE_CHECKING
+
+from dotllm.exports import exports
+
+if TYPE_CHECKING:
+    from dotllm.languages.regex.build import regex_to_bounded_dfas, regex_to_dfa, regex_to_expression, regex_to_grammar
+
+__all__ = ["regex_to_bounded_dfas", "regex_to_dfa", "regex_to_expression", "regex_to_grammar"]
+
+__getattr__, __dir__ = exports(
+    __name__, build="regex_to_bounded_dfas regex_to_dfa regex_to_expression regex_to_grammar"
+)

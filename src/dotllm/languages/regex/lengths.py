@@ -1,20 +1,158 @@
-"""A regular expression and bounds on the length of the text, without an automaton where the syntax tree allows it.
-
-``pattern`` beside ``maxLength`` is an intersection, and its automaton has a state per character of the bound. But most
-patterns have at most one repetition of single characters beside parts of a few lengths, as in ``^[A-Z]{2}[a-z0-9-]*$``;
-then the bounds become the counts of that repetition, whatever their size.
-"""
+"""How long texts of an expression are: measured, required, and where assertions look at them."""
 
 from __future__ import annotations
 
-from dotllm.languages.regex.measure import length_bounds
-from dotllm.languages.regex.syntax import EMPTY, NEVER, Alt, Node, Repeat, Seq, alt, charset_of, repeat, seq
+from collections.abc import Iterator
+from itertools import product
 
-# Ways to read the parts of fixed length, one branch each.
+from dotllm.charset import ANY_CHAR, CharSet
+from dotllm.languages.regex.syntax import (
+    ANY,
+    ANY_TEXT,
+    EMPTY,
+    NEVER,
+    NO_CHARS,
+    Alt,
+    Assertion,
+    AssertionKind,
+    Atomic,
+    Chars,
+    Look,
+    Node,
+    Repeat,
+    Seq,
+    Text,
+    alt,
+    charset_of,
+    repeat,
+    seq,
+)
+
+# Facts read off a syntax tree without an automaton: lengths, first characters, and how far assertions look.
+
+
+Bounds = tuple[int, int | None]
+"""Least and largest number, None: without limit."""
+
+
+def length_bounds(node: Node) -> Bounds:
+    """Bounds on the number of code points of a match; assertions are taken as true, so the bounds may be loose."""
+    if isinstance(node, Text):
+        return len(node.text), len(node.text)
+    if isinstance(node, Chars):
+        return 1, 1
+    if isinstance(node, Repeat):
+        low, high = length_bounds(node.body)
+        if high == 0:
+            return 0, 0
+        return low * node.minimum, None if high is None or node.maximum is None else high * node.maximum
+    if isinstance(node, Seq):
+        least, most = 0, 0
+        unlimited = False
+        for part in node.parts:
+            low, high = length_bounds(part)
+            least += low
+            if high is None:
+                unlimited = True
+            else:
+                most += high
+        return least, None if unlimited else most
+    if isinstance(node, Alt):
+        bounds = [length_bounds(choice) for choice in node.choices]
+        tops = [high for _, high in bounds]
+        longest = None if None in tops else max(high for high in tops if high is not None)
+        return min(low for low, _ in bounds), longest
+    if isinstance(node, Atomic):
+        return length_bounds(node.body)
+    return 0, 0  # Empty, Never, Assertion, Look
+
+
+def has_looks(node: Node) -> bool:
+    """Whether assertions stand in ``node`` (`Assertion` or `Look`)."""
+    if isinstance(node, (Assertion, Look)):
+        return True
+    if isinstance(node, (Repeat, Atomic)):
+        return has_looks(node.body)
+    if isinstance(node, Seq):
+        return any(map(has_looks, node.parts))
+    return isinstance(node, Alt) and any(map(has_looks, node.choices))
+
+
+def first_chars(node: Node) -> tuple[CharSet, bool]:
+    """The characters a match can begin with, and whether it can be empty; assertions are taken as true."""
+    if isinstance(node, Text):
+        return CharSet(((ord(node.text[0]), ord(node.text[0])),)), False
+    if isinstance(node, Chars):
+        return node.charset, False
+    if isinstance(node, Repeat):
+        chars, empty = first_chars(node.body)
+        return chars, empty or node.minimum == 0
+    if isinstance(node, Atomic):
+        return first_chars(node.body)
+    if isinstance(node, Seq):
+        chars = NO_CHARS
+        for part in node.parts:
+            more, empty = first_chars(part)
+            chars = chars | more
+            if chars == ANY_CHAR or not empty:
+                return chars, empty
+        return chars, True
+    if isinstance(node, Alt):
+        chars, empty = NO_CHARS, False
+        for choice in node.choices:
+            more, also_empty = first_chars(choice)
+            chars, empty = chars | more, empty or also_empty
+        return chars, empty
+    return NO_CHARS, True
+
+
+UNLIMITED = 1 << 60
+"""A width that is larger than any text."""
+
+
+def context_width(node: Node) -> tuple[int, int]:
+    """How many characters before and after a match of ``node`` its assertions may look at, `UNLIMITED` for any number.
+
+    (0, 0) means that a match depends on its own text alone, so ``node`` can be compiled by itself.
+    """
+    if isinstance(node, Seq):
+        lengths = [length_bounds(part)[0] for part in node.parts]
+        left = right = 0
+        before, after = 0, sum(lengths)
+        for part, length in zip(node.parts, lengths, strict=True):
+            after -= length
+            more_left, more_right = context_width(part)
+            left, right = max(left, more_left - before), max(right, more_right - after)
+            before += length
+        return left, right
+    if isinstance(node, Alt):
+        widths = [context_width(choice) for choice in node.choices]
+        return max(left for left, _ in widths), max(right for _, right in widths)
+    if isinstance(node, (Repeat, Atomic)):
+        return context_width(node.body)
+    if isinstance(node, Assertion):
+        return int(node.kind is not AssertionKind.END), int(node.kind is not AssertionKind.START)
+    if isinstance(node, Look):
+        longest = length_bounds(node.body)[1]
+        width = UNLIMITED if longest is None else longest
+        left, right = context_width(node.body)
+        return (left, width + right) if node.ahead else (width + left, right)
+    return 0, 0
+
+
+# Combines a regular expression with bounds on the length of the text, without an automaton where the syntax tree
+# allows it.
+#
+# ``pattern`` with ``maxLength`` is an intersection, and its automaton has a state for each character of the bound. But
+# most patterns have at most one repetition of single characters, and other parts of only a few lengths, as in
+# ``^[A-Z]{2}[a-z0-9-]*$``; then the bounds become the counts of that repetition, whatever their size.
+
+
+# Most ways to read the parts of fixed length; each is a branch.
 _MAX_WAYS = 16
 
 # A way to match: parts of fixed length, and the place of the single repetition (-1: none) among them.
-_Way = tuple[int, list[Node], int]
+Way = tuple[int, list[Node], int]
 
 
 def with_length(node: Node, minimum: int, maximum: int | None) -> Node | None:
@@ -35,13 +173,16 @@ def with_length(node: Node, minimum: int, maximum: int | None) -> Node | None:
                 return None
             choices.append(bounded)
         return alt(choices)
-    ways: list[_Way] = [(0, [], -1)]
+    ways = ways_of(node)
+    return None if ways is None else alt([_bounded(way, minimum, maximum) for way in ways])
+
+
+def ways_of(node: Node) -> list[Way] | None:
+    """The ways to match ``node``, which has no assertions; None: there are too many, or one with two repetitions."""
+    ways: list[Way] | None = [(0, [], -1)]
     for part in node.parts if isinstance(node, Seq) else (node,):
-        longer = _extended(ways, part)
-        if longer is None:
-            return None
-        ways = longer
-    return alt([_bounded(way, minimum, maximum) for way in ways])
+        ways = _extended(ways, part) if ways is not None else None
+    return ways
 
 
 def without_implied_limits(node: Node, maximum: int) -> Node:
@@ -66,7 +207,7 @@ def without_implied_limits(node: Node, maximum: int) -> Node:
     return seq(out)
 
 
-def _extended(ways: list[_Way], part: Node) -> list[_Way] | None:
+def _extended(ways: list[Way], part: Node) -> list[Way] | None:
     """``ways`` followed by ``part``; None where there would be too many, or a second repetition."""
     low, high = length_bounds(part)
     if low == high:
@@ -104,7 +245,7 @@ def _by_length(node: Node) -> list[tuple[int, Node]] | None:
     return None
 
 
-def _bounded(way: _Way, minimum: int, maximum: int | None) -> Node:
+def _bounded(way: Way, minimum: int, maximum: int | None) -> Node:
     """One way, with its repetition counted so that the whole keeps the bounds."""
     fixed, parts, loop = way
     if loop < 0:
@@ -117,3 +258,169 @@ def _bounded(way: _Way, minimum: int, maximum: int | None) -> Node:
         return NEVER
     counted = repeat(repetition.body, least, min(tops) if tops else None)
     return seq([*parts[:loop], counted, *parts[loop + 1 :]])
+
+
+# Takes look-aheads that bound the length of the rest out of an expression: ``^(?=.{1,253}\.?$)…``.
+#
+# The automaton of such an expression is a product: a state for each place in the rest and each number of characters
+# read so far. But the expression is a union of smaller ones with bounds on the length, and lengths need no states
+# where the machine counts. The body of the look-ahead is split into *ways*: parts of fixed length around one
+# repetition of a set of characters. A text has a way if it has the way without the limits of its repetition, and its
+# length is in range:
+#
+#     (?=.{1,253}\.?$)R   is   R of 1 to 253 characters, or (?=.*\.$)R of 2 to 254
+#
+# Such a look-ahead stands at the start of the text, or after parts of fixed length, and sees to the end. A look-ahead
+# without a long repetition stays, and is solved in the automaton (`lookaround`).
+
+
+MAX_PARTS = 16
+_MANY = 32
+"""Characters; shorter lengths are told apart by states."""
+
+Part = tuple[Node, int, int | None]
+"""An expression, and the least and largest length (None: any) of the texts that count."""
+_Option = tuple[Look | None, int, int | None]
+"""The same for one way of a look-ahead: its remainder (None if there is none), and the lengths."""
+
+
+def split_by_length(node: Node) -> list[Part] | None:
+    """``node``, matched against whole texts, as a union; None if it has no such look-ahead at its start, or is a union
+    of more than `MAX_PARTS`."""
+    if isinstance(node, Alt):
+        choices = [split_by_length(choice) for choice in node.choices]
+        if not any(choices):
+            return None
+        rest = alt([choice for choice, parts in zip(node.choices, choices, strict=True) if parts is None])
+        found = [part for parts in choices if parts is not None for part in parts]
+        return _few([*found, (rest, 0, None)] if len(node.choices) > sum(map(bool, choices)) else found)
+    if not isinstance(node, Seq):
+        return None
+    before = 0
+    for at, part in enumerate(node.parts):
+        if isinstance(part, Look) and part.ahead:
+            rest = seq(node.parts[at + 1 :])
+            options = _options(part, rest, before)
+            if options is not None:
+                behind = split_by_length(rest) or [(rest, 0, None)]
+                return _few([_joined(node.parts[:at], before, *pair) for pair in product(options, behind)])
+        low, high = length_bounds(part)
+        if low != high:
+            return None
+        before += low
+    return None
+
+
+def _few(parts: list[Part]) -> list[Part] | None:
+    kept = [part for part in parts if part[2] is None or part[1] <= part[2]]
+    return kept if len(kept) <= MAX_PARTS else None
+
+
+def _joined(parts: tuple[Node, ...], before: int, option: _Option, behind: Part) -> Part:
+    """``parts`` (of ``before`` characters), the remainder of a look-ahead, and the expression that follows it, with
+    both bounds."""
+    look, low, high = option
+    node, least, most = behind
+    tops = [top for top in (high, None if most is None else most + before) if top is not None]
+    whole = seq([*parts, *([] if look is None else [look]), node])
+    return whole, max(low, least + before), min(tops) if tops else None
+
+
+def _options(look: Look, rest: Node, before: int) -> list[_Option] | None:
+    """The ways of a look-ahead with ``before`` characters in front of it: remainders, and bounds on the length of the
+    whole. None if the look-ahead is not of this kind."""
+    seen = _charset(rest)
+    found: list[_Option] = []
+    ways = []
+    for body in look.body.choices if isinstance(look.body, Alt) else (look.body,):
+        plain = _to_the_end(body, at_start=not before)
+        split = None if plain is None else ways_of(_widened(plain, seen))
+        if split is None:
+            return None
+        ways += split
+    if not any(isinstance(parts[loop], Repeat) and _is_long(parts[loop]) for _, parts, loop in ways if loop >= 0):
+        return None
+    for fixed, parts, loop in ways:
+        repetition = parts[loop] if loop >= 0 else None
+        if not isinstance(repetition, Repeat):
+            low, high, unlimited = fixed, fixed, seq(parts)
+        else:
+            low, high = fixed + repetition.minimum, None
+            if repetition.maximum is not None:
+                high = fixed + repetition.maximum
+            unlimited = seq([*parts[:loop], repeat(repetition.body, 0, None), *parts[loop + 1 :]])
+        is_any = isinstance(unlimited, Repeat) and charset_of(unlimited.body) == ANY_CHAR
+        left = None if is_any else Look(seq([unlimited, Assertion(AssertionKind.END, NO_CHARS)]), True, look.negated)
+        low, high = low + before, None if high is None else high + before
+        if not look.negated:
+            found.append((left, low, high))
+            continue
+        if len(ways) > 1:  # all ways must fail
+            return None
+        found += [(None, 0, low - 1)] if low else []
+        found += [] if high is None else [(None, high + 1, None)]
+        found += [] if left is None else [(left, low, high)]
+    return found
+
+
+def _is_long(node: Node) -> bool:
+    return isinstance(node, Repeat) and max(node.minimum, node.maximum or 0) >= _MANY
+
+
+def _to_the_end(body: Node, at_start: bool) -> Node | None:
+    """The texts from the place of a look-ahead to the end in which its body matches; None: it has other assertions."""
+    parts = list(body.parts) if isinstance(body, Seq) else [body]
+    if at_start and parts and _is(parts[0], AssertionKind.START):
+        del parts[0]
+    if parts and _is(parts[-1], AssertionKind.END):
+        del parts[-1]
+    else:
+        parts.append(ANY_TEXT)
+    plain = seq(parts)
+    return None if has_looks(plain) else plain
+
+
+def _is(node: Node, kind: AssertionKind) -> bool:
+    return isinstance(node, Assertion) and node.kind is kind
+
+
+def _charset(node: Node) -> CharSet:
+    """The characters of all matches of ``node``."""
+    charset = NO_CHARS
+    for part in _atoms(node):
+        charset = charset | part
+    return charset
+
+
+def _atoms(node: Node) -> Iterator[CharSet]:
+    if isinstance(node, Seq):
+        for part in node.parts:
+            yield from _atoms(part)
+    elif isinstance(node, Alt):
+        for choice in node.choices:
+            yield from _atoms(choice)
+    elif isinstance(node, Repeat):
+        yield from _atoms(node.body)
+    elif hasattr(node, "text"):
+        yield CharSet.of(node.text)
+    elif (charset := charset_of(node)) is not None:
+        yield charset
+
+
+def _widened(node: Node, seen: CharSet) -> Node:
+    """``node`` for texts of the characters ``seen`` only: a set that holds all of them counts as any character.
+    Adjacent repetitions of one set become one."""
+    parts: list[Node] = []
+    for part in node.parts if isinstance(node, Seq) else (node,):
+        body = part.body if isinstance(part, Repeat) else part
+        charset = charset_of(body)
+        low, high = (part.minimum, part.maximum) if isinstance(part, Repeat) else (1, 1)
+        if charset is None or seen - charset:
+            parts.append(part)
+            continue
+        if parts and isinstance(before := parts[-1], Repeat) and before.body is ANY:
+            low += before.minimum
+            high = None if high is None or before.maximum is None else high + before.maximum
+            parts.pop()
+        parts.append(Repeat(ANY, low, high))
+    return seq(parts)

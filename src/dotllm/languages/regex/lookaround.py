@@ -1,15 +1,15 @@
 """Look-around and word boundaries in the DFA algebra: an expression with assertions is still a regular language.
 
-Every assertion i gets a *mark*, a code point beyond Unicode, and is read as if its mark stood there in the text. The
-language of marked texts is cut down to those in which every mark stands where its assertion holds, and the marks are
-erased:
+Every assertion i gets a *mark*, a code point beyond Unicode, and is read as if its mark stood in the text at that
+place. The language of marked texts is cut down to those in which every mark stands where its assertion holds, and the
+marks are erased:
 
     erase( marked − bad_1 − … − bad_k ),    bad_i = marked texts with a mark i where assertion i fails
 
 ``bad`` is itself an expression over marked texts: for ``(?!x)`` it is ``.* MARK x .*``, for ``(?=x)`` it is ``.* MARK
 .*`` with one distinguished mark, minus ``.* MARK x .*``. The other marks may stand anywhere in it (loops at every
 state of its NFA). Assertions inside x are solved in the same way first, with marks of their own and on the whole
-text, so they see what stands outside of x: any nesting is exact.
+text, so they see the text outside x: any nesting is exact.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.dfa import Budget, Dfa
-from dotllm.automata.dfa.alphabet import Alphabet, Ints, joint, minterms
-from dotllm.automata.dfa.nfa import NfaArrays
+from dotllm.automata.dfa import Budget, Dfa, NfaBuilder
+from dotllm.automata.dfa.nfa import Alphabet, Ints, NfaArrays, joint, minterms
 from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.regex.syntax import (
@@ -33,31 +32,142 @@ from dotllm.languages.regex.syntax import (
     Assertion,
     AssertionKind,
     Chars,
+    Empty,
     Look,
+    Never,
     Node,
     Repeat,
     Seq,
+    Text,
     alt,
     chars,
     charset_of,
     repeat,
     seq,
 )
-from dotllm.languages.regex.thompson import plain_automaton
+
+# Syntax tree → `NfaBuilder` (Thompson, 1968), for the parts of an expression that need the DFA algebra.
+
+
+def size(node: Node) -> int:
+    """About how many states `connect` makes of ``node``."""
+    if isinstance(node, Text):
+        return len(node.text)
+    if isinstance(node, Seq):
+        return len(node.parts) + sum(map(size, node.parts))
+    if isinstance(node, Alt):
+        return sum(map(size, node.choices))
+    if isinstance(node, Repeat):
+        return (1 + size(node.body)) * (max(node.minimum, 1) if node.maximum is None else node.maximum)
+    return 0
+
+
+def plain_automaton(
+    node: Node,
+    budget: Budget,
+    last: int = MAX_CODE_POINT,
+    assertion: Callable[[Node], CharSet] | None = None,
+    loops: CharSet | None = None,
+) -> Dfa:
+    """The language of an expression, in which assertions are characters of their own; raises BudgetExceededError.
+
+    ``assertion`` gives the mark that stands for an assertion, ``loops`` the marks that may be read anywhere, ``last``
+    the largest of them (see `lookaround`).
+    """
+    if size(node) > budget.states:
+        raise budget.exceeded("the pattern")
+    nfa = NfaBuilder(budget, last)
+    start, end = nfa.state(), nfa.state()
+    nfa.starts.append(start)
+    nfa.finals.append(end)
+    connect(nfa, node, start, end, assertion)
+    if loops:
+        for state in range(nfa.states):
+            nfa.edge(state, loops, state)
+    return Dfa.of_nfa(nfa.arrays(), budget)
+
+
+def connect(
+    nfa: NfaBuilder, node: Node, start: int, end: int, assertion: Callable[[Node], CharSet] | None = None
+) -> None:
+    """Build ``node`` between states ``start`` and ``end``. Repetitions are unrolled."""
+    if isinstance(node, Text):
+        at = start
+        for char in node.text[:-1]:
+            following = nfa.state()
+            nfa.edge(at, CharSet(((ord(char), ord(char)),)), following)
+            at = following
+        last = ord(node.text[-1])
+        nfa.edge(at, CharSet(((last, last),)), end)
+    elif isinstance(node, Chars):
+        nfa.edge(start, node.charset, end)
+    elif isinstance(node, Seq):
+        at = start
+        for part in node.parts[:-1]:
+            following = nfa.state()
+            connect(nfa, part, at, following, assertion)
+            at = following
+        connect(nfa, node.parts[-1], at, end, assertion)
+    elif isinstance(node, Alt):
+        for choice in node.choices:
+            connect(nfa, choice, start, end, assertion)
+    elif isinstance(node, Repeat):
+        _repeat(nfa, node, start, end, assertion)
+    elif isinstance(node, Empty):
+        nfa.epsilon(start, end)
+    elif not isinstance(node, Never):
+        if assertion is None:
+            raise AssertionError(f"{type(node).__name__} in a plain expression")
+        nfa.edge(start, assertion(node), end)
+
+
+def _repeat(nfa: NfaBuilder, node: Repeat, start: int, end: int, assertion: Callable[[Node], CharSet] | None) -> None:
+    at = start
+    copies = node.minimum if node.maximum is not None else max(node.minimum - 1, 0)
+    for _ in range(copies):
+        following = nfa.state()
+        connect(nfa, node.body, at, following, assertion)
+        at = following
+    if node.maximum is None:
+        # The loop needs states of its own: ``at`` and ``end`` may lie on other loops.
+        enter = nfa.state()
+        leave = nfa.state() if node.minimum else enter
+        nfa.epsilon(at, enter)
+        connect(nfa, node.body, enter, leave, assertion)
+        if node.minimum:
+            nfa.epsilon(leave, enter)
+        nfa.epsilon(leave, end)
+        return
+    for _ in range(node.maximum - node.minimum):
+        following = nfa.state()
+        nfa.epsilon(at, end)
+        connect(nfa, node.body, at, following, assertion)
+        at = following
+    nfa.epsilon(at, end)
+
 
 _MAX_MARKS = 128
 _LAST = MAX_CODE_POINT + _MAX_MARKS
 
-# A mark, which is a code point, and sets of them; CharSet's operations know only what is Unicode.
+# A mark, which is a code point, and sets of marks; CharSet's operations know only Unicode.
 _Marks = frozenset[int]
 
-# What makes two assertions the same one: places are alike, a look-around is only like itself.
+# The identity of an assertion: two of one kind of place are the same; a look-around equals only itself.
 _Key = tuple[AssertionKind, CharSet] | Look
 
 
 def automaton(node: Node, budget: Budget) -> Dfa:
     """The language of an expression, matched against whole texts; raises BudgetExceededError."""
-    return _without_marks(_Solver(budget).solve(node, frozenset()))
+    try:
+        return _without_marks(_Solver(budget).solve(node, frozenset()))
+    except BudgetExceededError as error:
+        times: dict[_Key, int] = {}
+        _count_assertions(node, 1, times)
+        if error.keyword != "budget" or not times:
+            raise
+        # The operations by which assertions are solved say nothing to the author of the pattern.
+        names = sorted({"look-around" if isinstance(key, Look) else key[0].value for key in times})
+        raise budget.exceeded(f"a pattern with {', '.join(names)}") from None
 
 
 class _Solver:
@@ -81,7 +191,7 @@ class _Solver:
         language = self._plain(node, loops, lambda assertion: _charset(marks[_key(assertion)]))
         everywhere = loops.union(own, marks.values())
         for key, mark in marks.items():
-            # A mark that stands in a text at most once needs no other to be told from.
+            # A mark that stands in a text at most once needs no second one to be told from.
             others = everywhere - {mark} if times[key] == 1 else everywhere
             language = language.difference(self._bad(key, mark, others), self.budget)
         for mark in marks.values():
@@ -108,7 +218,7 @@ class _Solver:
         return fails if distinguished == mark else self._rename(fails, distinguished, mark)
 
     def _rename(self, dfa: Dfa, mark: int, to: int | None) -> Dfa:
-        """``dfa`` with one mark read as another, or, None, erased."""
+        """``dfa`` with one mark replaced by another, or erased (None)."""
         charsets = (_charset(mark),) if to is None else (_charset(mark), _charset(to))
         alphabet, columns, _ = joint(dfa.alphabet, minterms(charsets, _LAST)[0])
         table = dfa.table[:, columns]
@@ -151,7 +261,7 @@ def _key(assertion: Node) -> _Key:
 
 
 def _count_assertions(node: Node, factor: int, times: dict[_Key, int]) -> None:
-    """How often each assertion can be passed in one match of ``node``; more than once is 2 or more."""
+    """How often each assertion can be passed in one match of ``node``: 0, 1, or more for "more than once"."""
     if isinstance(node, (Assertion, Look)):
         times[_key(node)] = times.get(_key(node), 0) + factor
     elif isinstance(node, Repeat):

@@ -1,8 +1,8 @@
 r"""Syntax tree → Grammar.
 
-Most of an expression goes straight into `Grammar`: repetitions stay counted, so ``[a-z]{1,200}`` is two nodes. Only
-the parts around assertions go through the DFA algebra, and of them as little as possible: a part whose assertions look
-at nothing outside of it (`measure.context_width`) is compiled alone, as in ``((?!-)[a-z-]{1,63}\.){1,8}``.
+Most of an expression goes straight into `Grammar`: repetitions stay counted, so ``[a-z]{1,200}`` is two nodes. Only the
+parts around assertions go through the DFA algebra, and these are kept as small as possible: a part whose assertions
+look at nothing outside it (`measure.context_width`) is compiled alone, as in ``((?!-)[a-z-]{1,63}\.){1,8}``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError
 from dotllm.grammar import Expression, Grammar
+from dotllm.languages.regex.lengths import context_width, has_looks, length_bounds
 from dotllm.languages.regex.lookaround import automaton
-from dotllm.languages.regex.measure import context_width, has_looks, length_bounds
 from dotllm.languages.regex.syntax import Alt, Chars, Empty, Node, Repeat, Seq, Text, seq
 
-# Each takes about half a millisecond.
+# Most parts that go through the DFA algebra; each takes about half a millisecond.
 MAX_AUTOMATA = 200
+
+# Most states of a product with a length; above that the machine counts.
+MANY_STATES = 2_000
 
 LowerChars = Callable[[CharSet], Expression]
 LowerText = Callable[[str], Expression]
@@ -57,9 +60,14 @@ class Lowering:
             self.text = self._spelled
 
     def _with_length(self, dfa: Dfa, low: int = 0, high: int | None = None, /) -> Expression:
-        if low or high is not None:
-            dfa = dfa.intersection(Dfa.length(low, high, self.budget), self.budget)
-        return dfa_to_grammar(dfa, self.grammar, self.chars)
+        counted = high if high is not None and high * len(dfa) > MANY_STATES else None
+        if low or (high is not None and counted is None):
+            limit = Dfa.length(low, None if counted is not None else high, self.budget)
+            dfa = dfa.intersection(limit, self.budget)
+        bounds = dfa.length_bounds()
+        if counted is not None and (bounds is None or bounds[0] > counted):
+            return self.grammar.never()
+        return dfa_to_grammar(dfa, self.grammar, self.chars, counted or 0)
 
     def _spelled(self, text: str) -> Expression:
         return self.grammar.seq([self.chars(CharSet(((ord(char), ord(char)),))) for char in text])
@@ -80,7 +88,8 @@ class Lowering:
         return grammar.empty() if isinstance(node, Empty) else grammar.never()
 
     def lower(self, node: Node) -> Expression:
-        """An expression without anchors, whose assertions see nothing beyond it: there is nothing, or it is too far.
+        """An expression without anchors, whose assertions see nothing beyond it, because nothing is there or it is too
+        far.
 
         Raises:
             BudgetExceededError: assertions stand in too many separate parts.
@@ -102,14 +111,14 @@ class Lowering:
 def _segments(node: Seq) -> list[Node]:
     """``node`` cut into the shortest sequences whose assertions do not look beyond them.
 
-    An assertion at the edge of the text may look beyond ``node``: there is nothing to see, which is what an automaton
-    of the segment alone assumes.
+    An assertion at the edge of the text may look beyond ``node``. It sees nothing there, as an automaton of the segment
+    alone assumes.
     """
     parts = node.parts
     least = [length_bounds(part)[0] for part in parts]
     widths = [context_width(part) for part in parts]
     glued = [False] * len(parts)  # glued[i]: part i belongs to the segment of part i - 1
-    seen = 0  # how far beyond the border on its left (then: right) any part looks
+    seen = 0  # how far any part looks beyond the border on its left (then: right)
     for i in range(len(parts) - 1, 0, -1):
         seen = max(widths[i][0], seen - least[i])
         glued[i] = seen > 0

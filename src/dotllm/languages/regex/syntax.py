@@ -1,8 +1,8 @@
 """The abstract syntax of regular expressions, and constructors that keep it small.
 
-Nodes are immutable; a node may stand in several places of a tree. `seq`, `alt` and `repeat` apply only identities that
-hold for languages (we decide which texts match, never what a group captures): ``(a|a)*`` becomes ``a*`` and
-``(a{1,9}){1,9}`` becomes ``a{1,81}``. Such doubly counted expressions are what costs a machine most.
+Nodes are immutable; a node may stand in several places of a tree. `seq`, `alt` and `repeat` apply only identities of
+languages (dotllm decides which texts match, never what a group captures): ``(a|a)*`` becomes ``a*`` and
+``(a{1,9}){1,9}`` becomes ``a{1,81}``. Such doubly counted expressions cost a machine most.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Empty(Node):
 
 @dataclass(frozen=True, eq=False)
 class Never(Node):
-    """Nothing."""
+    """No text at all."""
 
     __slots__ = ()
 
@@ -66,8 +66,8 @@ class Alt(Node):
 class Repeat(Node):
     """``minimum`` to ``maximum`` (None: any number of) times.
 
-    ``run``: written as one code point out of a set with one greedy quantifier, so that backtracking tries the longest
-    first. Only `atomic` cares about the order in which matches are tried.
+    ``run``: it was written as one code point out of a set with one greedy quantifier, so that backtracking tries the
+    longest match first. Only `atomic` cares about the order in which matches are tried.
     """
 
     body: Node
@@ -77,7 +77,7 @@ class Repeat(Node):
 
 
 class AssertionKind(Enum):
-    """What an `Assertion` asserts of the place it stands at."""
+    """What an `Assertion` asserts about its place."""
 
     START = "^"
     END = "$"
@@ -111,7 +111,7 @@ class Atomic(Node):
 
 
 COUNT_LIMIT = 1 << 30
-"""What `Grammar.repeat` can count to."""
+"""The largest count of `Grammar.repeat`."""
 
 NO_CHARS = CharSet(())
 EMPTY = Empty()
@@ -144,7 +144,7 @@ def seq(parts: Sequence[Node]) -> Node:
     if len(parts) == 1:
         return parts[0]
     flat: list[Node] = []
-    texts = 0  # how many texts stand at the end of ``flat``
+    texts = 0  # number of texts at the end of ``flat``
     for part in parts:
         if isinstance(part, Text):
             texts += 1

@@ -1,7 +1,7 @@
 """Character classes that need the Unicode Character Database: ``\\p{…}``, Unicode ``\\d \\w \\s``, case folding.
 
-The tables are a file of ours (see ``tools/make_unicode_tables.py``), not the standard library's, so that a pattern
-means the same under every Python. Each property is decoded on first use.
+The tables are a file of dotllm's (made by ``tools/make_unicode_tables.py``), not the standard library's, so that a
+pattern means the same under every Python. Each property is decoded on first use.
 
 Case-insensitive matching uses *simple case folding* (CaseFolding.txt, status C and S), like ECMA-262: characters match
 when they fold alike. So K matches the Kelvin sign, s matches ſ, ß matches ẞ; ß never matches ss, and the Turkic
@@ -55,7 +55,7 @@ def _decode(text: str) -> Iterator[tuple[int, int]]:
 
 
 def unicode_property(text: str) -> CharSet | None:
-    """What ``\\p{text}`` matches: a general category, a script, ``Script=…``, a binary property. None: unknown.
+    """The set of ``\\p{text}``: a general category, a script, ``Script=…``, or a binary property. None: unknown.
 
     Names match loosely (case, spaces, ``_`` and ``-`` do not count), long or short, with or without ``Is`` before.
     """

@@ -4,12 +4,12 @@
 ``{"structures": [{"begin", "schema", "end"}], "triggers": [...]}``, which is triggered_tags over JSON Schemas.
 
 *Special tokens.* Where the text of a begin, end, trigger or constant names a special token of the tokenizer, that
-token is matched by its id: it has no bytes, and writing its name out in ordinary tokens is something else. At an end
+token is matched by its id: it has no bytes, and its name written in ordinary tokens is not the token. At an end
 token the server stops, so one is matched only at the end of the answer; elsewhere its name is text like any other.
 
 *Ends.* Free text inside a tag runs until the first end string, as in xgrammar: a parser that looks for the end finds
-the same place. So all free text in a tag knows the tag's end strings, however deep it stands. A tag inside the tag has
-its own.
+the same place. So all free text in a tag knows the tag's end strings, however deep it stands. A tag inside the tag
+has its own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.end_tokens import keep_last
 from dotllm.languages.json_input import read_json, stack_limit
 from dotllm.languages.json_schema import Options
-from dotllm.languages.structural_tag.combinations import COMBINATIONS
-from dotllm.languages.structural_tag.compiler import TagCompiler
-from dotllm.languages.structural_tag.contents import CONTENTS
-from dotllm.languages.structural_tag.fields import Fields
-from dotllm.languages.structural_tag.tags import TAGS, legacy_tag, triggered
+from dotllm.languages.json_schema.reading.remedies import TYPE_NAMES
+from dotllm.languages.structural_tag.compiler import Fields, TagCompiler
+from dotllm.languages.structural_tag.formats import COMBINATIONS, CONTENTS, TAGS, legacy_tag, triggered
 from dotllm.languages.token_names import TokenNames
 
 _FORMATS = {**CONTENTS, **COMBINATIONS, **TAGS}
@@ -51,11 +49,11 @@ def structural_tag_to_grammar(
 
 
 def _start(compiler: TagCompiler, spec: Fields) -> Expression:
-    """The whole specification.
+    """The expression of the whole specification.
 
     Raises:
-        InvalidSpecError: ``type`` is another one.
-    """
+        InvalidSpecError: ``type`` is another one, or there is no format.
+    """  # noqa: DOC501 - a function makes the error
     if spec.has("structures"):
         triggers = spec.strings("triggers")
         items = [Fields(item, Pointer() / "structures" / i) for i, item in enumerate(spec.items("structures"))]
@@ -66,8 +64,28 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
             compiler, tags, triggers, [], (), Pointer() / "triggers", at_least_one=False, stop_after_first=False
         )
     kind = spec.string("type", "structural_tag")
-    if kind != "structural_tag":
-        raise InvalidSpecError("'type' must be 'structural_tag'", location=Pointer() / "type", keyword="type")
+    if kind != "structural_tag" or not spec.has("format"):
+        raise _without_format(spec, kind)
     found = compiler.format(spec.any("format"), Pointer() / "format", ())
     spec.finish()
     return found
+
+
+def _without_format(spec: Fields, kind: str) -> InvalidSpecError:
+    """The refusal of a value that is not a structural tag: perhaps it is a mere format, or a schema."""
+    wrapped = '{"type": "structural_tag", "format": {…}}'
+    if kind in _FORMATS:
+        whole = wrapped.replace("{…}", '{"type": "' + kind + '", …}')
+        help = f"put the format into a structural tag: {whole}"
+    elif kind in TYPE_NAMES:
+        help = f'put the schema into a format, {{"type": "json_schema", "json_schema": {{…}}}}, and that into {wrapped}'
+    elif spec.has("begin"):
+        help = f'a tag is a format of type "tag"; put it into {wrapped}'
+    else:
+        help = f"write {wrapped}"
+    if kind == "structural_tag":
+        return InvalidSpecError("the field 'format' is missing", location=Pointer(), keyword="format", help=help)
+    return InvalidSpecError("'type' must be 'structural_tag'", location=Pointer() / "type", keyword="type", help=help)
+
+
+__all__ = ["structural_tag_to_grammar"]

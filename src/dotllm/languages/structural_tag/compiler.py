@@ -1,9 +1,10 @@
-"""What all formats of a structural tag share: the grammar, the tokenizer's names, fixed text, tokens, schemas."""
+"""The compiler that all formats of a structural tag share: the grammar, the tokenizer's names, fixed text, tokens,
+schemas."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dotllm import cancellation
@@ -11,16 +12,136 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError, Pointer, SpecEr
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
 from dotllm.languages.json_schema import Options, schema_expression
-from dotllm.languages.structural_tag.fields import Fields
+from dotllm.languages.surrogates import is_unicode
 from dotllm.languages.token_names import TokenNames
 from dotllm.suggestions import did_you_mean
+
+# Reading the fields of a format: every mistake is an `InvalidSpecError` with its JSON Pointer, unknown fields
+# included.
+
+
+_MISSING = object()
+
+
+class Fields:
+    """One JSON object of the specification, read field by field; `finish` refuses the fields that are left."""
+
+    def __init__(self, value: Any, pointer: Pointer) -> None:
+        if not isinstance(value, Mapping):
+            raise InvalidSpecError(f"an object is expected here, not {_of_json(value)}", location=pointer)
+        self._value = value
+        self._read: set[str] = set()
+        self.pointer = pointer
+
+    def at(self, name: str) -> Pointer:
+        """The JSON Pointer of a field."""
+        return self.pointer / name
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there (null counts as absent)."""
+        return self._value.get(name) is not None
+
+    def any(self, name: str, default: Any = _MISSING) -> Any:
+        """A field of any type.
+
+        Raises:
+            InvalidSpecError: the field is missing, or is not Unicode text.
+        """
+        self._read.add(name)
+        value = self._value.get(name)
+        if value is None:
+            if default is _MISSING:
+                raise InvalidSpecError(f"the field {name!r} is missing", location=self.pointer, keyword=name)
+            return default
+        if isinstance(value, str):
+            self._check_text(name, value, self.at(name))
+        return value
+
+    def _check_text(self, name: str, text: str, pointer: Pointer) -> None:
+        if not is_unicode(text):
+            raise InvalidSpecError(
+                f"{name!r} holds half of a surrogate pair, which no Unicode text contains",
+                location=pointer,
+                keyword=name,
+            )
+
+    def _of(self, name: str, kind: type, what: str, default: Any) -> Any:
+        value = self.any(name, default)
+        if value is not default and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise InvalidSpecError(f"{name!r} must be {what}", location=self.at(name), keyword=name)
+        return value
+
+    def string(self, name: str, default: Any = _MISSING) -> str:
+        """A string."""
+        found: str = self._of(name, str, "a string", default)
+        return found
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """true or false."""
+        found: bool = self._of(name, bool, "true or false", default)
+        return found
+
+    def count(self, name: str, default: Any = _MISSING, minimum: int = 0) -> Any:
+        """An integer not below ``minimum``.
+
+        Raises:
+            InvalidSpecError: the value is not an integer, or is out of range.
+        """
+        found = self._of(name, int, "an integer", default)
+        if found is not default and not minimum <= found < 2**30:
+            raise InvalidSpecError(f"{name!r} is out of range", location=self.at(name), keyword=name)
+        return found
+
+    def items(self, name: str, default: Any = _MISSING) -> list[Any]:
+        """A list."""
+        found: list[Any] = self._of(name, list, "a list", default)
+        return found
+
+    def strings(self, name: str) -> list[str]:
+        """A list of non-empty strings; absent: none.
+
+        Raises:
+            InvalidSpecError: the value is not such a list.
+        """
+        found = self.items(name, [])
+        for i, text in enumerate(found):
+            if not isinstance(text, str) or not text:
+                raise InvalidSpecError(
+                    f"{name!r} must hold non-empty strings", location=self.at(name) / i, keyword=name
+                )
+            self._check_text(name, text, self.at(name) / i)
+        return found
+
+    def finish(self) -> None:
+        """Refuse the fields that are left: ignoring one could mean not enforcing it.
+
+        Raises:
+            InvalidSpecError: a field is left.
+        """
+        for name in self._value:
+            if name not in self._read and self._value[name] is not None:
+                raise InvalidSpecError(
+                    f"unknown field {name!r}",
+                    location=self.at(str(name)),
+                    keyword=str(name),
+                    code="unknown_field",
+                    help=did_you_mean(str(name), self._read),
+                )
+
+
+def _of_json(value: Any) -> str:
+    """What JSON calls a value that is not an object."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return "a string" if isinstance(value, str) else "a list" if isinstance(value, list) else "a number"
+
 
 MAX_NESTING = 64
 
 Ends = tuple[str | int, ...]  # texts and tokens
 
 Format = Callable[["TagCompiler", Fields, Ends], Expression]
-"""What makes an expression of the fields of a format, and of the ends of the tag around it."""
+"""Makes an expression from the fields of a format and the ends of the tag around it."""
 
 
 class TagCompiler:
@@ -33,10 +154,10 @@ class TagCompiler:
         self.token_names = token_names
         self.options = options
         self.formats = formats
-        # Of the special tokens those that text may be in front of: generation stops at the others.
+        # The special tokens that text may follow: generation stops at the others.
         self._inner = {name: token for name, token in token_names.special.items() if token not in token_names.ends}
         self.spelt: dict[Expression, Expression] = {}
-        """Of each end token at the end of a text, that token's name in ordinary tokens (`grammar.end_tokens`)."""
+        """For each end token at the end of a text, that token's name in ordinary tokens (`grammar.end_tokens`)."""
         self.depth = 0
         self._schemas: dict[str, Expression] = {}
 
@@ -44,7 +165,7 @@ class TagCompiler:
         """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them).
 
         Raises:
-            UnsupportedError: there is no such format.
+            UnsupportedError: the format does not exist.
             BudgetExceededError: formats are nested too deeply.
             SpecError: the format is refused; ``location`` is its JSON Pointer.
         """
@@ -83,9 +204,16 @@ class TagCompiler:
         # (an end that overlaps itself, like a blank line, may begin with the last characters of the text)
         excluded = [*excluded, *self.texts(ends)]
         return tag_dispatch(
-            self.grammar, [(self.symbols(tag), rest) for tag, rest in rules], [self.symbols(t) for t in excluded],
+            self.grammar,
+            [(self.symbols(tag), rest) for tag, rest in rules],
+            [*map(self.symbols, excluded), *self._spelled([*(tag for tag, _ in rules), *excluded])],
             loop=loop, special_tokens=self._inner,
         )  # fmt: skip
+
+    def _spelled(self, texts: Iterable[str]) -> list[Symbols]:
+        """The names of special tokens in ``texts``, written in ordinary characters; a reader takes them for the
+        tokens."""
+        return [list(symbol) for symbol in {s for text in texts for s in self.symbols(text)} if len(symbol) > 1]
 
     def text(self, text: str) -> Expression:
         """Fixed text, its special tokens matched by their ids (an end token only at its end, see `spelt`)."""
@@ -102,7 +230,7 @@ class TagCompiler:
         return symbols(text, self._inner)
 
     def texts(self, ends: Ends) -> list[str]:
-        """``ends`` as texts. A special token has none, and is in no free text anyway."""
+        """``ends`` as texts. A special token has no text, and free text never holds one."""
         named = [name for name, token in self.token_names.added.items() if token in ends]
         return [*(end for end in ends if isinstance(end, str)), *named]
 
@@ -110,7 +238,7 @@ class TagCompiler:
         """The id in a format of type ``token``.
 
         Raises:
-            InvalidSpecError: ``value`` is no such format.
+            InvalidSpecError: ``value`` is not such a format.
         """
         fields = Fields(value, pointer)
         if fields.string("type", "token") != "token":
@@ -143,6 +271,10 @@ class TagCompiler:
     def tokens(self, fields: Fields, name: str) -> list[int]:
         """The ids of the field ``name``, a list of tokens; absent: none."""
         return [self.token(v, fields.at(name) / i) for i, v in enumerate(fields.items(name, []))]
+
+    def excluded_tokens(self, fields: Fields, ends: Ends) -> list[int]:
+        """The tokens that free tokens exclude: those of the field, and the token that ends the tag around it."""
+        return [*self.tokens(fields, "exclude_tokens"), *(end for end in ends if isinstance(end, int))]
 
     def schema(self, schema: Any, pointer: Pointer, options: Options) -> Expression:
         """A schema as one rule, shared by all uses of an equal schema.

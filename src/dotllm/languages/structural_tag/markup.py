@@ -4,10 +4,10 @@
 Strings are raw; numbers, booleans and null are JSON; keys are escaped as XML attributes are.
 
 ``minimax_m3_xml``: ``]<]minimax[>[<key>…]<]minimax[>[</key>``, items of an array under the key ``item``; values are raw
-and say nothing of their type. A key is written twice, which a context-free grammar can only ask for where it knows the
-key: keys that a schema does not name are not written, and a schema that describes them is refused.
+and say nothing of their type. A key is written twice, which a context-free grammar can express only for keys that it
+knows. So keys that a schema does not name are not written, and a schema that describes them is refused.
 
-As in `styles`, which values there may be comes from the normal form of the schema; only the text differs.
+As in `styles`, the normal form of the schema says which values are allowed; only the text differs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dotllm.automata.dfa.lower import dfa_to_grammar
+from dotllm.automata.dfa.dfa import dfa_to_grammar
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
+from dotllm.errors import UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.extension import (
     ANY_OBJECT,
@@ -33,11 +33,14 @@ from dotllm.languages.json_schema.extension import (
     Options,
     StringLanguage,
     array_expression,
+    closed,
+    closed_or_open,
     object_expression,
     parse,
     read_schema,
+    refuse_guidance_options,
 )
-from dotllm.languages.structural_tag.raw import raw_string
+from dotllm.languages.structural_tag.styles import LISTED, raw_string, require_objects
 
 Text = Callable[[str], Expression]
 """Writes fixed text (special tokens by id)."""
@@ -45,18 +48,24 @@ Text = Callable[[str], Expression]
 COHERE, MINIMAX_M3 = "cohere_xml", "minimax_m3_xml"
 STYLES = (COHERE, MINIMAX_M3)
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
-_MARK = "]<]minimax[>["
+MARK = "]<]minimax[>["
 _MOST_NAMES = 1_000
 _SOME_KEY = StringLanguage.length(1, None)
 
 
 def markup_expression(schema: Any, grammar: Grammar, options: Options, style: str, write: Text) -> Expression:
     """The objects that ``schema`` allows, in one of `STYLES`."""
-    if style == MINIMAX_M3 and options.additional_properties is None:
-        options = options._replace(additional_properties=False)
-    keywords, root = read_schema(parse(schema) if isinstance(schema, str) else schema, options)
-    writer = (_Cohere if style == COHERE else _MinimaxM3)(grammar, keywords, options, write)
-    return writer.top(root)
+    parsed = parse(schema) if isinstance(schema, str) else schema
+    refuse_guidance_options(parsed)
+
+    def written(options: Options) -> Expression:
+        if style == MINIMAX_M3 and options.additional_properties == "open":
+            options = options._replace(additional_properties="closed")
+        keywords, root = read_schema(parsed, options)
+        writer = (_Cohere if style == COHERE else _MinimaxM3)(grammar, keywords, options, write)
+        return writer.top(root, parsed)
+
+    return closed_or_open(written, grammar, options)
 
 
 class _Markup(Emitter):
@@ -71,15 +80,14 @@ class _Markup(Emitter):
         self.space = self.text.whitespace
         self.text = _Pieces(self, self.text)
 
-    def top(self, node: Node) -> Expression:
+    def top(self, node: Node, schema: Any) -> Expression:
         """The whole object, without a mark around it.
 
         Raises:
             InvalidSpecError: the schema allows no objects.
         """
         form = self.algebra.form(node)
-        if not form.objects:
-            raise InvalidSpecError("the schema of parameters must allow objects", location=Pointer(), keyword="type")
+        require_objects(self, form, schema)
         found = self.grammar.alt([self.members(constraint) for constraint in form.objects])
         self.finish()
         return found
@@ -89,7 +97,7 @@ class _Markup(Emitter):
         return [*self.constants(form), *self.numbers(form)]
 
     def members(self, constraint: ObjectConstraint) -> Expression:
-        """What stands inside of an object."""
+        """The inside of an object."""
         raise NotImplementedError
 
     def item(self, value: Expression) -> Expression:
@@ -106,7 +114,7 @@ class _Markup(Emitter):
 
 
 class _Pieces(JsonText):
-    """What `object_expression` and `array_expression` put together: no brackets, no commas."""
+    """The punctuation for `object_expression` and `array_expression`: no brackets, no commas."""
 
     def __init__(self, writer: _Markup, json: JsonText) -> None:
         self.writer = writer
@@ -116,7 +124,9 @@ class _Pieces(JsonText):
         self.comma = self.object_open = self.object_close = self.array_open = self.array_close = self.grammar.empty()
 
     def _distinct_open(self, bracket: bytes, keyword: str) -> Expression:
-        raise UnsupportedError(f"{keyword} where arrays and objects are not written as JSON", keyword=keyword)
+        raise UnsupportedError(
+            f"{keyword} where arrays and objects are not written as JSON", keyword=keyword, help=LISTED
+        )
 
     def item(self, value: Expression) -> Expression:
         item = self.writer.item(value)
@@ -136,7 +146,7 @@ class _Cohere(_Markup):
     spaced_items = False
 
     def _alternatives(self, form: NormalForm) -> Expression:
-        """From the type on to the closing mark."""
+        """The expression of a value from its type to the closing mark."""
         grammar, close = self.grammar, "</cofl:value>"
         choices = []
 
@@ -144,7 +154,7 @@ class _Cohere(_Markup):
             choices.append(grammar.seq([self.write(f' type="{kind}">'), *content, self.write(close)]))
 
         if form.string is not NO_STRING:
-            typed("raw", [raw_string(form.string, grammar, (close,))])
+            typed("raw", [raw_string(self.strings(form), grammar, (close,))])
         scalars = self.scalars(form)
         if scalars:
             typed("json", [self.space, grammar.alt(scalars), self.space])
@@ -181,18 +191,22 @@ class _MinimaxM3(_Markup):
             raise UnsupportedError(f"{MINIMAX_M3} cannot tell the types of values apart: give it one", keyword="type")
         choices = self.scalars(form)
         if form.string is not NO_STRING:
-            choices.append(raw_string(form.string, self.grammar, (_MARK,)))
+            choices.append(raw_string(self.strings(form), self.grammar, (MARK,)))
         choices += [self._items(constraint) for constraint in form.arrays]
         choices += [self.members(constraint) for constraint in form.objects]
         return self.grammar.alt(choices)
 
     def _items(self, constraint: ArrayConstraint) -> Expression:
-        """Nothing at all for an empty array, not even white space."""
+        """The items of an array; an empty array is nothing at all, without white space."""
         some = array_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
         return self._or_nothing(array_expression(self, constraint._replace(maximum=0)), some)
 
-    def members(self, constraint: ObjectConstraint) -> Expression:
-        if constraint == ANY_OBJECT:  # what is left to write of "any object"; the parameters of a tool that has none
+    def members(self, stated: ObjectConstraint) -> Expression:
+        # Closed before a member is asked for: an object that has none would be opened.
+        constraint = closed(self.algebra, stated)
+        if constraint is None:
+            return self.grammar.never()
+        if constraint == ANY_OBJECT:  # nothing can be written of "any object" (a tool without parameters)
             return self.grammar.empty()
         some = object_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
         return self._or_nothing(object_expression(self, constraint._replace(maximum=0)), some)
@@ -204,12 +218,14 @@ class _MinimaxM3(_Markup):
         return self.named("item", value)
 
     def named(self, name: str, value: Expression) -> Expression:
-        return self.grammar.seq([self.write(f"{_MARK}<{name}>"), value, self.write(f"{_MARK}</{name}>")])
+        return self.grammar.seq([self.write(f"{MARK}<{name}>"), value, self.write(f"{MARK}</{name}>")])
 
     def keyed(self, keys: StringLanguage, value: Expression) -> Expression:
         names = keys.finite_values(_MOST_NAMES)
         if names is None:
             raise UnsupportedError(
-                f"{MINIMAX_M3} cannot write keys that the schema does not name", keyword="additionalProperties"
+                f"{MINIMAX_M3} cannot write keys that the schema does not name",
+                keyword="additionalProperties",
+                help="name them under properties",
             )
         return self.grammar.alt([self.named(name, value) for name in names])

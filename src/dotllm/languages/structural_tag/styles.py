@@ -1,18 +1,22 @@
 """JSON Schemas for arguments that a model writes as XML-like parameters, in the styles that xgrammar names.
 
 The top level is an object whose members are written one after another, each between an opening and a closing text; a
-string value is written raw (it ends at the closing text, so it cannot contain that), every other value as JSON. Which
-keys there are, which are required and what their values may be comes from the same normal form as for JSON
-(`languages.json_schema`); only the text differs.
+string value is written raw (it ends at the closing text, so it cannot contain that), every other value as JSON. The
+same normal form as for JSON (`languages.json_schema`) says which keys there are, which are required, and what their
+values may be; only the text differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+from dotllm.automata.dfa import Budget, Dfa
+from dotllm.charset import ANY_CHAR
 from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression, Grammar
+from dotllm.languages.dispatch import tag_dispatch
 from dotllm.languages.json_schema.extension import (
     ALL_CONSTANTS,
     ANY_STRING,
@@ -27,20 +31,68 @@ from dotllm.languages.json_schema.extension import (
     NormalForm,
     Options,
     StringLanguage,
+    closed_or_open,
+    containing_one_of,
     from_prelude,
     object_expression,
     parse,
     read_schema,
+    refuse_guidance_options,
+    strings_of_length,
+    unsatisfiable,
 )
-from dotllm.languages.structural_tag.raw import raw_string
+
+# Strings that are written raw, and must not contain certain texts: their closing text, and excluded ones.
+
+
+def raw_string(language: StringLanguage, grammar: Grammar, texts: tuple[str, ...]) -> Expression:
+    """The strings of a language in which none of ``texts`` occurs."""
+    if language is ANY_STRING:
+        return tag_dispatch(grammar, [], texts, loop=True)
+    values = [value for value in sorted(language.values) if not any(text in value for text in texts)]
+    choices = [grammar.literals(value.encode() for value in values)]
+    choices += [strings_of_length(grammar, dfa - _holding(texts), low, high) for dfa, low, high in language.parts()]
+    return grammar.alt(choices)
+
+
+def some_characters(grammar: Grammar, most: int, texts: tuple[str, ...]) -> Expression:
+    """Up to ``most`` characters in which none of ``texts`` occurs."""
+    if not texts:
+        return grammar.repeat(grammar.chars(ANY_CHAR), 0, most)
+    return strings_of_length(grammar, ~_holding(texts), 0, most)
+
+
+@lru_cache(maxsize=16)
+def _holding(texts: tuple[str, ...]) -> Dfa:
+    return containing_one_of(texts, Budget())
+
+
+# The common part of all notations of arguments: they write objects, and refuse schemas that they cannot write.
+
+
+LISTED = "name the keys under properties, or list the items in an enum: what is not listed is compared in JSON only"
+"""The remedy where keys or items must differ and are not written as JSON."""
+
+
+def require_objects(emitter: Emitter, form: NormalForm, schema: Any) -> None:
+    """Refuse a schema that allows no objects.
+
+    Raises:
+        InvalidSpecError: it allows other values only, or none; then with the reason.
+    """  # noqa: DOC501 - a function makes an error
+    if form.objects:
+        return
+    if form.constants or form.arrays or form.number is not NO_NUMBER or form.string is not NO_STRING:
+        raise InvalidSpecError("the schema of parameters must allow objects", location=Pointer(), keyword="type")
+    raise unsatisfiable(emitter, schema, emitter.keywords.document.scope)
 
 
 class Style(NamedTuple):
     """``before`` + key + ``after`` + (of the value's kind: ``kinds[kind]``) + value + ``close``.
 
-    ``kinds``: for string, number, boolean, null, array, object; a style in which they are alike does not say what a
-    value is. A raw string directly follows; JSON may have blanks around it. ``is_trimmed``: a reader takes a line break
-    off each end of a value.
+    ``kinds``: for string, number, boolean, null, array, object; a style in which all are equal does not write a value's
+    kind. A raw string follows directly; JSON may have blanks around it. ``is_trimmed``: a reader strips a line break
+    from each end of a value.
     """
 
     before: str
@@ -51,7 +103,7 @@ class Style(NamedTuple):
 
     @property
     def says_kinds(self) -> bool:
-        """Whether a value stands behind its kind, or at least behind whether it is a string."""
+        """Whether the text before a value says its kind, or at least whether it is a string."""
         return self.kinds[0] != self.kinds[1]
 
 
@@ -77,7 +129,7 @@ STYLES = {
         tuple(f'{kind}"<|sep|>' for kind in ("string", "number", "boolean", "null", "array", "object")),  # type: ignore[arg-type]
     ),
 }  # fmt: skip
-# Strings that a reader who trims them leaves as they are.
+# Strings that a trimming reader leaves as they are.
 _TRIMMED = StringLanguage.pattern(r"^([^\n]([\s\S]*[^\n])?)?$")
 _NAMES = StringLanguage.pattern(r"^[a-zA-Z_][a-zA-Z0-9_]*$")
 
@@ -86,9 +138,14 @@ Text = Callable[[str], Expression]
 
 def styled_expression(schema: Any, grammar: Grammar, options: Options, style: Style, text: Text) -> Expression:
     """The objects that ``schema`` allows, written in ``style``. ``text`` writes fixed text (special tokens by id)."""
-    keywords, root = read_schema(parse(schema) if isinstance(schema, str) else schema, options)
-    writer = _Writer(grammar, keywords, options, style, text)
-    return writer.top(root)
+    parsed = parse(schema) if isinstance(schema, str) else schema
+    refuse_guidance_options(parsed)
+
+    def write(options: Options) -> Expression:
+        keywords, root = read_schema(parsed, options)
+        return _Writer(grammar, keywords, options, style, text).top(root, parsed)
+
+    return closed_or_open(write, grammar, options)
 
 
 def _may_be_anything(form: NormalForm) -> bool:
@@ -104,15 +161,14 @@ class _Writer(Emitter):
         self.style = style
         self.write = text
 
-    def top(self, node: Node) -> Expression:
+    def top(self, node: Node, schema: Any) -> Expression:
         """The whole object.
 
         Raises:
             InvalidSpecError: the schema allows no objects.
         """
         form = self.algebra.form(node)
-        if not form.objects:
-            raise InvalidSpecError("the schema of parameters must allow objects", location=Pointer(), keyword="type")
+        require_objects(self, form, schema)
         members = _Members(self)
         found = self.grammar.alt([object_expression(members, constraint) for constraint in form.objects])
         self.finish()
@@ -126,7 +182,7 @@ class _Writer(Emitter):
         may_be_raw = form.string is not NO_STRING
         line: list[Expression] = []  # that may stand around a string
         if may_be_raw:
-            string = form.string
+            string = self.strings(form)
             if self.style.is_trimmed and string is not ANY_STRING:
                 string, line = string & _TRIMMED, [grammar.optional(grammar.literal("\n"))]
             raw = raw_string(string, grammar, (self.style.close, *self.options.excludes))
@@ -150,7 +206,7 @@ class _Writer(Emitter):
 
 
 class _Members:
-    """What `object_expression` needs of an emitter, for the top level: members written as parameters."""
+    """The emitter that `object_expression` needs, for the top level: members written as parameters."""
 
     def __init__(self, writer: _Writer) -> None:
         self.writer = writer
@@ -180,6 +236,8 @@ class _Members:
         if any(text in name for text in self.options.excludes):
             return self.grammar.never()
         style = self.writer.style
+        if style is STYLES["kimi_k3_xml"]:
+            name = name.replace("&", "&amp;").replace('"', "&quot;")
         if not name or style.after[0] in name or (name != name.strip() and not style.says_kinds):
             raise UnsupportedError(
                 f"a property named {name!r}, which no reader of this notation finds",
@@ -203,6 +261,6 @@ class _Members:
         distinct: str | None = None,
     ) -> Expression:
         if distinct is not None:
-            raise UnsupportedError(f"{distinct} where the object is not written as JSON", keyword=distinct)
+            raise UnsupportedError(f"{distinct} where the object is not written as JSON", keyword=distinct, help=LISTED)
         network = self.grammar.network(states, 0, finals, edges)
         return self.grammar.seq([network, self.writer.text.whitespace])

@@ -1,9 +1,9 @@
-"""vLLM's rejection sampler on CPUs (``v1/sample/rejection_sampler.py``): two fixes, for CPUs alone.
+"""vLLM's rejection sampler on CPUs (``v1/sample/rejection_sampler.py``): two fixes, only for CPUs.
 
 Temperatures: its stand-in for the Triton kernel ``expand_kernel`` (``utils/cpu_triton_utils.py``,
 ``_expand_kernel_impl``) converts the output to int64 and writes into the copy, so with drafts and a temperature above 0
-whether a draft is accepted depends on what was in that memory. What the kernel is for, repeating one value per request
-for each of its drafts, is one line of torch.
+whether a draft is accepted depends on what was in that memory. The kernel's task, repeating one value per request for
+each of its drafts, is one line of torch.
 
 Steps without drafts: where a server speculates, vLLM sends every step through its rejection sampler, drafts or none,
 and without Triton ``top_k`` is applied to the logits of the drafts by a maximum over all of them, which no rows do not
@@ -15,10 +15,13 @@ vLLM 0.32 and 0.33. To be deleted when the stand-in writes floats into the tenso
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.workarounds import on_cpu
+
+if TYPE_CHECKING:
+    import torch
 
 HOOK = Hook(
     name="cpu-drafts",
@@ -34,6 +37,8 @@ def expand(
     x: torch.Tensor, cu_num_tokens: torch.Tensor, num_tokens: int, replace_from: float = 0, replace_to: float = 0
 ) -> torch.Tensor:
     """[requests] → [num_tokens]: the value of each request for each of its tokens, ``replace_from`` replaced."""
+    import torch
+
     counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
     if replace_from != replace_to:
         x = torch.where(x == replace_from, torch.full_like(x, replace_to), x)

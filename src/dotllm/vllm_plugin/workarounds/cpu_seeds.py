@@ -12,14 +12,16 @@ vLLM 0.32 and 0.33. To be deleted when generators of the CPU have offsets in tor
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.vllm_types import GPUModelRunnerV1
 from dotllm.vllm_plugin.workarounds import on_cpu
+
+if TYPE_CHECKING:
+    import torch
 
 HOOK = Hook(
     name="cpu-seeds",

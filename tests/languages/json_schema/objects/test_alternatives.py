@@ -119,7 +119,7 @@ def test_automata_that_tell_alternatives_apart_are_counted() -> None:
 
 def neighbours(number: int) -> dict[str, Any]:
     """Alternatives that each share their keys with those beside them."""
-    keys = [[f"k{n}" for n in range(i, i + 5)] for i in range(number)]
+    keys = [[f"k{n:02}" for n in range(i, i + 5)] for i in range(number)]
     return {
         "oneOf": [{"properties": {key: {"type": "string"} for key in names}, "required": names[:1]} for names in keys]
     }
@@ -137,6 +137,6 @@ def test_the_verdicts_of_neighbours() -> None:
     acceptor, judge, random = Acceptor(schema), Draft202012Validator(schema), Random(0)
     for _ in range(200):
         numbers = sorted(random.sample(range(20), random.randint(0, 4)))
-        one = {f"k{n}": random.choice(["x", "x", 1]) for n in numbers}
+        one = {f"k{n:02}": random.choice(["x", "x", 1]) for n in numbers}
         orders = map(dict, permutations(one.items()))  # an alternative has its own keys first
         assert any(map(acceptor.value, orders)) == judge.is_valid(one), one

@@ -1,4 +1,5 @@
-"""``additional_properties=False``: what a schema does not name is not there, and nothing that the schema forbids is."""
+"""Closed objects, the default and ``additional_properties=False``: what a schema does not name is not there, and nothing
+that the schema forbids is."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
+from dotllm import Index
 from dotllm.errors import SpecError
 from tests.languages.json_schema.random_schemas import random_document, random_schema
-from tests.languages.json_schema.verdicts import Acceptor, accepts
+from tests.languages.json_schema.verdicts import Acceptor, accepts, byte_vocabulary
 
 INTEGER = {"type": "integer"}
 KIND = {"properties": {"kind": {"const": "a"}}, "required": ["kind"]}
@@ -52,16 +54,16 @@ OPEN = {"type": "object"}
         ),
         ({"allOf": [NAMED_A, {"patternProperties": {"^b": INTEGER}}]}, ['{"a":1,"bb":1}'], ['{"a":1,"c":1}', '{"bb":"x"}']),
         (
-            {"allOf": [{"patternProperties": {"^a": INTEGER}}, {"patternProperties": {"^b": INTEGER}}]},
+            {"allOf": [{"properties": {}, "patternProperties": {"^a": INTEGER}}, {"patternProperties": {"^b": INTEGER}}]},
             ['{"aa":1,"bb":1}', '{"b":1}', "{}"],
             ['{"c":1}', '{"aa":"x"}', '{"bb":"x"}'],
         ),
         ({**NAMED_A, "if": {"required": ["a"]}, "then": NAMED_B}, ['{"a":1,"b":1}', "{}"], ['{"b":1}']),
         ({**NAMED_A, "dependentSchemas": {"a": NAMED_B}}, ['{"a":1,"b":1}'], ['{"b":1}', '{"a":1,"c":1}']),
         (
-            {"properties": {k: {} for k in "abcdef"}, "dependentSchemas": {k: {"properties": {k * 2: {}}} for k in "abcdef"}},
-            ['{"a":1,"aa":1}', '{"a":1,"aa":1,"b":1,"bb":1}'],
-            ['{"a":1,"bb":1}', '{"aa":1}'],
+            {"properties": {k: {} for k in "abcdef"}, "dependentSchemas": {k: {"properties": {f"x{k}": {}}} for k in "abcdef"}},
+            ['{"a":1,"xa":1}', '{"a":1,"xa":1,"b":1,"xb":1}'],
+            ['{"a":1,"xb":1}', '{"xa":1}'],
         ),
         # of alternatives, one names the keys
         ({"anyOf": [NAMED_A, NAMED_B]}, ['{"a":1}', '{"b":1}'], ['{"a":1,"b":1}', '{"c":1}']),
@@ -82,10 +84,83 @@ OPEN = {"type": "object"}
     ids=lambda value: json.dumps(value)[:70],
 )  # fmt: skip
 def test_meaning(schema: Any, allowed: list[str], refused: list[str]) -> None:
-    closed, stated = (Acceptor(schema, order="any", additional_properties=option) for option in (False, None))
+    by_default, strictly, stated = (
+        Acceptor(schema, order="any", additional_properties=o) for o in ("closed", False, "open")
+    )
+    for closed in (by_default, strictly):
+        assert [text for text in allowed if not closed.text(text)] == []
+        assert [text for text in refused if closed.text(text)] == []
+    assert all(stated.text(text) for text in allowed)
+
+
+@pytest.mark.parametrize(
+    ("schema", "allowed", "refused"),
+    [
+        # maps stay maps
+        ({"type": "object"}, ['{"c":1}'], []),
+        ({"patternProperties": {"^x": INTEGER}}, ['{"c":"x","x1":1}'], ['{"x1":"x"}']),
+        ({"propertyNames": {"pattern": "^x"}}, ['{"x":1}'], ['{"c":1}']),
+        ({"required": ["a"], "properties": {"a": OPEN}}, ['{"a":{"c":1}}'], ['{"a":{},"c":1}']),
+        # keys that must be there
+        ({**NAMED_A, "required": ["b"]}, ['{"b":1}', '{"a":1,"b":"x"}'], ['{"b":1,"c":1}', '{"a":1}']),
+        ({**NAMED_A, "dependentRequired": {"a": ["b"], "c": ["d"]}}, ['{"a":1,"b":1}', "{}"], ['{"a":1}', '{"d":1}']),
+        ({**NAMED_A, "dependentRequired": {"a": ["b"], "b": ["c"]}}, ['{"a":1,"b":1,"c":1}'], ['{"a":1,"b":1}']),
+        ({**NAMED_A, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, ['{"a":1}', '{"b":1}'], ["{}", '{"a":1,"c":1}']),
+        ({**NAMED_A, "anyOf": [{"required": ["b"]}, {"required": ["c"]}]}, ['{"b":1}', '{"c":1}'], ["{}", '{"a":1}', '{"b":1,"d":1}']),
+        ({**NAMED_A, "dependentSchemas": {"a": {"required": ["b"]}}}, ['{"a":1,"b":1}'], ['{"a":1}', '{"c":1}']),
+        ({**NAMED_A, "not": {"properties": {"b": {"const": 1}}}}, ['{"b":2}'], ['{"b":1}', "{}", '{"b":2,"c":1}']),
+        ({"oneOf": [NAMED_A, NAMED_B]}, ['{"b":"x"}', '{"a":"x"}'], ["{}", '{"a":1}', '{"a":1,"c":1}']),
+        ({"oneOf": [{"properties": {"a": INTEGER, "b": INTEGER}}, {"properties": {"a": INTEGER, "c": INTEGER}}]}, ['{"a":1,"c":"x"}'], ['{"a":1}', '{"c":"x","d":1}']),
+        # counts
+        ({**NAMED_A, "minProperties": 1}, ['{"a":1}'], ["{}", '{"b":1}']),
+        ({**NAMED_A, "minProperties": 2}, ['{"a":1,"b":1}', '{"b":1,"c":1}'], ['{"a":1}', '{"a":"x","b":1}']),
+        ({**NAMED_A, "minProperties": 2, "required": ["b"]}, ['{"a":1,"b":1}'], ['{"b":1,"c":1}']),
+        ({**NAMED_A, "not": {"maxProperties": 1}}, ['{"a":1,"b":1}'], ['{"a":1}']),
+        ({"properties": {"a": False}, "minProperties": 1}, ['{"b":1}'], ["{}", '{"a":1}']),
+        ({**NAMED_A, "not": {"additionalProperties": INTEGER}}, ['{"b":"x"}'], ['{"a":1}', '{"b":1}']),
+        ({**NAMED_A, "patternProperties": {"^b$": INTEGER}, "minProperties": 3}, ['{"a":1,"b":1,"c":1}'], ['{"a":1,"b":1}']),
+        # more objects of a kind are needed than there are closed
+        ({"type": "array", "uniqueItems": True, "minItems": 4, "items": {"type": "object", "properties": {"a": {"type": "boolean"}}}}, ['[{},{"a":true},{"a":false},{"b":1}]'], ['[{},{"a":true},{"a":false}]']),
+        # names of keys
+        ({**NAMED_A, "propertyNames": {"pattern": "^x"}}, ["{}"], ['{"a":1}', '{"x":1}']),
+        ({**NAMED_A, "propertyNames": {"pattern": "^x"}, "minProperties": 1}, ['{"x":1}'], ['{"a":1}', "{}"]),
+        # recursion
+        (
+            {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"v": INTEGER, "next": {"$ref": "#/$defs/n"}}}}},
+            ['{"v":1,"next":{"v":2}}'],
+            ['{"v":1,"next":{"w":2}}', '{"w":1}'],
+        ),
+        (
+            {"$id": "https://x.test/s", "$dynamicAnchor": "n", "type": "object", "properties": {"kids": {"type": "array", "items": {"$dynamicRef": "#n"}}}},
+            ['{"kids":[{},{"kids":[]}]}'],
+            ['{"kids":[{"w":1}]}'],
+        ),
+    ],
+    ids=lambda value: json.dumps(value)[:70],
+)  # fmt: skip
+def test_what_is_needed_is_kept(schema: Any, allowed: list[str], refused: list[str]) -> None:
+    closed, stated = (Acceptor(schema, order="any", additional_properties=option) for option in ("closed", "open"))
     assert [text for text in allowed if not closed.text(text)] == []
     assert [text for text in refused if closed.text(text)] == []
     assert all(stated.text(text) for text in allowed)
+
+
+def test_patterns_alone_close_only_strictly() -> None:
+    schema = {"allOf": [{"patternProperties": {"^a": INTEGER}}, {"patternProperties": {"^b": INTEGER}}]}
+    assert accepts(schema, {"c": 1}, additional_properties="closed")
+    assert not accepts(schema, {"c": 1}, additional_properties=False)
+    assert accepts(schema, {"aa": 1, "bb": 1}, additional_properties=False)
+
+
+def test_the_default_is_closed() -> None:
+    guide = Index.from_json_schema(NAMED_A, byte_vocabulary()).guide()
+    assert all(guide.advance(byte) for byte in b'{"')
+    assert [*guide.allowed_tokens()] == [ord("a")]
+
+
+def test_an_unknown_value() -> None:
+    with pytest.raises(SpecError, match="additional_properties must be one of"):
+        accepts(NAMED_A, {}, additional_properties=None)
 
 
 def test_a_key_that_is_required_and_not_named() -> None:
@@ -93,26 +168,34 @@ def test_a_key_that_is_required_and_not_named() -> None:
         accepts({**NAMED_A, "required": ["b"]}, {"b": 1}, additional_properties=False)
 
 
+@pytest.mark.parametrize("option", ["closed", False])
 @pytest.mark.parametrize("block", range(6))
-def test_nothing_is_allowed_that_is_not_without(block: int) -> None:
+def test_nothing_is_allowed_that_is_not_without(block: int, option: Any) -> None:
+    """And if there is a document with open objects, there is one with closed ones."""
     compared = allowed = 0
-    for number in range(25):
+    for number in range(40):
         random = Random(f"closed/{block}/{number}")
         schema = random_schema(random, random.choice([1, 2, 2, 3]))
+        order = random.choice(["any", "declared"])
         try:
             Draft202012Validator.check_schema(schema)
             judge = Draft202012Validator(schema)
             documents = [random_document(random) for _ in range(40)]
             valid = [judge.is_valid(document) for document in documents]
-            closed = Acceptor(schema, order="any", additional_properties=False)
+            opened = Acceptor(schema, order=order)
         except (SchemaError, SpecError, RecursionError):
+            continue
+        try:
+            closed = Acceptor(schema, order=order, additional_properties=option)
+        except SpecError:
+            assert option is False, json.dumps(schema)
             continue
         compared += 1
         for document, is_valid in zip(documents, valid, strict=True):
             if closed.value(document):
                 allowed += isinstance(document, dict)
-                assert is_valid, (json.dumps(schema), json.dumps(document))
-    assert compared > 8
+                assert is_valid and opened.value(document), (json.dumps(schema), json.dumps(document))
+    assert compared > 12
     assert allowed
 
 
@@ -124,6 +207,7 @@ def test_no_more_keys_than_are_named_by_what_holds() -> None:
         schema = _conjunction(random, 2)
         try:
             closed = Acceptor(schema, order="any", additional_properties=False)
+            by_default = Acceptor(schema, order="any", additional_properties="closed")
         except SpecError as error:
             assert "nothing satisfies" in error.message
             continue
@@ -133,6 +217,7 @@ def test_no_more_keys_than_are_named_by_what_holds() -> None:
             compared += 1
             allowed += judge.is_valid(document)
             assert closed.value(document) == judge.is_valid(document), (json.dumps(schema), json.dumps(document))
+            assert by_default.value(document) >= judge.is_valid(document), (json.dumps(schema), json.dumps(document))
     assert 300 < allowed < compared - 300
 
 

@@ -18,7 +18,7 @@ from dotllm.languages.json_schema import json_schema_to_grammar
         ({"patternProperties": {1: {}}}, "/patternProperties", "patternProperties"),
         ({"patternProperties": {b"a": {}}}, "/patternProperties", "patternProperties"),
         ({"dependentRequired": {1: ["a"]}}, "/dependentRequired", "dependentRequired"),
-        ({"dependentRequired": {"a": [1]}}, "/dependentRequired", "dependentRequired"),
+        ({"dependentRequired": {"a": [1]}}, "/dependentRequired/a", "dependentRequired"),
         ({"dependentSchemas": {1: {}}}, "/dependentSchemas", "dependentSchemas"),
         ({"dependencies": {1: ["a"]}}, "/dependencies", "dependencies"),
         ({"enum": [{1: 2}]}, "/enum", "enum"),
@@ -30,7 +30,7 @@ from dotllm.languages.json_schema import json_schema_to_grammar
     ],
     ids=str,
 )
-@pytest.mark.parametrize("closed", [None, False])
+@pytest.mark.parametrize("closed", ["open", "closed", False])
 def test_refused_with_its_place(schema: Any, pointer: str, keyword: str, closed: bool | None) -> None:
     with pytest.raises(InvalidSpecError) as refusal:
         json_schema_to_grammar(schema, additional_properties=closed)

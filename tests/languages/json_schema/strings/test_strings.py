@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from dotllm.automata.dfa import Dfa
 from dotllm.automata.kinds import NfaArray
 from dotllm.automata.lowering import lower
+from dotllm.cancellation import Cancelled, cancellable
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
+from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import string_automata, string_network
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
@@ -171,7 +174,7 @@ def test_automata_with_lengths(pattern: str, low: int, more: int, data: st.DataO
 @pytest.mark.parametrize("name", ["uri", "iri-reference", "email", "uri-template"])
 def test_formats_of_many_characters(name: str) -> None:
     """With a limit that no automaton can count to; near it nothing may begin that does not fit."""
-    texts = {"uri": "a://b/%20", "iri-reference": "é?%20", "email": "a@b.c", "uri-template": "{a}b{c}"}
+    texts = {"uri": "a://b/%20", "iri-reference": "é?%20", "email": "a@b.cc", "uri-template": "{a}b{c}"}
     language = S.format(name)
     assert language is not None
     grammar = grammar_of(language & S.length(0, 60_000))
@@ -293,7 +296,7 @@ def test_a_long_limit_beside_a_format() -> None:
     email = S.format("email")
     assert email is not None
     accepted = acceptor(email & S.length(0, 1024))
-    domain = "b" * 1021
+    domain = "b" * 1017 + ".bbb"
     assert accepted(f'"a@{domain}b"') and not accepted(f'"a@{domain}bb"')
     assert accepted('"a@[IPv6:::1]"')
 
@@ -316,3 +319,49 @@ def test_automata_of_users_patterns_are_bounded_by_bytes() -> None:
     tables = sum(dfa.table.nbytes for dfa, _ in {**patterns._old, **patterns._young}.values())
     assert 4 << 20 < tables <= patterns.nbytes <= string_automata._AUTOMATA_MEMO
     assert string_automata._unlimited.nbytes <= string_automata._AUTOMATA_MEMO
+
+
+LENGTHS_OF = {
+    "(ab)*": lambda n: n % 2 == 0,
+    "(aaa)*b?": lambda n: n % 3 < 2,
+    "x(aa)*|y(aaa)*|z(a{5})*": lambda n: n > 0 and 0 in ((n - 1) % 2, (n - 1) % 3, (n - 1) % 5),
+    "(a{97})*|b{12}": lambda n: n % 97 == 0 or n == 12,
+    "a{3}(bc)*": lambda n: n >= 3 and n % 2 == 1,
+    "a{2,5}|a{9}": lambda n: 2 <= n <= 5 or n == 9,
+}
+
+
+@pytest.mark.parametrize("pattern", LENGTHS_OF)
+def test_lengths_of_strings(pattern: str) -> None:
+    """All windows of lengths, small ones and ones of ten digits, against the lengths as a formula."""
+    dfa, is_length = regex_to_dfa(pattern, search=False), LENGTHS_OF[pattern]
+    for base in (0, 1_000_000_000):
+        for low in range(base, base + 30):
+            for width in (0, 1, 4, 20):
+                expected = any(is_length(n) for n in range(low, low + width + 1))
+                assert string_network.has_length(dfa, low, low + width) == expected, (low, width)
+    assert string_network.has_length(dfa, 1_000_000_000, None) == any(
+        is_length(n) for n in range(1_000_000_000, 1_000_000_200)
+    )
+
+
+def test_a_length_of_ten_digits_takes_no_time_and_can_be_given_up() -> None:
+    """A pattern whose lengths repeat after millions of characters is refused by name, or given up when cancelled."""
+    primes = (2, 3, 5, 7, 11, 13, 17, 19, 23)
+    dfa = regex_to_dfa("|".join(f"{chr(97 + i)}(x{{{p}}})*y" for i, p in enumerate(primes)), search=False)
+    with pytest.raises(BudgetExceededError, match="lengths"):
+        string_network.has_length(dfa, 1_000_000_000, 1_000_000_000)
+    event = threading.Event()
+    event.set()
+    with cancellable(event), pytest.raises(Cancelled):
+        string_network.has_length(dfa, 1_000_000_000, 1_000_000_000)
+
+
+def test_more_names_than_can_stand_in_any_order_are_refused_by_name() -> None:
+    names = [f"k{i}" for i in range(32_768)]
+    for schema, order in (
+        ({"type": "object", "required": names}, "declared"),
+        ({"type": "object", "properties": {name: {"const": 1} for name in names}}, "any"),
+    ):
+        with pytest.raises(BudgetExceededError, match="any order"):
+            json_schema_to_grammar(schema, order=order)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.languages.json_schema import flat_properties
-from dotllm.vllm_plugin.frontend.tool_calls import argument_types
+from dotllm.vllm_plugin.tools import argument_types
 
 
 class Function(SimpleNamespace):

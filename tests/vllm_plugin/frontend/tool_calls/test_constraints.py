@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.frontend import engine_info
-from dotllm.vllm_plugin.frontend.tool_calls import constraints
+from dotllm.vllm_plugin.enforce import engine_info
+from dotllm.vllm_plugin.tools import constraints
 from tests.vllm_plugin.frontend.test_unsupported_fields import chat_request, serve, structured
 
 FINE = ("List<int>", "a.b", "a b", "ns:f", "é", "a'b", "a/b")

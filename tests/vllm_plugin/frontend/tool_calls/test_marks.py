@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.vllm_plugin.frontend.tool_calls.tag_rewrite import exclude_marks
+from dotllm.vllm_plugin.tools.tag_rewrite import exclude_marks
 
 
 def tag(begin: str, content: dict[str, Any], end: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ vllm = pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.vllm_plugin import registry  # noqa: E402
-from dotllm.vllm_plugin.frontend import engine_info  # noqa: E402
+from dotllm.vllm_plugin.enforce import engine_info  # noqa: E402
 from tests.serve.releases import before  # noqa: E402
 
 SCHEMA = {
@@ -48,11 +48,6 @@ cohere and gpt-oss, which need tokenizers and packages of their own; and the par
 _MARK = re.compile(r'"(<[|｜][^"\s{}]{2,40}[|｜]>|</?[a-z_:]{3,30}>)"')
 
 
-@pytest.fixture(scope="module")
-def tokenizer(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return marked_tokenizer(demo_model, tmp_path_factory.mktemp("marks"))
-
-
 def marked_tokenizer(demo_model: Path, directory: Path) -> Any:
     """The demo tokenizer with every mark that vLLM's parsers look for as a special token."""
     from tokenizers import Tokenizer
@@ -69,11 +64,6 @@ def marked_tokenizer(demo_model: Path, directory: Path) -> Any:
     made.save(str(directory / "tokenizer.json"))
     demo.save_config(directory, eos_token=demo.TURN_END, pad_token=demo.END_OF_TEXT)
     return get_tokenizer(str(directory))
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tokenizer: Any) -> Vocabulary:
-    return Vocabulary.from_tokenizer(tokenizer)
 
 
 def walk(index: Index, generator: random.Random) -> list[int]:

@@ -11,6 +11,7 @@ an unproductive rule is nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any, Protocol
 
 from dotllm import cancellation
@@ -40,6 +41,7 @@ from dotllm.languages.json_schema.reading.document import Scope
 
 MAX_DEPTH = 100  # of applicators in place (allOf in allOf …); not of documents
 CHECK_DEPTH = 24  # how deep emptiness is looked for
+FEW_FORMS = 16  # of a conjunction: they are met one after another
 
 SCHEMA, AND, OR, NOT, FORM = "schema", "and", "or", "not", "form"
 
@@ -49,7 +51,7 @@ class Loop(InvalidSpecError):
 
 
 class FormReader(Protocol):
-    """What the algebra needs of the reader of sub-schemas (`Keywords`)."""
+    """The interface of the reader of sub-schemas (`Keywords`) for the algebra."""
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         """The normal form of a sub-schema."""
@@ -180,7 +182,7 @@ class Algebra:
         """Count work against the budget (see `nodes.Nodes`).
 
         Raises:
-            BudgetExceededError: there are no steps left.
+            BudgetExceededError: no steps are left.
         """
         cancellation.check()
         self._steps_left -= steps
@@ -233,6 +235,14 @@ class Algebra:
                 out = self.meet(out, self.form(member))
             return out
         return self.unite([self.form(member) for member in payload])
+
+    def meet_all(self, forms: Sequence[NormalForm]) -> NormalForm:
+        """The values of all. Many that are one alternative each are met half by half: met one after another, n objects
+        of a property each would copy n²/2 properties."""
+        if len(forms) <= FEW_FORMS or any(len(form.objects) > 1 or len(form.arrays) > 1 for form in forms):
+            return reduce(self.meet, forms, ANYTHING)
+        middle = len(forms) // 2
+        return self.meet(self.meet_all(forms[:middle]), self.meet_all(forms[middle:]))
 
     def meet(self, a: NormalForm, b: NormalForm) -> NormalForm:
         """The values of both."""
@@ -356,17 +366,17 @@ class Algebra:
 
     def are_apart(self, a: Node, b: Node) -> bool:
         """`is_empty` of `both`. Lists of strings, which tell alternatives apart, are compared without a node for it."""
-        x = self._listed(a)
-        y = self._listed(b) if x is not None else None
+        x = self.listed(a)
+        y = self.listed(b) if x is not None else None
         return self.is_empty(self.both(a, b)) if x is None or y is None else x.isdisjoint(y)
 
     def is_within(self, a: Node, b: Node) -> bool:
         """`is_empty` of ``a`` ∧ ¬ ``b``, in the same way."""
-        x = self._listed(a)
-        y = self._listed(b) if x is not None else None
+        x = self.listed(a)
+        y = self.listed(b) if x is not None else None
         return self.is_empty(self.both(a, self.complement(b))) if x is None or y is None else x <= y
 
-    def _listed(self, a: Node) -> frozenset[str] | None:
+    def listed(self, a: Node) -> frozenset[str] | None:
         """The values of a node that is seen to have no others than some strings."""
         if a in self._lists:
             return self._lists[a]

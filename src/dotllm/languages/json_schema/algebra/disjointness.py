@@ -5,7 +5,8 @@ The answer "not disjoint" may mean "not known"; then ``oneOf`` excludes the othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 from dotllm.languages.json_schema.algebra.algebra import Algebra, Loop
 from dotllm.languages.json_schema.algebra.normal_form import (
@@ -22,6 +23,8 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 )
 
 DISJOINT_DEPTH = 3
+FEW_BRANCHES = 8
+"""So many are compared pair by pair without a look for a discriminator."""
 
 
 def one_of(algebra: Algebra, nodes: Sequence[Node], excluded: Sequence[Node] | None = None) -> Node:
@@ -29,14 +32,54 @@ def one_of(algebra: Algebra, nodes: Sequence[Node], excluded: Sequence[Node] | N
     excluded = nodes if excluded is None else excluded
     branches: list[Node] = []
     overlapping: list[list[Node]] = [[] for _ in nodes]
-    for i, a in enumerate(nodes):
-        for j in range(i + 1, len(nodes)):
-            if a != FALSE and nodes[j] != FALSE and not are_disjoint(algebra, a, nodes[j]):
-                overlapping[i].append(excluded[j])
-                overlapping[j].append(excluded[i])
+    for i, j in _pairs(algebra, nodes):
+        if nodes[i] != FALSE and nodes[j] != FALSE and not are_disjoint(algebra, nodes[i], nodes[j]):
+            overlapping[i].append(excluded[j])
+            overlapping[j].append(excluded[i])
     for node, others in zip(nodes, overlapping, strict=True):
         branches.append(algebra.all_of([node, *(algebra.complement(other) for other in others)]))
     return algebra.any_of(branches)
+
+
+def _pairs(algebra: Algebra, nodes: Sequence[Node]) -> Iterable[tuple[int, int]]:
+    """The pairs of ``nodes`` that may have a value in common, in order; each i < j.
+
+    Where a property tells objects apart, only those are compared that share one of its values: n branches with a value
+    each take n steps.
+    """
+    names = _discriminators(algebra, nodes) if len(nodes) >= FEW_BRANCHES else {}
+    sharing: dict[str, list[int]] = {}
+    told_apart = [False] * len(nodes)
+    for values_of in names.values():
+        if len(values_of) > sum(told_apart):
+            sharing = {}
+            told_apart = [i in values_of for i in range(len(nodes))]
+            for i, values in values_of.items():
+                for value in values:
+                    sharing.setdefault(value, []).append(i)
+    pairs = {pair for together in sharing.values() if len(together) > 1 for pair in combinations(together, 2)}
+    others = [i for i, told in enumerate(told_apart) if not told]
+    pairs.update((min(i, j), max(i, j)) for i in others for j in range(len(nodes)) if i != j)
+    return sorted(pairs)
+
+
+def _discriminators(algebra: Algebra, nodes: Sequence[Node]) -> dict[str, dict[int, frozenset[str]]]:
+    """For each property that some of ``nodes`` require and that has none but listed strings there: which strings."""
+    found: dict[str, dict[int, frozenset[str]]] = {}
+    for i, node in enumerate(nodes):
+        try:
+            form = algebra.form(node)
+        except Loop:
+            continue
+        if form.constants or form.arrays or form.number is not NO_NUMBER or form.string is not NO_STRING:
+            continue
+        required = frozenset.intersection(*(constraint.required for constraint in form.objects)) if form.objects else ()
+        algebra.spend(1 + len(required))
+        for name in required:
+            lists = [algebra.listed(value_of(constraint, name)) for constraint in form.objects]
+            if None not in lists:
+                found.setdefault(name, {})[i] = frozenset().union(*(values for values in lists if values is not None))
+    return found
 
 
 def are_disjoint(algebra: Algebra, a: Node, b: Node, depth: int = DISJOINT_DEPTH) -> bool:

@@ -1,4 +1,4 @@
-"""What the operations on constraints (`objects`, `arrays`) need: the algebra of nodes, and conditions."""
+"""The base of the operations on constraints (`objects`, `arrays`): the algebra of nodes, and conditions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ObjectCondition:
     __slots__ = ()
 
     def broken(self, nodes: Nodes) -> ObjectConstraint | None:
-        """The objects that break it; None if that is no single constraint."""
+        """The objects that break it; None if these are not a single constraint."""
         return None
 
     def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:

@@ -8,10 +8,11 @@ not forms: a form is one level deep, which is what makes recursion end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NewType
 
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
-from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_language import StringLanguage, are_many, together
 
 Node = NewType("Node", int)
 """A schema or a boolean combination of schemas: a number that `algebra.Algebra` has given it."""
@@ -32,10 +33,11 @@ KeyClass = tuple[StringLanguage, Node]
 
 
 class Named(NamedTuple):
-    """Keys that a schema names: one by one, and by patterns."""
+    """Keys that a schema names: one by one, and by patterns. ``listed``: it has ``properties``."""
 
     names: frozenset[str]
     keys: StringLanguage
+    listed: bool
 
 
 class ObjectConstraint(NamedTuple):
@@ -92,8 +94,8 @@ class ArrayCondition(NamedTuple):
     """One way to break a constraint.
 
     ``item``: there is an item ``number`` and it is outside ``node``; ``rest``: so is one of the items from ``number``
-    on; ``minimum``, ``maximum``: fewer or more than ``number`` items; ``contains``: not so many; ``unique``: two are
-    equal; ``repeated``: no two are.
+    on; ``minimum``, ``maximum``: fewer or more than ``number`` items; ``contains``: the number that match is wrong;
+    ``unique``: two are equal; ``repeated``: no two are.
     """
 
     kind: str
@@ -113,22 +115,27 @@ class NormalForm(NamedTuple):
 
 
 def value_of(constraint: ObjectConstraint, name: str) -> Node:
-    """What the value of key ``name`` must satisfy."""
+    """The node of the value of key ``name``."""
     node = constraint.properties.get(name)
     return key_class_value(constraint.key_classes, name) if node is None else node
 
 
 def key_class_value(key_classes: tuple[KeyClass, ...], name: str) -> Node:
     """The same for a key that is not a named property."""
-    if len(key_classes) > 1:
-        for language, node in key_classes:
-            if language.contains(name):
-                return node
-    return key_classes[0][1]
+    return next(matching(key_classes, name), key_classes[0][1]) if len(key_classes) > 1 else key_classes[0][1]
+
+
+def matching(key_classes: Sequence[KeyClass], name: str) -> Iterator[Node]:
+    """The values of the classes that have a key."""
+    languages = [language for language, _ in key_classes]
+    if are_many(languages):
+        numbers = together(tuple(languages)).of(name)
+        return iter([key_classes[number][1] for number in sorted(numbers)])
+    return (node for language, node in key_classes if language.contains(name))
 
 
 def item_of(constraint: ArrayConstraint, index: int) -> Node:
-    """What the item at ``index`` must satisfy."""
+    """The node of the item at ``index``."""
     return constraint.prefix[index] if index < len(constraint.prefix) else constraint.rest
 
 
@@ -136,7 +143,7 @@ ANY_NUMBER = NumberLanguage.any()
 NO_NUMBER = NumberLanguage.nothing()
 ANY_STRING = StringLanguage.any()
 NO_STRING = StringLanguage.nothing()
-ALL_NAMED = Named(frozenset(), ANY_STRING)
+ALL_NAMED = Named(frozenset(), ANY_STRING, listed=False)
 """Of a schema that says itself what its other keys may be."""
 ANY_KEY_CLASSES: tuple[KeyClass, ...] = ((ANY_STRING, TRUE),)
 NO_KEY_CLASSES: tuple[KeyClass, ...] = ((ANY_STRING, FALSE),)

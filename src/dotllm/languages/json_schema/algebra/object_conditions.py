@@ -109,7 +109,7 @@ class ClauseCondition(ObjectCondition):
 
 @dataclass(slots=True, eq=False)
 class KeyClassCondition(ObjectCondition):
-    """The members of key class ``number`` have values of ``node``. What breaks it is no single constraint."""
+    """The members of key class ``number`` have values of ``node``. Its negation is not a single constraint."""
 
     number: int
     node: Node

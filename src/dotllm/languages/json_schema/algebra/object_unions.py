@@ -53,7 +53,7 @@ def _as_clauses(constraint: ObjectConstraint) -> frozenset[Clause] | None:
         or constraint.negated
     ):
         return None
-    if constraint.named is not None:  # which keys there may be besides is another question
+    if constraint.named is not None:  # which further keys there may be is another question
         return None
     units: list[Clause] = [frozenset([(name, True)]) for name in constraint.required]
     for name, node in constraint.properties.items():

@@ -7,10 +7,11 @@ not the product of their alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial, reduce
 from itertools import islice
 
+from dotllm import cancellation
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, ObjectCondition, without_decided
 from dotllm.languages.json_schema.algebra.normal_form import (
@@ -31,8 +32,11 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     value_of,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import restricted
+from dotllm.languages.json_schema.strings.string_language import FEWER_GROUPS, StringLanguage, are_many, divided
 
-MAX_KEY_CLASSES = 64
+MAX_KEY_CLASSES = 3000
+MANY_PAIRS = 256
+"""More pairs of classes than this are found at once, by one automaton."""
 
 _TRUE_ONLY = frozenset({TRUE})
 
@@ -118,13 +122,17 @@ def _both_named(a: Named | None, b: Named | None) -> Named | None:
         return a or b
     if ANY_STRING in (a.keys, b.keys):
         return ALL_NAMED
-    return Named(
-        a.names | b.names, b.keys if a.keys is NO_STRING else a.keys if b.keys is NO_STRING else a.keys | b.keys
-    )
+    keys = b.keys if a.keys is NO_STRING else a.keys if b.keys is NO_STRING else a.keys | b.keys
+    return Named(a.names | b.names, keys, a.listed or b.listed)
 
 
-def closed(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | None:
+def closed(nodes: Nodes, constraint: ObjectConstraint, *, strictly: bool = False) -> ObjectConstraint | None:
     """The objects of ``constraint`` that have no keys but those it names (``named``); None if it is seen to be empty.
+
+    It stays open unless some schema of the conjunction lists ``properties``. A key that an object must have is kept
+    although no schema lists it; if there is still no object, all keys are kept that the schemas speak of, and at last
+    any key. So an object that may be there open may be there closed. ``strictly``: patterns close, too, and nothing is
+    kept.
 
     This is not a part of the algebra: what an object must not be (``not``, ``if``, the other branches of ``oneOf``) is
     excluded as the schema says it, and the schemas that an object must all satisfy name its keys together.
@@ -133,17 +141,56 @@ def closed(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | Non
     if named is None:
         return constraint
     constraint = constraint._replace(named=None)
-    if named.keys == ANY_STRING:
+    if named.keys == ANY_STRING or not (named.listed or strictly):
         return constraint
-    properties = {
-        name: node if name in named.names or named.keys.contains(name) else FALSE
-        for name, node in constraint.properties.items()
-    }
-    key_classes: tuple[KeyClass, ...] = ((named.keys, TRUE), (~named.keys, FALSE))
-    key_classes = (
-        NO_KEY_CLASSES if named.keys is NO_STRING else meet_key_classes(nodes, constraint.key_classes, key_classes)
+    if strictly:
+        return _with_keys(nodes, constraint, named.names, named.keys)
+    found = _with_keys(nodes, constraint, _needed(constraint, named), named.keys)
+    if found is None:
+        found = _with_keys(nodes, constraint, named.names.union(constraint.properties), named.keys)
+    return constraint if found is None else found
+
+
+def _needed(constraint: ObjectConstraint, named: Named) -> frozenset[str]:
+    """The keys that are named, and those that an object must have, or must have if it has one of them."""
+    names = {*named.names, *constraint.required}
+    # By clause: the keys that need not be there and cannot. It holds as long as there are some.
+    lacking: dict[Clause, set[str]] = {}
+    about: dict[str, list[Clause]] = {}
+    for clause in constraint.clauses:
+        absent = {name for name, present in clause if not present and name not in names}
+        lacking[clause] = {name for name in absent if not named.keys.contains(name)}
+        for name in lacking[clause]:
+            about.setdefault(name, []).append(clause)
+    asking = [clause for clause, absent in lacking.items() if not absent]
+    while asking:
+        cancellation.check()
+        for name in [name for name, present in asking.pop() if present and name not in names]:
+            names.add(name)
+            for clause in about.get(name, ()):
+                lacking[clause].discard(name)
+                if not lacking[clause]:
+                    asking.append(clause)
+    return frozenset(names)
+
+
+def _with_keys(
+    nodes: Nodes, constraint: ObjectConstraint, names: frozenset[str], keys: StringLanguage
+) -> ObjectConstraint | None:
+    """The objects of ``constraint`` that have no other keys than these; None if it is seen to be empty."""
+    properties = constraint.properties
+    if not properties.keys() <= names:
+        properties = {
+            name: node if name in names or keys.contains(name) else FALSE for name, node in properties.items()
+        }
+    key_classes = NO_KEY_CLASSES
+    if keys is not NO_STRING:
+        key_classes = meet_key_classes(nodes, constraint.key_classes, ((keys, TRUE), (~keys, FALSE)))
+    may_be_empty = (
+        constraint.clauses or constraint.negated or constraint.minimum or properties is not constraint.properties
     )
-    return simplified(nodes, constraint._replace(properties=properties, key_classes=key_classes))
+    constraint = constraint._replace(properties=properties, key_classes=key_classes)
+    return simplified(nodes, constraint) if may_be_empty else constraint
 
 
 def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, ...]) -> tuple[KeyClass, ...]:
@@ -162,6 +209,10 @@ def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, .
     if len(b) == 1:
         (_, x), out = b[0], a
         return tuple((language, nodes.both(node, x)) for language, node in out)
+    if len(a) * len(b) > MANY_PAIRS:
+        languages = [language for language, _ in (*a, *b)]
+        if are_many(languages):
+            return tuple(divided(languages, _value(nodes, [*a, *b], TRUE)))
     merged: dict[Node, KeyClass] = {}
     for first, x in a:
         for second, y in b:
@@ -169,9 +220,51 @@ def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, .
             if not language.is_empty():
                 node = nodes.both(x, y)
                 merged[node] = (merged[node][0] | language, node) if node in merged else (language, node)
-    if len(merged) > MAX_KEY_CLASSES:
-        raise BudgetExceededError(f"keys fall into more than {MAX_KEY_CLASSES} groups", keyword="patternProperties")
+    _check_count(merged)
     return tuple(merged.values())
+
+
+def key_classes_of(nodes: Nodes, patterns: list[KeyClass], additional: Node) -> tuple[KeyClass, ...]:
+    """The partition of all keys by the ``patterns`` that they match, whose values they must have; ``additional`` is the
+    value of those that match none.
+
+    Raises:
+        BudgetExceededError: there are too many classes, or the automaton of all patterns is too large.
+    """
+    languages = [language for language, _ in patterns]
+    if are_many(languages):
+        return tuple(divided(languages, _value(nodes, patterns, additional)))
+    matched = StringLanguage.nothing()
+    split: tuple[KeyClass, ...] = ANY_KEY_CLASSES
+    for language, node in patterns:
+        matched = matched | language
+        split = meet_key_classes(nodes, split, ((language, node), (~language, TRUE)))
+    return split if additional == TRUE else meet_key_classes(nodes, split, ((matched, TRUE), (~matched, additional)))
+
+
+def _value(nodes: Nodes, key_classes: Sequence[KeyClass], rest: Node) -> Callable[[frozenset[int]], Node]:
+    """The value of the keys that are in several classes (their numbers) at once; in none of them: ``rest``. Raises
+    `BudgetExceededError` when there are too many values."""
+    found: set[Node] = set()
+
+    def value(members: frozenset[int]) -> Node:
+        numbers = sorted(members)
+        node = reduce(nodes.both, [key_classes[i][1] for i in numbers]) if numbers else rest
+        found.add(node)
+        _check_count(found)
+        return node
+
+    return value
+
+
+def _check_count(groups: Collection[object]) -> None:
+    """Raise `BudgetExceededError` if keys fall into too many groups."""
+    if len(groups) > MAX_KEY_CLASSES:
+        raise BudgetExceededError(
+            f"keys fall into more than {MAX_KEY_CLASSES} groups",
+            keyword="patternProperties",
+            help=FEWER_GROUPS,
+        )
 
 
 def simplified(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | None:
@@ -219,37 +312,41 @@ def _propagated(
     properties: dict[str, Node], required: frozenset[str], clauses: Iterable[Clause]
 ) -> tuple[dict[str, Node], frozenset[str], frozenset[Clause]] | None:
     """Unit propagation: what the clauses say about single keys; None if they contradict."""
-    properties, needed, left = dict(properties), set(required), set(clauses)
-    changed = True
-    while changed:
-        changed = False
-        for clause in list(left):
-            open_literals = []
-            satisfied = False
-            for name, present in clause:
-                if name in needed:
-                    satisfied |= present
-                elif properties[name] == FALSE:
-                    satisfied |= not present
-                else:
-                    open_literals.append((name, present))
-            if not satisfied and len(open_literals) == len(clause) > 1:
-                continue
-            left.discard(clause)
-            changed = True
-            if satisfied:
-                continue
-            if not open_literals:
+    properties, needed = dict(properties), set(required)
+    left = {clause: clause for clause in clauses}  # by what is stated: what is left of it
+    about: dict[str, list[Clause]] = {}
+    for clause in left:
+        for name, _ in clause:
+            about.setdefault(name, []).append(clause)
+    pending = list(left)
+    while pending:
+        cancellation.check()
+        stated = pending.pop()
+        if stated not in left:
+            continue
+        literals = []
+        satisfied = False
+        for name, present in left[stated]:
+            if name in needed:
+                satisfied |= present
+            elif properties[name] == FALSE:
+                satisfied |= not present
+            else:
+                literals.append((name, present))
+        if not satisfied and len(literals) > 1:
+            left[stated] = frozenset(literals)
+            continue
+        del left[stated]
+        if not satisfied:
+            if not literals:
                 return None
-            if len(open_literals) > 1:
-                left.add(frozenset(open_literals))
-                continue
-            name, present = open_literals[0]
+            name, present = literals[0]
             if present:
                 needed.add(name)
             else:
                 properties[name] = FALSE
-    return properties, frozenset(needed), frozenset(left)
+            pending += about[name]
+    return properties, frozenset(needed), frozenset(left.values())
 
 
 def _without_decided(

@@ -1,1 +1,1 @@
-"""Array constraints → automata over items."""
+"""Constraints on arrays, their algebra, and their automata over items (an item is one symbol)."""

@@ -1,4 +1,4 @@
-"""Arrays → automata over their items."""
+"""Turns constraints on arrays into automata over their items, as networks of the grammar."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class _ItemAutomaton:
         return number
 
     def _steps(self, state: ItemState) -> Iterator[tuple[Node, ItemState]]:
-        """What the next item may be, and the state after it."""
+        """The schemas of the next item, each with the state after it."""
         algebra, constraint = self.writer.algebra, self.constraint
         here = item_of(constraint, state.length)
         if here == FALSE:

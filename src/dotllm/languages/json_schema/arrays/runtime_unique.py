@@ -33,9 +33,14 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
     Raises:
         UnsupportedError: nothing shows that there are enough different values.
     """
+    if writer.options.source is not None:  # whose values may be fewer than items
+        raise UnsupportedError(
+            "uniqueItems cannot be combined with a source of values", keyword="uniqueItems", help="leave one out"
+        )
     if constraint.minimum > 1 and writer.options.excludes:
         raise UnsupportedError(
-            "uniqueItems and minItems cannot be enforced beside texts that strings must not hold", keyword="uniqueItems"
+            "uniqueItems and minItems cannot be combined with texts that strings must not contain",
+            keyword="uniqueItems",
         )
     last = constraint.minimum - 1
     positions = range(min(last, len(constraint.prefix)) + 1) if last > 0 else range(0)
@@ -43,8 +48,8 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
         needed = constraint.minimum if i == len(constraint.prefix) else i + 1
         if _Counts(writer.algebra, needed + _MARGIN).values(item_of(constraint, i)) < needed:
             raise UnsupportedError(
-                "uniqueItems cannot be enforced beside minItems: "
-                f"it is not sure that there are {needed} different values",
+                "uniqueItems cannot be enforced with this minItems: "
+                f"it is not certain that there are {needed} different values",
                 keyword="uniqueItems",
                 help="lower minItems, or let the items have more values",
             )
@@ -113,7 +118,7 @@ class _Counts:
             return 0
         longest = constraint.maximum
         count, of_this_length, length = 0, 1, 0
-        while True:
+        while True:  # bounded: by the limit and the prefix
             if length >= constraint.minimum:
                 count += of_this_length
             if not of_this_length or count >= self._limit or length == longest:
@@ -121,7 +126,7 @@ class _Counts:
             values = self.values(item_of(constraint, length), depth)
             if constraint.unique:
                 values = max(0, values - length)
-            elif values and length >= len(constraint.prefix):  # all further items are alike
+            elif values and length >= len(constraint.prefix):  # all further items have one node
                 if of_this_length >= self._limit:
                     return self._limit
                 if values == 1:

@@ -53,13 +53,13 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
     more than an automaton.
 
     Raises:
-        UnsupportedError: ``uniqueItems`` stands beside ``contains`` or ``not``, or ``repeated`` is asked of too many
-            values.
+        UnsupportedError: ``uniqueItems`` is combined with ``contains`` or ``not``, or ``repeated`` concerns too many
+        values.
         BudgetExceededError: the automaton of ``repeated`` has too many edges.
     """
     if constraint.negated or constraint.contains:
         raise UnsupportedError(
-            "uniqueItems cannot be enforced beside contains, or where not excludes arrays",
+            "uniqueItems cannot be combined with contains, or with a not about arrays",
             keyword="uniqueItems",
             help="remove one of them, or check it after the answer",
         )

@@ -1,1 +1,1 @@
-"""Normal forms → rules of a grammar, and how documents are written."""
+"""Emission: turns normal forms into rules of a grammar, and decides how documents are written."""

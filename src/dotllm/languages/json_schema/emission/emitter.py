@@ -32,7 +32,9 @@ from dotllm.languages.json_schema.objects.members import object_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.strings import additional_keys
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import string_expression
+from dotllm.languages.json_schema.value_source import ValueSource
 
 _CONSTANTS = ((NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true"))
 
@@ -47,6 +49,7 @@ class Emitter:
         self.options = options
         self.text = text
         self.edges_left = options.budget.total_edges
+        self._source = None if options.source is None else ValueSource(options.source, keywords.document.root)
         self._expressions: dict[Node, Expression] = {FALSE: text.grammar.never()}
         self._pending: list[tuple[Node, NormalForm, int]] = []
 
@@ -59,6 +62,7 @@ class Emitter:
     def finish(self) -> None:
         """Define all rules that have been called."""
         while self._pending:
+            cancellation.check()
             node, form, rule = self._pending.pop()
             try:
                 body = self._alternatives(form)
@@ -73,7 +77,7 @@ class Emitter:
         if found is None:
             cancellation.check()
             form = self.algebra.form(node)
-            if form is ANYTHING and self.text.anything is not None:
+            if form is ANYTHING and self.text.anything is not None and self._source is None:
                 found = self.text.anything
             elif form.arrays or form.objects:
                 rule = self.grammar.rule(
@@ -113,7 +117,7 @@ class Emitter:
         if form.number is not NO_NUMBER:
             choices += self.numbers(form)
         if form.string is not NO_STRING:
-            choices.append(string_expression(form.string, self.text.context))
+            choices.append(string_expression(self.strings(form), self.text.context))
         if form.arrays:
             choices += self.arrays(form)
         if form.objects:
@@ -127,7 +131,14 @@ class Emitter:
 
     def numbers(self, form: NormalForm) -> list[Expression]:
         """The numbers of a form: one expression, or none."""
-        return [] if form.number is NO_NUMBER else [number_expression(form.number, self.text.context)]
+        if form.number is NO_NUMBER:
+            return []
+        number = form.number if self._source is None else self._source.numbers(form.number)
+        return [number_expression(number, self.text.context)]
+
+    def strings(self, form: NormalForm) -> StringLanguage:
+        """The strings of a form, as far as they may be written."""
+        return form.string if self._source is None else self._source.strings(form.string)
 
     def arrays(self, form: NormalForm) -> list[Expression]:
         """Its arrays, constraint by constraint."""
@@ -144,7 +155,7 @@ class Emitter:
 
     def _schemas(self, node: Node):  # type: ignore[no-untyped-def]
         pending, seen = [node], set()
-        while pending:
+        while pending:  # bounded: by the nodes, each passed once
             node = pending.pop()
             if node in seen:
                 continue

@@ -49,19 +49,18 @@ class JsonText:
         self.context = Context(
             grammar, self.whitespace,
             forbidden=forbidden_substrings(options.excludes) if options.excludes else None,
-            finite_numbers=options.finite_numbers,
+            bounded_numbers=options.number_digits == "bounded",
         )  # fmt: skip
         self.anything: Expression | None = None  # any JSON value, once there is a rule for it
-        self.comma = self._then_space(b",")
-        self.object_open = self._then_space(b"{")
+        self.comma = self._then_space(self._separator(options.separators[0], ","))
+        self.object_open = self._then_space(grammar.literal(b"{"))
         self.object_close = grammar.literal(b"}")
-        self.array_open = self._then_space(b"[")
+        self.array_open = self._then_space(grammar.literal(b"["))
         self.array_close = grammar.literal(b"]")
-        self.spaced = self.whitespace != grammar.empty()
-        if self.spaced:
-            self._colon = grammar.seq([self.whitespace, grammar.literal(b":"), self.whitespace])
-        else:
-            self._colon = grammar.literal(b":")
+        self._colon = colon = self._separator(options.separators[1], ":")
+        self.spaced = self.whitespace != grammar.empty() or colon != grammar.literal(b":")
+        if self.whitespace != grammar.empty():
+            self._colon = grammar.seq([self.whitespace, colon, self.whitespace])
 
     def copied(self, grammar: Grammar) -> JsonText:
         """The same for a grammar that begins with the one this was made for (`Grammar.begin_with`)."""
@@ -70,9 +69,13 @@ class JsonText:
         other.grammar, other.context = grammar, self.context.copied(grammar)
         return other
 
-    def _then_space(self, token: bytes) -> Expression:
-        literal = self.grammar.literal(token)
-        return literal if self.whitespace == self.grammar.empty() else self.grammar.seq([literal, self.whitespace])
+    def _separator(self, pattern: str, sign: str) -> Expression:
+        if pattern == sign:
+            return self.grammar.literal(sign)
+        return Lowering(self.grammar, None, None, None, Budget()).dfa(separator_texts(pattern, sign))
+
+    def _then_space(self, token: Expression) -> Expression:
+        return token if self.whitespace == self.grammar.empty() else self.grammar.seq([token, self.whitespace])
 
     def distinct_array_open(self) -> Expression:
         """The bracket of an array whose items guides remember."""
@@ -141,8 +144,8 @@ class JsonText:
 
 
 def whitespace(grammar: Grammar, options: Options) -> Expression:
-    """The white space between two tokens. Raises `InvalidSpecError` for a pattern that is no regular expression, or
-    matches what is no white space at all."""
+    """The white space between two tokens. Raises `InvalidSpecError` for a pattern that is not a regular expression, or
+    that matches only other text than white space."""
     if options.whitespace_pattern is not None:
         try:
             found = regex_to_expression(options.whitespace_pattern, grammar, search=False)
@@ -180,13 +183,27 @@ def _spaces() -> Dfa:
 
 
 @lru_cache(maxsize=64)
+def separator_texts(pattern: str, sign: str) -> Dfa:
+    """The texts of ``pattern`` that are ``sign`` with white space of JSON around it.
+
+    Raises:
+        InvalidSpecError: there are none, or others that are not the sign with some white space.
+    """
+    every, middle = regex_to_dfa(pattern, search=False), Dfa.literal(sign)
+    found = every & (_BLANKS + middle + _BLANKS)
+    if found.is_empty() or not (every - (_spaces() + middle + _spaces())).is_empty():
+        raise InvalidSpecError(f"must match {sign!r} with nothing but white space around it, or the text is not JSON")
+    return found
+
+
+@lru_cache(maxsize=64)
 def _blank_part(pattern: str) -> Dfa | None:
     """The texts of ``pattern`` that are white space of JSON; None if all are.
 
     ``\\s`` also matches form feeds and no-break spaces, which JSON does not allow: they are left out.
 
     Raises:
-        InvalidSpecError: no text is left, or ``pattern`` matches characters that are no white space at all.
+        InvalidSpecError: no text is left, or ``pattern`` matches characters that are not white space.
     """
     if _PLAINLY_BLANK.fullmatch(pattern):  # with any count, also one that is too large for an automaton
         return None
@@ -197,5 +214,5 @@ def _blank_part(pattern: str) -> Dfa | None:
     other = (every - _spaces()).shortest() or (other if blank.is_empty() else "")
     if other:
         wrong = next(character for character in other if character not in _BLANK)
-        raise InvalidSpecError(f"{wrong!r} (U+{ord(wrong):04X}) is no white space of JSON, which is [ \\t\\n\\r]")
+        raise InvalidSpecError(f"{wrong!r} (U+{ord(wrong):04X}) is not white space of JSON, which is [ \\t\\n\\r]")
     return blank

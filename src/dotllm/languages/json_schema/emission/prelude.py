@@ -19,7 +19,7 @@ from dotllm.languages.json_schema.algebra.normal_form import TRUE
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.json_text import JsonText
 from dotllm.languages.json_schema.numbers.number_expression import number_expression
-from dotllm.languages.json_schema.options import Options, Whitespace
+from dotllm.languages.json_schema.options import NumberDigits, Options, Whitespace
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
 from dotllm.languages.json_schema.reading.keyword_values import INTEGERS
@@ -33,7 +33,12 @@ def from_prelude(grammar: Grammar, options: Options) -> JsonText:
     if not grammar.is_new:
         return JsonText(grammar, options)
     prelude = _prelude(
-        options.any_whitespace, options.whitespace_pattern, options.excludes, options.finite_numbers, options.whitespace
+        options.any_whitespace,
+        options.whitespace_pattern,
+        options.excludes,
+        options.whitespace,
+        options.number_digits,
+        options.separators,
     )
     grammar.begin_with(prelude.grammar)
     return prelude.copied(grammar)
@@ -44,11 +49,17 @@ def _prelude(
     any_whitespace: bool,
     whitespace_pattern: str | None,
     excludes: tuple[str, ...],
-    finite_numbers: bool,
     whitespace: Whitespace,
+    number_digits: NumberDigits,
+    separators: tuple[str, str],
 ) -> JsonText:
     options = Options(
-        any_whitespace, whitespace_pattern, excludes=excludes, finite_numbers=finite_numbers, whitespace=whitespace
+        any_whitespace,
+        whitespace_pattern,
+        excludes=excludes,
+        whitespace=whitespace,
+        number_digits=number_digits,
+        separators=separators,
     )
     text = JsonText(Grammar(), options)
     keywords = Keywords(Document(True, dialect_named(options.default_dialect)), Algebra(options.budget), options)

@@ -1,1 +1,1 @@
-"""Sets of numbers, and how they are written."""
+"""Numbers: sets of rationals (bounds, multiples, exceptions), and the automata of their JSON texts."""

@@ -1,4 +1,4 @@
-"""What a set of numbers says about a decimal whose digits are read from left to right.
+"""Decides membership in a set of numbers for a decimal whose digits are read from left to right.
 
 A bound is compared digit by digit. After a prefix the future is one of two things: *tight*, the prefix is still a
 prefix of some bound, or *diverged*, membership depends only on how many digits follow. So the number of states is
@@ -47,9 +47,9 @@ def decimal_places(value: Exact) -> int:
     """
     rest, places = value.denominator, 0
     twos = fives = 0
-    while rest % 2 == 0:
+    while rest % 2 == 0:  # bounded: by the digits of a number
         rest, twos = rest // 2, twos + 1
-    while rest % 5 == 0:
+    while rest % 5 == 0:  # bounded: by the digits of a number
         rest, fives = rest // 5, fives + 1
     if rest != 1:
         raise UnsupportedError(f"{value} has no finite decimal form", keyword="number")
@@ -109,7 +109,7 @@ class Digits:
                 known = future[n - length] = self._between(prefix * scale, (prefix + 1) * scale)
                 if known is None:
                     return ("tight", length, prefix)
-        while future and future[-1] == self.above:
+        while future and future[-1] == self.above:  # bounded: by the digits of a number
             future.pop()
         return self._diverged(tuple(future))
 
@@ -256,7 +256,7 @@ class Residues:
         modulus = self.moduli[which][0]
         future: list[int | None] = []
         scale, at = 1, residue
-        while scale < modulus:
+        while scale < modulus:  # bounded: by the digits of a number
             missing = -at % modulus  # the digits that would complete a multiple, if they fit
             future.append(missing if missing < scale else None)
             scale, at = scale * 10, at * 10 % modulus

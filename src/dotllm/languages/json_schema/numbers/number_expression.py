@@ -7,14 +7,12 @@ may follow an integral value, because 1 and 1.0 are the same JSON number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
-from dotllm.languages.json_schema.numbers.finite_numbers import finite_magnitudes, is_finite
+from dotllm.languages.json_schema.numbers.bounded_numbers import as_read, is_finite, most_characters
 from dotllm.languages.json_schema.numbers.number_digits import decimal_places
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage, satisfies
-from dotllm.languages.json_schema.numbers.number_text import ByteNetwork, NumberConstraint, magnitudes
+from dotllm.languages.json_schema.numbers.number_text import NumberConstraint, magnitudes
 from dotllm.languages.json_schema.numbers.real_set import Exact, Interval, RealSet
 
 _NEGATIVE = RealSet(True, ((0, 0),))
@@ -29,11 +27,11 @@ def number_expression(language: NumberLanguage, context: Context) -> Expression:
         grammar = context.grammar
         rule = grammar.rule("integer" if all(constraint.integer for constraint, _ in language.parts) else "number")
         context.memo[language] = found = grammar.call(rule)
-        grammar.define(rule, _alternatives(language, grammar, finite=context.finite_numbers))
+        grammar.define(rule, _alternatives(language, grammar, bounded=context.bounded_numbers))
     return found
 
 
-def _alternatives(language: NumberLanguage, grammar: Grammar, *, finite: bool) -> Expression:
+def _alternatives(language: NumberLanguage, grammar: Grammar, *, bounded: bool) -> Expression:
     words: set[bytes] = set()
     choices: list[Expression] = []
     # Sorted, so that equal schemas give equal grammars.
@@ -42,9 +40,11 @@ def _alternatives(language: NumberLanguage, grammar: Grammar, *, finite: bool) -
         for value in single:
             if satisfies(value, constraint):
                 spelled = spellings(value, integer=constraint.integer)
-                words.update(filter(is_finite, spelled) if finite else spelled)
+                words.update(filter(is_finite, spelled) if bounded else spelled)
+        if bounded:
+            rest = as_read(rest, constraint)
         if rest:
-            choices.extend(_signed(grammar, rest, constraint, finite_magnitudes if finite else magnitudes))
+            choices.extend(_signed(grammar, rest, constraint, bounded=bounded))
     if words:
         choices.append(grammar.literals(words))
     return grammar.alt(choices)
@@ -85,25 +85,22 @@ def _without_points(numbers: RealSet) -> tuple[list[Exact], RealSet]:
     return single, (RealSet.from_intervals(rest) if single else numbers)
 
 
-def _signed(
-    grammar: Grammar,
-    numbers: RealSet,
-    constraint: NumberConstraint,
-    texts_of: Callable[[RealSet, NumberConstraint], ByteNetwork],
-) -> list[Expression]:
+def _signed(grammar: Grammar, numbers: RealSet, constraint: NumberConstraint, *, bounded: bool) -> list[Expression]:
     """The texts of a set: its part below 0 is a minus sign and the mirrored part."""
+
+    def texts_of(part: RealSet) -> Expression:
+        most = most_characters(part, constraint) if bounded else 0
+        return magnitudes(part, constraint, bounded).copy_into(grammar, most)
+
     if not numbers.below and numbers.cuts[0] >= (0, 0):
-        return [texts_of(numbers, constraint).copy_into(grammar)]
+        return [texts_of(numbers)]
     not_negative = numbers & _NOT_NEGATIVE
     negative = (numbers & _NEGATIVE).mirrored()
     if negative and 0 in numbers:
         negative = negative | RealSet.points([0])
-    out: list[Expression] = []
     if negative == not_negative:
-        texts = texts_of(not_negative, constraint).copy_into(grammar)
-        return [grammar.seq([grammar.optional(grammar.literal(b"-")), texts])]
-    if not_negative:
-        out.append(texts_of(not_negative, constraint).copy_into(grammar))
+        return [grammar.seq([grammar.optional(grammar.literal(b"-")), texts_of(not_negative)])]
+    out = [texts_of(not_negative)] if not_negative else []
     if negative:
-        out.append(grammar.seq([grammar.literal(b"-"), texts_of(negative, constraint).copy_into(grammar)]))
+        out.append(grammar.seq([grammar.literal(b"-"), texts_of(negative)]))
     return out

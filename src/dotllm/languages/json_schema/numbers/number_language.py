@@ -302,7 +302,7 @@ def _some_member(interval: Interval, constraint: NumberConstraint) -> bool:
     assert constraint.step is not None
     first, last = _multiples(interval, constraint.step)
     assert first is not None and last is not None
-    # Most often the first or the second is no multiple: each of not_steps is a proper multiple of the step.
+    # Most often the first or the second is not a multiple: each of not_steps is a proper multiple of the step.
     for tried, k in enumerate(range(first, last + 1)):
         if tried > MAX_CANDIDATES:
             raise BudgetExceededError("a bounded range in which almost every number is excluded", keyword="multipleOf")

@@ -1,12 +1,14 @@
 """The JSON texts of a set of numbers, as a finite automaton over bytes.
 
-RFC 8259 §6 gives the grammar: ``int [frac] [exp]``. What is written for a set:
+RFC 8259 §6 gives the grammar: ``int [frac] [exp]``. These texts are written for a set:
 
 * integers: digits only, no fraction, no exponent;
 * other numbers, decimal notation: any digits, any trailing zeros, exactly the texts whose value is in the set;
 * other numbers, exponents: all of them where the set does not care about scale (no bound but 0); else scientific
   notation with one digit other than 0 before the point, which is what Python, JavaScript, C and Java print. (With an
   arbitrary mantissa the texts of a bounded range are not a regular language.) With multipleOf: decimal notation only;
+  With bounded numbers (see `bounded_numbers`) exponents stay so small that no number is read as infinite, and none but
+  zero as zero;
 * ``-0`` where negative numbers are allowed too; a model that may only write 0 is not lured into a minus sign.
 """
 
@@ -38,6 +40,10 @@ MANY_DIGITS = 20  # from here on the general way takes less time
 
 _POSITIVE = RealSet(False, ((0, 1),))
 _NOT_NEGATIVE = RealSet(False, ((0, 0),))
+# Exponents of bounded numbers: of a mantissa with one digit other than 0 before its point, and of any of 64 characters.
+_GREATEST, _LEAST = 307, -323
+_AFTER_ONE_DIGIT = RealSet.interval(-_GREATEST, _GREATEST)
+_AFTER_ANY = RealSet.interval(-199, 199)
 # Sets of bytes, as bits.
 _DIGIT = tuple(1 << byte for byte in b"0123456789")
 _ANY_DIGIT = sum(_DIGIT)
@@ -47,7 +53,7 @@ _EXPONENT_MARK = 1 << ord("e") | 1 << ord("E")
 
 
 class NumberConstraint(NamedTuple):
-    """What a number must be besides lying in a set."""
+    """The conditions on a number in addition to membership in a set."""
 
     integer: bool = False  # written as an integer; then ``step`` is an integer too
     step: Exact | None = None  # a multiple of this
@@ -62,19 +68,20 @@ class ByteNetwork(NamedTuple):
 
     states: int
     symbols: tuple[int, ...]  # sets of bytes, as bits
-    layout: NDArray[np.int32]
+    layout: NDArray[np.int32]  # its edges in the order of their sources
 
-    def copy_into(self, grammar: Grammar) -> Expression:
-        """The automaton as an expression."""
+    def copy_into(self, grammar: Grammar, most_characters: int = 0) -> Expression:
+        """The automaton as an expression of at most this many characters (0: of any number)."""
         layout = self.layout.copy()
         edges = layout[4 + layout[2] :: 3]
-        edges[:] = np.array(grammar.bytesets(self.symbols), np.int32)[edges]
-        return grammar.flat_network(layout.tobytes()) if layout[2] else grammar.never()
+        edges[:] = np.array(grammar.sets(self.symbols), np.int32)[edges]
+        return grammar.flat_network(layout.tobytes(), most_characters) if layout[2] else grammar.never()
 
 
 @lru_cache(maxsize=1024)
-def magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
-    """The unsigned texts of the members >= 0 of ``numbers`` that have this constraint.
+def magnitudes(numbers: RealSet, constraint: NumberConstraint, bounded: bool = False) -> ByteNetwork:
+    """The unsigned texts of the members >= 0 of ``numbers`` that have this constraint. ``bounded``: those of them with
+    exponents that readers take.
 
     Raises:
         BudgetExceededError: the automaton has more than `MAX_STATES` (multipleOf with a large denominator or
@@ -83,7 +90,7 @@ def magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
     ends = _ends(numbers) if constraint == _INTEGER else None
     if ends is not None:
         return _integers_up_to(*ends) if ends[0] < 2 and ends[1] else _integers(*ends)
-    texts = _Magnitudes(numbers, constraint)
+    texts = _Magnitudes(numbers, constraint, bounded)
     ids: dict[Key, int] = {("start",): 0}
     queue: deque[Key] = deque(ids)
     finals: set[int] = set()
@@ -132,7 +139,7 @@ def _integers_up_to(first: int, last: int) -> ByteNetwork:
     symbols = [_DIGIT[0] if first == 0 else 0, _ANY_DIGIT]
     for digit in digits:
         symbols += _COMPARED[digit]
-    symbols[2] &= ~_DIGIT[0]  # the first digit is no zero
+    symbols[2] &= ~_DIGIT[0]  # the first digit is not zero
     return ByteNetwork(states, tuple(symbols), layout)
 
 
@@ -210,7 +217,7 @@ def trimmed(edges: list[dict[int, int]], finals: set[int]) -> ByteNetwork:
             sources[target].append(source)
     alive = set(finals)
     stack = list(finals)
-    while stack:
+    while stack:  # bounded: by MAX_STATES
         for source in sources[stack.pop()]:
             if source not in alive:
                 alive.add(source)
@@ -236,8 +243,9 @@ class _Exponents(NamedTuple):
 class _Magnitudes:
     """The automaton, state by state: keys are tuples whose first member says where in the number they are."""
 
-    def __init__(self, numbers: RealSet, constraint: NumberConstraint) -> None:
+    def __init__(self, numbers: RealSet, constraint: NumberConstraint, bounded: bool) -> None:
         numbers = numbers & _NOT_NEGATIVE
+        self.bounded = bounded
         self.integer = constraint.integer
         self.digits = Digits(numbers)
         steps = () if constraint.step is None else (constraint.step,)
@@ -247,18 +255,22 @@ class _Magnitudes:
         # No bound but 0: a change of scale leads from member to member.
         self.any_exponent = not plain and not constraint.not_steps and numbers in (_NOT_NEGATIVE, _POSITIVE)
         scientific = RealSet(False, ()) if plain or self.any_exponent else numbers & _POSITIVE
-        if constraint.not_steps:  # what lies between 0 and the smallest step is no multiple
+        if constraint.not_steps:  # numbers between 0 and the smallest step are not multiples
             scientific = scientific & RealSet.interval(None, min(constraint.not_steps), high_open=True)
         self.mantissas = Mantissas(scientific) if scientific else None
+        self.within = _AFTER_ONE_DIGIT
+        if bounded and self.mantissas is not None and self.mantissas.exponents:
+            least = max(min(self.mantissas.exponents[0], -_GREATEST), _LEAST)
+            self.within = RealSet.interval(least, max(self.mantissas.exponents[-1], _GREATEST))
         self.zero_exponent = not plain and not self.any_exponent and not constraint.not_steps and 0 in numbers
         self.exponents: dict[RealSet, int] = {}
         self.exponent_digits: list[_Exponents] = []
 
     def accepts(self, key: Key) -> bool:
         where = key[0]
-        if where == "integer":
+        if where in ("integer", "digit"):
             return self.digits.accepts(key[1]) and self.residues.accepts(key[2])
-        if where == "fraction":
+        if where in ("fraction", "digit fraction"):
             return self.digits.fraction_accepts(key[1]) and self.residues.fraction_accepts(key[2])
         if where == "exponent zeros":
             return 0 in self.exponent_digits[key[1]].allowed
@@ -270,9 +282,9 @@ class _Magnitudes:
         where = key[0]
         if where == "start":
             yield from self._first_digits()
-        elif where == "integer":
+        elif where in ("integer", "digit"):
             yield from self._integer(key)
-        elif where in ("point", "fraction"):
+        elif where in ("point", "fraction", "digit point", "digit fraction"):
             yield from self._fraction(key)
         elif where in ("mantissa", "mantissa point", "mantissa fraction"):
             yield from self._mantissa(key)
@@ -291,14 +303,15 @@ class _Magnitudes:
             byte = _DIGIT[digit]
             after = self.digits.first(digit)
             if after is not None:
-                yield byte, ("integer", after, self.residues.step(self.residues.start, digit))
+                where = "digit" if digit and self.any_exponent and self.bounded else "integer"
+                yield byte, (where, after, self.residues.step(self.residues.start, digit))
             if digit and self.mantissas is not None:
                 yield byte, ("mantissa", self.mantissas.first(digit))
         if self.zero_exponent:
             yield _DIGIT[0], ("zero",)
 
     def _integer(self, key: Key) -> Iterator[tuple[int, Key]]:
-        _, at, residues = key
+        where, at, residues = key
         for group in digit_groups(at):
             after = self.digits.step(at, group[0])
             if after is None:
@@ -311,12 +324,13 @@ class _Magnitudes:
         if not self.integer:
             fraction, rest = self.digits.point(at), self.residues.point(residues)
             if fraction is not None and rest is not None:
-                yield _POINT, ("point", fraction, rest)
+                yield _POINT, ("point" if where == "integer" else "digit point", fraction, rest)
         if self.any_exponent and self.accepts(key):
-            yield _EXPONENT_MARK, ("any exponent mark",)
+            yield _EXPONENT_MARK, self._any_exponent(where)
 
     def _fraction(self, key: Key) -> Iterator[tuple[int, Key]]:
         where, at, residues = key
+        then = "fraction" if where in ("point", "fraction") else "digit fraction"
         for group in digit_groups(at):
             after = self.digits.fraction_step(at, group[0])
             if after is None:
@@ -324,9 +338,9 @@ class _Magnitudes:
             for digits in zip(group) if self.residues.start else (group,):
                 rest = self.residues.fraction_step(residues, digits[0])
                 if rest is not None:
-                    yield _BYTES_OF[digits], ("fraction", after, rest)
-        if where == "fraction" and self.any_exponent and self.accepts(key):
-            yield _EXPONENT_MARK, ("any exponent mark",)
+                    yield _BYTES_OF[digits], (then, after, rest)
+        if where == then and self.any_exponent and self.accepts(key):
+            yield _EXPONENT_MARK, self._any_exponent(where)
 
     def _mantissa(self, key: Key) -> Iterator[tuple[int, Key]]:
         where, at = key
@@ -339,6 +353,8 @@ class _Magnitudes:
                 yield symbols, ("mantissa fraction", self.mantissas.step(at, group[0]))
         if where != "mantissa point":
             allowed = self.mantissas.allowed_exponents(at)
+            if self.bounded:
+                allowed = allowed & self.within
             if allowed:
                 yield _EXPONENT_MARK, self._exponent_mark(allowed)
 
@@ -349,7 +365,13 @@ class _Magnitudes:
         else:
             yield _DIGIT[0], ("zero fraction",)
         if key[0] != "zero point":
-            yield _EXPONENT_MARK, ("any exponent mark",)
+            yield _EXPONENT_MARK, self._any_exponent("zero")
+
+    def _any_exponent(self, where: str) -> Key:
+        """What follows an exponent mark where the set does not care about scale."""
+        if not self.bounded:
+            return ("any exponent mark",)
+        return self._exponent_mark(_AFTER_ONE_DIGIT if where in ("digit", "digit fraction") else _AFTER_ANY)
 
     def _exponent_mark(self, allowed: RealSet) -> Key:
         if allowed == EVERYTHING:

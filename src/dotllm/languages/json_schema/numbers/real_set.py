@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError
 
-# An exact rational; an int wherever it is integral, which is faster (equal values hash alike in both types).
+# An exact rational; an int wherever it is integral, which is faster (equal values have equal hashes in both types).
 Exact: TypeAlias = int | Fraction
 Cut: TypeAlias = tuple[Exact, int]
 # An interval between two cuts; None is an infinity.
@@ -138,7 +138,7 @@ def _merge(a: RealSet, b: RealSet, keep: Callable[[bool, bool], bool]) -> RealSe
     below = inside = keep(in_a, in_b)
     cuts: list[Cut] = []
     i = j = 0
-    while i < len(a.cuts) or j < len(b.cuts):
+    while i < len(a.cuts) or j < len(b.cuts):  # bounded: by the cuts of both
         from_a = j == len(b.cuts) or (i < len(a.cuts) and a.cuts[i] <= b.cuts[j])
         from_b = i == len(a.cuts) or (j < len(b.cuts) and b.cuts[j] <= a.cuts[i])
         cut = a.cuts[i] if from_a else b.cuts[j]

@@ -1,1 +1,1 @@
-"""Object constraints → automata over members."""
+"""Constraints on objects, their algebra, and their automata over members (a member is one symbol)."""

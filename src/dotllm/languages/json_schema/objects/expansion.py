@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from dotllm import cancellation
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
@@ -26,20 +27,22 @@ MAX_EXPANDED = 128
 
 
 def expanded(
-    algebra: Algebra, constraint: ObjectConstraint, *, by_value: bool
+    algebra: Algebra, constraint: ObjectConstraint, *, by_value: bool, counted: bool = False
 ) -> list[tuple[ObjectConstraint, tuple[KeyClass, ...]]] | None:
-    """``constraint`` as a union of constraints that need no automaton over their members, each with the other keys of
-    which there must be one; None if there is no such union of moderate size.
+    """``constraint`` as a union of constraints that need no automaton over their members, each with the sets of other
+    keys that must include one; None if there is no such union of moderate size.
 
     For keys in any order: there the states of the automaton would be all subsets of the keys. ``by_value``: excluded
-    constraints are first told apart by the values of keys, which is nearly always better.
+    constraints are first told apart by the values of keys, which is nearly always better. ``counted``: those that only
+    count their members are good enough.
     """
     out: list[tuple[ObjectConstraint, tuple[KeyClass, ...]]] = []
     # With the keys by whose values it has been taken apart.
     pending: list[tuple[ObjectConstraint, tuple[KeyClass, ...], frozenset[str]]] = [(constraint, (), frozenset())]
     while pending:
+        cancellation.check()
         one, some, split = pending.pop()
-        if one.minimum > 1 or one.maximum is not None or len(out) + len(pending) > MAX_EXPANDED:
+        if (counts_members(one) and not (counted and not some)) or len(out) + len(pending) > MAX_EXPANDED:
             return None
         if one.clauses:
             # The key that decides most (ties by name); what follows from it is worked out by `meet`.
@@ -65,6 +68,11 @@ def expanded(
         else:
             out.append((one, some))
     return out
+
+
+def counts_members(constraint: ObjectConstraint) -> bool:
+    """Whether it matters how many members there are."""
+    return constraint.minimum > 1 or constraint.maximum is not None
 
 
 def _choose_discriminator(constraint: ObjectConstraint, split: frozenset[str]) -> str | None:

@@ -1,7 +1,9 @@
-"""The automaton over the members of an object in the general case, as far as states are reached.
+"""Builds the automaton over the members of an object in the general case, with only the reachable states.
 
 A state is the position in the declared order, the keys without a declared place written so far, the number of members,
-and what is undecided: clauses, and negated constraints that the object may still have.
+and what is undecided: clauses, and negated constraints that the object may still have. Once only the keys still to come
+are undecided, the rest is an unordered sequence of them. So with keys in any order, ``minProperties: n`` takes a state
+for every set of n keys, not for every set.
 """
 
 from __future__ import annotations
@@ -17,17 +19,19 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.writer import ObjectWriter
 
 MAX_UNORDERED = 5
-"""Keys without a declared place may come in any order if they are no more than this; else in the order of mention."""
+"""Keys without a declared place may come in any order if there are at most this many; otherwise in the order of
+mention."""
 
 Edge = tuple[int, Expression, int]
 
 
 class MemberState(NamedTuple):
-    """What has been written, as far as it matters.
+    """The relevant part of the text so far.
 
-    ``position``: how many of the keys with a place are behind; ``written``: which of those without one have been
-    written (bits). ``members``: how many so far, capped. ``open``: clauses not yet decided. ``undecided``: the excluded
-    constraints that the object still has, with their undecided clauses.
+    ``position``: the number of keys with a place that are past; ``written``: the keys without a place that have been
+    written (bits). ``members``: how many so far, capped. ``open``: clauses not yet decided, without those that are only
+    about keys from ``position`` on (`_Later`). ``undecided``: the excluded constraints that the object still has, with
+    their undecided clauses.
     """
 
     position: int
@@ -37,6 +41,19 @@ class MemberState(NamedTuple):
     undecided: tuple[tuple[int, frozenset[Clause]], ...]
 
 
+class _Later(NamedTuple):
+    """Clauses that are only about keys with a place. Until the first of these is past they are the same in all states,
+    so states do not hold them: n states with n clauses each would take n² time and memory.
+
+    ``begun_by``: clauses by the first of their keys. ``end``: from this position on all are begun; ``positive_end``:
+    all are that ask for some key to be there.
+    """
+
+    begun_by: dict[str, frozenset[Clause]]
+    end: int = 0
+    positive_end: int = 0
+
+
 class _MemberAutomaton:
     """The general case, state by state, as far as states are reached."""
 
@@ -44,7 +61,9 @@ class _MemberAutomaton:
         self.writer = writer
         is_stateful = counts_unnamed(constraint)
         constraint, self._others = (
-            with_few_named(constraint) if is_stateful else (constraint, key_classes_of(constraint))
+            with_few_named(constraint, writer.options.order)
+            if is_stateful
+            else (constraint, key_classes_of(constraint, writer.options.order))
         )
         self._is_stateful = is_stateful and bool(self._others)
         self.constraint = constraint
@@ -52,7 +71,7 @@ class _MemberAutomaton:
         self.ordered, self.unordered = self._places()
         self.keyword = (
             "properties"
-            if len(self.unordered) > MAX_UNORDERED
+            if len(self.unordered) > MAX_UNORDERED and writer.options.order != "any"
             else "not"
             if constraint.negated
             else "minProperties"
@@ -68,12 +87,17 @@ class _MemberAutomaton:
                 limits.append(limited.maximum + 1)
         self.count_limit = max(limits)
         self.edges: list[Edge] = []
+        self._parts = 0
+        """Of unordered sequences; they count as edges do."""
         self.numbers: dict[tuple[MemberState, bool], int] = {}
         self.pending: list[tuple[MemberState, bool]] = []
         self._members: dict[object, Expression] = {}
         self._excluded: dict[str, tuple[Node, ...]] = {}  # by key: its values in the excluded constraints
         self._partitions: dict[tuple[Node, tuple[Node, ...], tuple[int, ...]], list[tuple[Node, frozenset[int]]]] = {}
         self._breakable = [self._breakable_until(other) for other in self.negated]
+        self._place = {name: i for i, name in enumerate(self.ordered)}
+        self._later = _Later({})
+        self._later_excluded: list[_Later] = []
         self._decisions: dict[tuple[frozenset[Clause], str, bool], frozenset[Clause] | None] = {}
         self._concerned: dict[str, set[int]] = {}  # by key: the excluded constraints with a clause about it
         for j, other in enumerate(self.negated):
@@ -116,15 +140,17 @@ class _MemberAutomaton:
                 if self._accepts(state):
                     self.edges.append((number, skip, 1))
                 self.edges.append((number, text.comma, self._number(state, False)))
-            else:
+            elif not self._write_rest(state, number):
                 self._expand(state, number)
-            if len(self.edges) > limit:
+            if len(self.edges) + self._parts > limit:
+                less = "name fewer properties, or lower minProperties and maxProperties"
+                any_order = self.writer.options.order == "any"
                 raise BudgetExceededError(
                     f"an object needs an automaton of more than {limit} edges",
                     keyword=self.keyword,
-                    help="name fewer properties, or lower minProperties and maxProperties",
+                    help=f"ask for keys in declared order, {less}" if any_order else less,
                 )
-        self.writer.spend(len(self.edges), self.keyword)
+        self.writer.spend(len(self.edges) + self._parts, self.keyword)
         return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if self._is_stateful else None)
 
     def _start(self) -> MemberState | None:
@@ -144,12 +170,34 @@ class _MemberAutomaton:
         impossible = {
             name for other in (constraint, *self.negated) for name in other.properties if name not in possible
         }
+        self._later_excluded = [_Later({})] * len(self.negated)
         for name in impossible:
             decided = self._decided(state, name, False)
             if decided is None:
                 return None
             state = state._replace(open=decided[0], undecided=decided[1])
-        return state
+        begun, self._later = self._split(state.open)
+        undecided = []
+        for j, clauses in state.undecided:
+            left, self._later_excluded[j] = self._split(clauses)
+            undecided.append((j, left))
+        return state._replace(open=begun, undecided=tuple(undecided))
+
+    def _split(self, clauses: frozenset[Clause]) -> tuple[frozenset[Clause], _Later]:
+        """The clauses about a key without a place, and the others."""
+        begun, begun_by = [], dict[str, list[Clause]]()
+        end = positive_end = 0
+        for clause in clauses:
+            if not all(name in self._place for name, _ in clause):
+                begun.append(clause)
+                continue
+            first = min(self._place[name] for name, _ in clause)
+            begun_by.setdefault(self.ordered[first], []).append(clause)
+            end = max(end, first + 1)
+            if all(present for _, present in clause):
+                positive_end = max(positive_end, first + 1)
+        later = {name: frozenset(some) for name, some in begun_by.items()}
+        return frozenset(begun), _Later(later, end, positive_end)
 
     def _number(self, state: MemberState, done: bool) -> int:
         key = (state, done)
@@ -158,6 +206,27 @@ class _MemberAutomaton:
             number = self.numbers[key] = 2 + len(self.numbers)
             self.pending.append(key)
         return number
+
+    def _write_rest(self, state: MemberState, number: int) -> bool:
+        """The members that follow as an unordered sequence, if nothing depends on their order or number any more."""
+        constraint = self.constraint
+        if self.ordered or state.undecided or constraint.maximum is not None or state.members < constraint.minimum:
+            return False
+        literals = [literal for clause in state.open for literal in clause]
+        if len(literals) > len(state.open) or not all(present for _, present in literals):
+            return False
+        required = {name for name, _ in literals}
+        members: tuple[list[Expression], list[Expression]] = [], []
+        for i, name in enumerate(self.unordered):
+            if not state.written >> i & 1:
+                members[name not in required].append(self._member(name, value_of(constraint, name)))
+        others = [self._member(language, node) for language, node, _ in self._others]
+        parts = len(members[0]) + len(members[1]) + len(others)
+        if parts:
+            rest = self.writer.grammar.unordered(*members, others, self.writer.text.comma)
+            self.edges.append((number, rest, 1))
+            self._parts += parts
+        return True
 
     def _expand(self, state: MemberState, number: int) -> None:
         """The edges of a state in which a member must follow."""
@@ -200,7 +269,7 @@ class _MemberAutomaton:
     def _values(
         self, node: Node, excluded: tuple[Node, ...], undecided: tuple[tuple[int, frozenset[Clause]], ...]
     ) -> list[tuple[Node, frozenset[int]]]:
-        """What a member's value may be, with the excluded constraints it then breaks."""
+        """The nodes of a member's value, each with the excluded constraints that it breaks."""
         key = node, excluded, tuple([j for j, _ in undecided])
         found = self._partitions.get(key)
         if found is None:
@@ -216,8 +285,8 @@ class _MemberAutomaton:
     def _decided(
         self, state: MemberState, name: str, present: bool
     ) -> tuple[frozenset[Clause], tuple[tuple[int, frozenset[Clause]], ...]] | None:
-        """What is undecided once it is known whether the key ``name`` is present; None for a contradiction."""
-        open_ = self._after(state.open, name, present)
+        """The undecided constraints once it is known whether the key ``name`` is present; None for a contradiction."""
+        open_ = self._after(state.open, self._later, name, present)
         if open_ is None:
             return None
         concerned = self._concerned.get(name)
@@ -227,15 +296,18 @@ class _MemberAutomaton:
         for excluded in state.undecided:
             j, clauses = excluded
             if j in concerned:
-                left = self._after(clauses, name, present)
+                left = self._after(clauses, self._later_excluded[j], name, present)
                 if left is None:
                     continue
                 excluded = (j, left)
             undecided.append(excluded)
         return open_, tuple(undecided)
 
-    def _after(self, clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:
-        """`decide`, of which many states ask the same."""
+    def _after(self, clauses: frozenset[Clause], later: _Later, name: str, present: bool) -> frozenset[Clause] | None:
+        """`decide`, of which many states ask the same, with the clauses that ``name`` begins."""
+        begun = later.begun_by.get(name)
+        if begun is not None:
+            clauses = clauses | begun
         if not clauses:
             return clauses
         key = clauses, name, present
@@ -244,7 +316,7 @@ class _MemberAutomaton:
         return self._decisions[key]
 
     def _breakable_until(self, other: ObjectConstraint) -> int:
-        """The position behind which only the presence of keys can still tell an object from ``other``."""
+        """The position after which only the presence of keys can still tell an object from ``other``."""
         if other.minimum or other.maximum is not None or any(node != TRUE for _, node in other.key_classes):
             return len(self.ordered) + 1
         if any(value_of(other, name) != TRUE for name in self.unordered):
@@ -253,16 +325,23 @@ class _MemberAutomaton:
 
     def _is_dead(self, state: MemberState) -> bool:
         """Whether some excluded constraint can no longer be broken."""
-        return any(not clauses and self._breakable[j] <= state.position for j, clauses in state.undecided)
+        return any(
+            not clauses and max(self._breakable[j], self._later_excluded[j].end) <= state.position
+            for j, clauses in state.undecided
+        )
 
     def _accepts(self, state: MemberState) -> bool:
         """Whether the object may end here: no other named key follows."""
         if state.members < self.constraint.minimum:
             return False
         # The keys that clauses are still about are all absent: one holds if it asks for an absence.
+        if self._later.positive_end > state.position:
+            return False
         if any(all(present for _, present in clause) for clause in state.open):
             return False
         for j, clauses in state.undecided:
+            if self._later_excluded[j].positive_end > state.position:
+                continue
             if any(all(present for _, present in clause) for clause in clauses):
                 continue
             least, most = self.negated[j].minimum, self.negated[j].maximum

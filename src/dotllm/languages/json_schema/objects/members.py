@@ -17,30 +17,84 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.normal_form import FALSE, KeyClass, ObjectConstraint
-from dotllm.languages.json_schema.objects.expansion import expanded
+from dotllm.languages.json_schema.objects.expansion import counts_members, expanded
 from dotllm.languages.json_schema.objects.member_automaton import Edge, general_expression
-from dotllm.languages.json_schema.objects.unnamed_keys import few_keys, special, without_named
-from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.objects.unnamed_keys import few_keys, special, unnamed_keys, without_named
 from dotllm.languages.json_schema.writer import ObjectWriter
+
+LONGEST_LINE = 2048
+LONGEST_RUN = 64
+"""A line of more members than the former is one of runs of the latter."""
 
 
 def object_expression(writer: ObjectWriter, stated: ObjectConstraint) -> Expression:
     """The texts of the objects of a constraint."""
-    constraint = objects.closed(writer.algebra, stated)
+    constraint = objects.closed(writer.algebra, stated, strictly=writer.options.additional_properties is False)
     if constraint is None:
         return writer.grammar.never()
-    if not (constraint.clauses or constraint.negated or constraint.minimum > 1 or constraint.maximum is not None):
+    if not (constraint.clauses or constraint.negated or counts_members(constraint)):
         return _chains(writer, constraint, ())
-    if writer.options.order == "any":
-        plain = expanded(writer.algebra, constraint, by_value=True) or expanded(
-            writer.algebra, constraint, by_value=False
-        )
-        if plain is not None and not any(few_keys(keys) for one, some in plain for keys, _ in special(one, some)):
-            return writer.grammar.alt([_chains(writer, one, others) for one, others in plain])
-    return general_expression(writer, constraint)
+    if writer.options.order != "any":
+        return general_expression(writer, constraint)
+    plain = _expanded(writer, constraint)
+    if plain is not None:
+        return plain
+    try:
+        return general_expression(writer, constraint)
+    except BudgetExceededError:
+        parts = _expanded(writer, constraint, counted=True)
+        if parts is None:
+            raise
+        return parts
+
+
+def _expanded(writer: ObjectWriter, constraint: ObjectConstraint, *, counted: bool = False) -> Expression | None:
+    """The union that `expansion` makes of a constraint with keys in any order; None if it makes none that helps."""
+    for by_value in (True, False):
+        parts = expanded(writer.algebra, constraint, by_value=by_value, counted=counted)
+        if parts is not None and not any(few_keys(keys) for one, some in parts for keys, _ in special(one, some)):
+            written = (
+                general_expression(writer, one) if counts_members(one) else _chains(writer, one, some)
+                for one, some in parts
+            )
+            return writer.grammar.alt([*written])
+    return None
+
+
+Line = list[tuple[Expression, bool]]
+"""Members in their order, and whether each must be there."""
+
+
+def _line(writer: ObjectWriter, members: Line) -> Line:
+    """``members``; of very many, runs of them instead: each run is a rule, and has at least one of its members.
+
+    From a state of n optional members n others can be reached, so n states would take n² / 2 words. A run is one step
+    for those before it.
+    """
+    while len(members) > LONGEST_LINE:  # bounded: by the depth of a tree
+        members = [_run(writer, members[i : i + LONGEST_RUN]) for i in range(0, len(members), LONGEST_RUN)]
+    return members
+
+
+def _run(writer: ObjectWriter, members: Line) -> tuple[Expression, bool]:
+    """At least one of ``members``, and those that must be there; and whether there is one that must."""
+    grammar, comma = writer.grammar, writer.text.comma
+    last_required = max([i for i, (_, is_required) in enumerate(members) if is_required], default=-1)
+    edges: list[Edge] = []  # next(i) is 2i, done(i) is 2i + 1
+    for i, (member, is_required) in enumerate(members):
+        edges.append((2 * i, member, 2 * i + 3))
+        if not is_required:
+            edges.append((2 * i, grammar.empty(), 2 * i + 2))
+        if i:
+            edges.append((2 * i + 1, comma, 2 * i))
+    ends = [2 * i + 3 for i in range(max(last_required, 0), len(members))]
+    rule = grammar.rule("members")
+    grammar.define(rule, grammar.network(2 * len(members) + 2, 0, ends, edges))
+    return grammar.call(rule), last_required >= 0
 
 
 def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[KeyClass]) -> Expression:
@@ -54,7 +108,7 @@ def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[K
         possible = {name: node for name, node in properties.items() if node != FALSE}
     others = [
         text.member(language, writer.value(node))
-        for language, node in without_named(constraint.key_classes, properties)
+        for language, node in without_named(constraint.key_classes, constraint, writer.options.order)
         if node != FALSE
     ]
     values = writer.values(possible.values())
@@ -66,8 +120,9 @@ def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[K
     elif constraint.mentioned:
         placed = [member for member in members if member[0] not in constraint.mentioned]
         free = [member for member in members if member[0] in constraint.mentioned]
-    n = len(placed)
-    last_required = max([i for i, (name, _) in enumerate(placed) if name in required], default=-1)
+    line = _line(writer, [(member, name in required) for name, member in placed])
+    n = len(line)
+    last_required = max([i for i, (_, is_required) in enumerate(line) if is_required], default=-1)
     # States: 0 the start, 1 the end, 2 + 2i next(i), 3 + 2i done(i). Behind the last name comes what has no place.
     end = 2 + 2 * n
     skip, comma = grammar.empty(), text.comma
@@ -76,8 +131,10 @@ def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[K
         needed = [member for name, member in free if name in required] if required else []
         optional = [member for name, member in free if name not in required]
         if some:
-            named = StringLanguage.excluding(properties)
-            needed += [text.member(language & named, writer.value(node)) for language, node in some]
+            needed += [
+                text.member(unnamed_keys(language, constraint, writer.options.order), writer.value(node))
+                for language, node in some
+            ]
         if needed:
             last_required = n
         edges.append((end, grammar.unordered(needed, optional, others, comma), 1))
@@ -85,15 +142,15 @@ def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[K
         edges.extend((end, other, end + 1) for other in others)
     if last_required < 0 and not constraint.minimum:
         edges.append((0, skip, 1))
-    for i, (name, member) in enumerate(placed):
+    for i, (member, is_required) in enumerate(line):
         here = 2 + 2 * i
         edges.append((here, member, here + 3))
-        if name not in required:
+        if not is_required:
             edges.append((here, skip, here + 2))
     for i in range(0 if others else 1, n + 1):
         done = 3 + 2 * i
         edges.append((done, comma, done - 1))
         if i > last_required:
             edges.append((done, skip, 1))
-    writer.spend(len(edges), "properties")
+    writer.spend(len(edges) + 3 * len(placed) * (len(placed) > n), "properties")
     return text.object(end + 2, (1,), edges, "not" if special(constraint, some) else None)

@@ -1,22 +1,28 @@
-"""The keys that a schema does not name, by what their values must satisfy."""
+"""The keys that a schema does not name, in classes by the schema of their values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from dotllm import cancellation
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_STRING,
     FALSE,
+    NO_STRING,
     TRUE,
     KeyClass,
     Node,
     ObjectConstraint,
     value_of,
 )
-from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.algebra.objects import MANY_PAIRS
+from dotllm.languages.json_schema.options import Order
+from dotllm.languages.json_schema.strings.string_language import StringLanguage, are_many, divided
 
 MAX_FEW_KEYS = 64
+_UNLIKELY = ("\x7f~", "qzqzq", "Qzqzq", "QZQZQ", "x-qzqzq", "qz_qz", "/qzqz", "7171")
+"""Keys that no schema spells out: where one is allowed there are many like it. Automata take long to say that."""
 
 Others = tuple[StringLanguage, Node, tuple[Node, ...]]
 """Keys that are not named, their values, and those of the same keys in each excluded constraint."""
@@ -32,7 +38,8 @@ def counts_unnamed(constraint: ObjectConstraint) -> bool:
 
 
 def special(constraint: ObjectConstraint, some: Sequence[KeyClass]) -> list[KeyClass]:
-    """Those of ``some``, other keys of which there must be one each, whose values not all keys like them have."""
+    """The sets in ``some`` (of other keys, one of which must be present) whose values are not those of all keys in
+    their class."""
     if len(constraint.key_classes) == 1:
         return [key_class for key_class in some if key_class[1] != constraint.key_classes[0][1]]
     return [
@@ -47,7 +54,7 @@ def few_keys(keys: StringLanguage) -> list[str]:
     return keys.finite_values(MAX_FEW_KEYS) or []
 
 
-def with_few_named(constraint: ObjectConstraint) -> tuple[ObjectConstraint, list[Others]]:
+def with_few_named(constraint: ObjectConstraint, order: Order) -> tuple[ObjectConstraint, list[Others]]:
     """The same with names for the keys of every key class that has only a few, and the key classes that are left: of
     these there is always one more key.
 
@@ -55,7 +62,8 @@ def with_few_named(constraint: ObjectConstraint) -> tuple[ObjectConstraint, list
         BudgetExceededError: too many keys are needed out of a finite class.
     """
     while True:
-        key_classes = key_classes_of(constraint)
+        cancellation.check()
+        key_classes = key_classes_of(constraint, order)
         names = sorted({name for language, _, _ in key_classes for name in few_keys(language)})
         if not names:
             break
@@ -70,31 +78,116 @@ def with_few_named(constraint: ObjectConstraint) -> tuple[ObjectConstraint, list
     return constraint, key_classes
 
 
-def key_classes_of(constraint: ObjectConstraint) -> list[Others]:
+def key_classes_of(constraint: ObjectConstraint, order: Order) -> list[Others]:
     """Keys that are not named, by what they must satisfy in a constraint and in every one that it excludes."""
     names = dict.fromkeys(constraint.properties)
     for other in constraint.negated:
         names.update(dict.fromkeys(other.properties))
     key_classes: list[Others] = [
-        (language, node, ()) for language, node in without_named(constraint.key_classes, names) if node != FALSE
+        (language, node, ())
+        for language, node in without_named(constraint.key_classes, constraint, order, names)
+        if node != FALSE
     ]
     for other in constraint.negated:
         if len(other.key_classes) == 1:
             key_classes = [(language, node, (*nodes, other.key_classes[0][1])) for language, node, nodes in key_classes]
             continue
-        split = [
-            (language & keys, node, (*nodes, value))
-            for language, node, nodes in key_classes
-            for keys, value in other.key_classes
+        key_classes = [
+            (keys, key_classes[i][1], (*key_classes[i][2], other.key_classes[j][1]))
+            for keys, (i, j) in _pairs(
+                [language for language, _, _ in key_classes], [keys for keys, _ in other.key_classes]
+            )
         ]
-        key_classes = [key_class for key_class in split if not key_class[0].is_empty()]
     return key_classes
 
 
-def without_named(key_classes: Iterable[KeyClass], names: Iterable[str]) -> list[KeyClass]:
-    """The key classes without the named keys."""
-    named = StringLanguage.excluding(names) if names else ANY_STRING
-    found = [(language, node) for language, node in key_classes]
-    if len(found) == 1:
-        return [(named, found[0][1])]
-    return [(language & named, node) for language, node in found]
+def _pairs(
+    first: list[StringLanguage], second: list[StringLanguage]
+) -> Iterator[tuple[StringLanguage, tuple[int, int]]]:
+    """What a language of ``first`` has in common with one of ``second``, and the numbers of the two. The languages of
+    each list are disjoint.
+
+    Yields:
+        Those that have a string.
+    """
+    if len(first) * len(second) > MANY_PAIRS and are_many((*first, *second)):
+
+        def name(members: frozenset[int]) -> tuple[int, ...]:
+            return tuple(sorted(members))
+
+        for keys, numbers in divided([*first, *second], name):
+            if len(numbers) == 2:  # one of each
+                yield keys, (numbers[0], numbers[1] - len(first))
+        return
+    for i, a in enumerate(first):
+        for j, b in enumerate(second):
+            keys = a & b
+            if not keys.is_empty():
+                yield keys, (i, j)
+
+
+def without_named(
+    key_classes: Sequence[KeyClass], constraint: ObjectConstraint, order: Order, names: Iterable[str] = ()
+) -> list[KeyClass]:
+    """Key classes without the keys that ``constraint`` names (or ``names``, which are more), as they are written: see
+    `unnamed_keys`."""
+    if len(key_classes) == 1:
+        return [(unnamed_keys(ANY_STRING, constraint, order, names), key_classes[0][1])]
+    languages = [language for language, node in key_classes if node != FALSE]
+    further = iter(_without_names(languages, constraint, order, names))
+    return [(language if node == FALSE else next(further), node) for language, node in key_classes]
+
+
+def _without_names(
+    languages: list[StringLanguage], constraint: ObjectConstraint, order: Order, names: Iterable[str]
+) -> list[StringLanguage]:
+    """`unnamed_keys` of each of many languages that are disjoint."""
+    names = names or constraint.properties
+    if not names or not are_many(languages):
+        return [unnamed_keys(language, constraint, order, names) for language in languages]
+    named = ~_further_keys(constraint, order, names)
+    found = dict.fromkeys(range(len(languages)), NO_STRING)
+
+    def name(members: frozenset[int]) -> int:
+        return min(members) if len(members) == 1 else len(languages)
+
+    found.update({number: keys for keys, number in divided([*languages, named], name)})
+    return [_but_not_finite(language, found[number], order, names) for number, language in enumerate(languages)]
+
+
+def unnamed_keys(
+    language: StringLanguage, constraint: ObjectConstraint, order: Order, names: Iterable[str] = ()
+) -> StringLanguage:
+    """Those of ``language`` that ``constraint`` does not name (or that are none of ``names``, which are more).
+
+    Where keys come in declared order, all declared ones have been passed. So a further key does not begin with one of
+    them either (see `additional_keys`), unless the language is about just these: a model that has spelt a declared key
+    means that key. In any order it may be written, unless it is there already.
+    """
+    names = names or constraint.properties
+    if not names:
+        return language
+    further = _further_keys(constraint, order, names)
+    if language is ANY_STRING:
+        return further
+    return _but_not_finite(language, language & further, order, names)
+
+
+def _further_keys(constraint: ObjectConstraint, order: Order, names: Iterable[str]) -> StringLanguage:
+    """Every string that may be the key of a further member."""
+    if order == "any":
+        return StringLanguage.excluding(names)
+    declared: Iterable[str] = constraint.properties
+    if constraint.mentioned:
+        declared = [name for name in declared if name not in constraint.mentioned]
+    return StringLanguage.further_keys(names, declared)
+
+
+def _but_not_finite(
+    language: StringLanguage, found: StringLanguage, order: Order, names: Iterable[str]
+) -> StringLanguage:
+    """``found``, which is what `_further_keys` leaves of ``language``; or all of it but ``names``, if these are few."""
+    if order == "any" or any(map(found.contains, _UNLIKELY)):
+        return found
+    is_finite = language.is_finite() or found.is_finite()  # the former is soon told, and the same for many objects
+    return language & StringLanguage.excluding(names) if is_finite else found

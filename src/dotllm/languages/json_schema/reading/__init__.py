@@ -1,1 +1,1 @@
-"""Schema documents → normal forms: what each keyword means."""
+"""Reads schema documents into normal forms: the meaning of each keyword, for each dialect."""

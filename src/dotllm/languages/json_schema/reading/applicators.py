@@ -10,12 +10,14 @@ from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.disjointness import one_of
 from dotllm.languages.json_schema.algebra.normal_form import ANYTHING, FALSE, TRUE, Node, NormalForm, ObjectConstraint
 from dotllm.languages.json_schema.algebra.object_conditions import conditions, mentioning
+from dotllm.languages.json_schema.reading.conditionals import conditional, conjunction
 from dotllm.languages.json_schema.reading.document import Scope
 from dotllm.languages.json_schema.reading.keyword_groups import DECLARING, IN_PLACE, REFERENCES
-from dotllm.languages.json_schema.reading.keyword_values import mapping
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 FEW_DEPENDENCIES = 4
+DEEPEST_DECLARATION = 8
+"""How far the declaration of a discriminator's property is looked for, through references and applicators."""
 
 
 def with_applicators(
@@ -31,62 +33,91 @@ def with_applicators(
         if keyword in DECLARING and keyword in relevant:
             out, own = algebra.meet(out, own), ANYTHING
         elif keyword in IN_PLACE and keyword in relevant:
-            for node in _applicator(reader, keyword, value, schema, scope):
-                out = algebra.meet(out, algebra.form(node))
+            forms = [algebra.form(node) for node in _applicator(reader, keyword, value, schema, scope)]
+            out = algebra.meet_all([out, *forms])
     return out
 
 
 def _applicator(reader: SchemaReader, keyword: str, value: Any, schema: dict[str, Any], scope: Scope) -> Iterable[Node]:
-    """What a keyword says of the value itself."""
+    """The demands of a keyword on the value itself."""
     algebra = reader.algebra
     if keyword in REFERENCES:
         yield reader.node(*reader.document.follow(keyword, value, scope))
     elif keyword == "allOf":
-        yield from reader.nodes(keyword, value, scope)
+        yield from conjunction(reader, schema, scope)
     elif keyword == "anyOf":
-        yield algebra.any_of(reader.nodes(keyword, value, scope))
+        yield algebra.any_of(_alternatives(reader, schema, value, scope))
     elif keyword == "oneOf":
-        excluded = reader.nodes(keyword, value, reader.document.stating(scope)) if scope.closes else None
-        yield one_of(algebra, reader.nodes(keyword, value, scope), excluded)
+        excluded = reader.nodes(value, reader.document.stating(scope)) if scope.closes else None
+        yield one_of(algebra, _alternatives(reader, schema, value, scope), excluded)
     elif keyword == "not":
         yield reader.not_of(value, scope)
     elif keyword == "if":
-        yield _conditional(reader, schema, scope)
+        yield conditional(reader, schema, scope)
     else:
-        children = mapping(schema, keyword).items()
+        children = schema[keyword].items()
         lists = keyword == "dependencies"  # of names, which are read elsewhere
         dependent = [(name, child) for name, child in children if not (lists and isinstance(child, list))]
+        closes = scope.closes and "additionalProperties" not in schema  # which says itself what other keys may be
         for name, child in dependent:
             node = reader.node(child, scope)
-            whole = _implied(algebra, name, node) if len(dependent) > FEW_DEPENDENCIES else None
+            whole = _implied(algebra, name, node, closes=closes) if len(dependent) > FEW_DEPENDENCIES else None
             if whole is None:
                 # Without the key the schema says nothing; where it names keys, that matters.
-                needed = algebra.both(reader.present(name), node) if scope.closes else node
+                needed = algebra.both(reader.present(name), node) if closes else node
                 whole = algebra.any_of([_absent(algebra, name), needed])
             yield whole
 
 
-def _conditional(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> Node:
-    algebra = reader.algebra
-    condition = reader.node(schema["if"], scope)
-    then = reader.node(schema.get("then", True), scope)
-    otherwise = reader.node(schema.get("else", True), scope)
-    if then == otherwise:
-        return then
-    fails = reader.not_of(schema["if"], scope)
-    return algebra.any_of([algebra.both(condition, then), algebra.both(fails, otherwise)])
+def _alternatives(reader: SchemaReader, schema: dict[str, Any], values: list[Any], scope: Scope) -> list[Node]:
+    """The nodes of the alternatives in ``values``.
+
+    A ``discriminator`` names the property by which readers choose one of them (OpenAPI 3.1.0 §4.8.25; Pydantic refuses
+    an object without it). So it is written, although Pydantic does not list a property with a default as required.
+    """
+    nodes = reader.nodes(values, scope)
+    discriminator = schema.get("discriminator")
+    name = discriminator.get("propertyName") if isinstance(discriminator, dict) else None
+    if not isinstance(name, str) or not reader.document.has_no_dialect:
+        return nodes
+    form = ANYTHING._replace(objects=(mentioning({name: TRUE}, [name]),))
+    present = reader.algebra.of_form(form, ("present in objects", name))
+    return [
+        reader.algebra.both(node, present) if _declares(reader, value, name, scope) else node
+        for node, value in zip(nodes, values, strict=True)
+    ]
 
 
-def _implied(algebra: Algebra, name: str, node: Node) -> Node | None:
+def _declares(reader: SchemaReader, schema: Any, name: str, scope: Scope, depth: int = 0) -> bool:
+    """Whether the objects of a schema have a property ``name`` by what it says itself, or what it refers to."""
+    if not isinstance(schema, dict) or depth > DEEPEST_DECLARATION:
+        return False
+    known, key = reader.document.declaring, (id(schema), name)
+    if key not in known:
+        known[key] = False  # where it is asked again on the way
+
+        def declares(part: Any, inner: Scope = scope) -> bool:
+            return _declares(reader, part, name, inner, depth + 1)
+
+        ways = [(schema.get(keyword), how) for keyword, how in (("anyOf", all), ("oneOf", all), ("allOf", any))]
+        known[key] = (
+            name in schema.get("properties", ())
+            or ("$ref" in schema and declares(*reader.document.follow("$ref", schema["$ref"], scope)))
+            or any(how(map(declares, parts)) for parts, how in ways if parts)
+        )
+    return known[key]
+
+
+def _implied(algebra: Algebra, name: str, node: Node, *, closes: bool) -> Node | None:
     """Objects with the key ``name`` are of ``node``. This is one constraint, which excludes each way to have the key
     and not be of ``node``. (As two alternatives, n dependencies would multiply to 2**n.) None if ``node`` is too
-    complex for that.
+    complex for that. ``closes``: the keys that it names matter.
     """
     form = algebra.form(node)
-    if len(form.objects) != 1 or form.objects[0].negated or form.objects[0].named is not None:
+    if len(form.objects) != 1 or form.objects[0].negated or (closes and form.objects[0].named is not None):
         return None
     excluded: list[ObjectConstraint] = []
-    for condition in conditions(form.objects[0]):
+    for condition in conditions(form.objects[0]._replace(named=None)):
         broken = condition.broken(algebra)
         if broken is None:
             return None

@@ -1,10 +1,10 @@
-"""The keywords of arrays."""
+"""Reads the keywords of arrays (``items``, ``prefixItems``, ``contains``, ``uniqueItems``, …) into an
+`ArrayConstraint`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema.algebra import arrays
 from dotllm.languages.json_schema.algebra.normal_form import ANY_ARRAY, TRUE, ArrayConstraint, Contains, Node
 from dotllm.languages.json_schema.reading.dialect import Dialect
@@ -14,16 +14,12 @@ from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 
 def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ArrayConstraint | None:
-    """What the keywords of arrays say; None if no array satisfies them.
-
-    Raises:
-        InvalidSpecError: a keyword has a malformed value.
-    """
+    """The constraint of the keywords of arrays; None if no array satisfies them."""
     prefix: tuple[Node, ...] = ()
     rest = TRUE
     items = schema.get("items", True)
     if scope.dialect >= Dialect.DRAFT2020 and "prefixItems" in schema:
-        prefix = tuple(reader.nodes("prefixItems", schema["prefixItems"], scope))
+        prefix = tuple(reader.nodes(schema["prefixItems"], scope))
         rest = reader.node(items, scope)
     elif isinstance(items, list):
         prefix = tuple(reader.node(item, scope) for item in items)
@@ -37,10 +33,6 @@ def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope)
             least = count(schema, "minContains")
             low, high = 1 if least is None else least, count(schema, "maxContains")
         contains = (Contains(reader.node(schema["contains"], scope), low, high),)
-    unique = schema.get("uniqueItems", False)
-    if not isinstance(unique, bool):
-        raise InvalidSpecError("uniqueItems must be a boolean", keyword="uniqueItems")
-    constraint = ArrayConstraint(
-        prefix, rest, count(schema, "minItems") or 0, count(schema, "maxItems"), contains, unique
-    )
+    low, high = count(schema, "minItems") or 0, count(schema, "maxItems")
+    constraint = ArrayConstraint(prefix, rest, low, high, contains, schema.get("uniqueItems", False))
     return ANY_ARRAY if constraint == ANY_ARRAY else arrays.simplified(reader.algebra, constraint)

@@ -10,7 +10,9 @@ https://json-schema.org/specification
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
+from typing import Any
 
 from dotllm.errors import InvalidSpecError, UnsupportedError
 
@@ -23,6 +25,8 @@ class Dialect(IntEnum):
     DRAFT7 = 7
     DRAFT2019 = 2019
     DRAFT2020 = 2020
+
+    __hash__ = int.__hash__  # each sub-schema asks for the keywords of its dialect, and Enum's is a Python function
 
     @property
     def uri(self) -> str:
@@ -37,6 +41,10 @@ _URI = {
     Dialect.DRAFT2019: "https://json-schema.org/draft/2019-09/schema",
     Dialect.DRAFT2020: "https://json-schema.org/draft/2020-12/schema",
 }
+
+_OPENAPI_3_1 = re.compile(r"spec\.openapis\.org/oas/3\.[1-9]/dialect/[-a-z0-9]+")
+"""The dialect of OpenAPI 3.1 and later is 2020-12 with annotations of its own."""
+_DRAFT = re.compile(r"draft-?0?([467])\b|(2019-09|2020-12)")
 
 _BY_NAME = {
     "4": Dialect.DRAFT4,
@@ -100,12 +108,29 @@ def dialect_named(name: str) -> Dialect:
     return found
 
 
+def name_of_identifier(dialect: Dialect) -> str:
+    """The keyword that makes a schema a resource of its own."""
+    return "id" if dialect is Dialect.DRAFT4 else "$id"
+
+
+def identifier_of(schema: dict[str, Any], dialect: Dialect) -> str | None:
+    """What makes ``schema`` a resource of its own, None if nothing does. Only there ``$schema`` counts."""
+    value = schema.get(name_of_identifier(dialect))
+    if not isinstance(value, str) or value.startswith("#") or (dialect <= Dialect.DRAFT7 and "$ref" in schema):
+        return None
+    return value
+
+
+def is_openapi_3_1(declared: object) -> bool:
+    """Whether a ``$schema`` is the dialect of OpenAPI 3.1 or later."""
+    return isinstance(declared, str) and _OPENAPI_3_1.fullmatch(declared.split("://")[-1].rstrip("#")) is not None
+
+
 def detect(schema: object, default: Dialect) -> Dialect:
-    """The dialect a (sub-)schema declares with ``$schema``, else ``default``. `UnsupportedError` if it is a foreign
-    one.
+    """The dialect that a (sub-)schema declares with ``$schema``, otherwise ``default``.
 
     Raises:
-        InvalidSpecError: ``$schema`` is no string.
+        InvalidSpecError: ``$schema`` is not a string.
         UnsupportedError: ``$schema`` names a dialect that is not known.
     """
     if not isinstance(schema, dict):
@@ -114,13 +139,18 @@ def detect(schema: object, default: Dialect) -> Dialect:
         return default
     declared = schema["$schema"]
     if not isinstance(declared, str):
-        raise InvalidSpecError("$schema must be a string", keyword="$schema")
+        help = "leave it out" if declared is None else ""
+        raise InvalidSpecError("$schema must be a string", keyword="$schema", help=help)
     name = declared.split("://")[-1].rstrip("#")
     if name == _LATEST or not name:
         return default
-    found = _BY_URI.get(name)
+    found = Dialect.DRAFT2020 if is_openapi_3_1(declared) else _BY_URI.get(name)
     if found is None:
+        named = _DRAFT.search(declared)
+        meant = named and _BY_NAME[named[1] or named[2]].uri
         raise UnsupportedError(
-            f"$schema {declared!r} is not a dialect dotllm knows (drafts 4, 6, 7, 2019-09, 2020-12)", keyword="$schema"
+            f"$schema {declared!r} is not a dialect dotllm knows (drafts 4, 6, 7, 2019-09, 2020-12)",
+            keyword="$schema",
+            help=f'write "{meant}"' if meant else "leave it out, or name one of these",
         )
     return found

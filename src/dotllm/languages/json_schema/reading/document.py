@@ -23,14 +23,18 @@ from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import DynamicAnchor, specification_with
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError, escaped
-from dotllm.languages.json_schema.reading.dialect import Dialect, detect
+from dotllm.languages.json_schema.reading import meta_schema
+from dotllm.languages.json_schema.reading.dialect import Dialect, detect, identifier_of, name_of_identifier
+from dotllm.languages.json_schema.reading.subschemas import below
 from dotllm.suggestions import did_you_mean
 
-_POSITION = re.compile("0|[1-9][0-9]{0,8}")  # of an item, RFC 6901 §4
+_NAME = re.compile("[/#]")
+_COPY_COMPONENT = 'a schema comes without the document around it: put the component under "$defs" of the schema'
 
 
 class Scope(NamedTuple):
-    """What a sub-schema inherits from its place: dialect, base URI, and the resources entered on the way here.
+    """The properties that a sub-schema inherits from its place: dialect, base URI, and the resources entered on the way
+    here.
 
     ``entered`` (outermost first, each once) is kept only for documents that can resolve dynamically. ``closes``:
     objects that name keys have no others, unless the schema says so; never where values are excluded (`stating`).
@@ -47,13 +51,19 @@ ScopedSchema = tuple[Any, Scope]
 """A sub-schema (dict or bool) and its scope."""
 
 
+_ChildPlace = tuple[int, str | int]
+"""In which object or list something stands (its id), and under which name."""
+
+
 class Document:
     """One schema document, never modified."""
 
     def __init__(self, root: Any, default: Dialect, *, closes: bool = False) -> None:
         self.root = root
+        self._places: dict[int, _ChildPlace] | None = None
+        self.has_no_dialect = not isinstance(root, dict) or "$schema" not in root
         dialect = self._detect(root, default)
-        identifier = _identifier(root, dialect) if isinstance(root, dict) else None
+        identifier = identifier_of(root, dialect) if isinstance(root, dict) else None
         self._base = self._resolved("", identifier, root, dialect) if identifier else ""
         self.scope = Scope(dialect, self._base, (), closes)
         self._registry: Registry[Any] | None = None
@@ -62,12 +72,19 @@ class Document:
         self._dynamic = False
         self._followed: dict[tuple[str, str, Scope], ScopedSchema] = {}
         self._scopes: dict[Scope, Scope] = {self.scope: self.scope}
+        self._checked: set[int] = set()
+        self.declaring: dict[tuple[int, str], bool] = {}
+        """Whether a schema, by its identity, declares a property (`applicators`)."""
+
+    def check(self) -> None:
+        """Refuse the document if a keyword of it is malformed; readers of keywords rely on it (`meta_schema`)."""
+        meta_schema.check(self.root, self.scope.dialect, self._checked)
 
     def enter(self, schema: dict[str, Any], scope: Scope) -> Scope:
         """The scope inside ``schema``, reached from ``scope``: its own ``$id`` and ``$schema`` count."""
         if schema is self.root:
             return self._within(scope, self._base, self.scope.dialect)
-        identifier = _identifier(schema, scope.dialect)
+        identifier = identifier_of(schema, scope.dialect)
         if identifier is None:
             return scope
         self._load()
@@ -87,8 +104,6 @@ class Document:
             InvalidSpecError: the reference points to nothing in a known document.
             UnsupportedError: the reference leads to a document that is not here.
         """
-        if not isinstance(reference, str):
-            raise InvalidSpecError(f"{keyword} must be a string", keyword=keyword)
         key = (keyword, reference, scope)
         found = self._followed.get(key)
         if found is None:
@@ -98,24 +113,36 @@ class Document:
                 found = self._follow_recursive(reference, scope)
             else:
                 found = self._follow_static(keyword, reference, scope)
+            self._check(keyword, reference, found)
             self._followed[key] = found
         return found
 
+    def _check(self, keyword: str, reference: str, found: ScopedSchema) -> None:
+        """Refuse what a reference leads to if it is malformed: it may stand where no keyword leads.
+
+        Raises:
+            InvalidSpecError: it is.
+        """
+        schema, scope = found
+        if isinstance(schema, dict):
+            if id(schema) not in self._checked:
+                meta_schema.check(schema, scope.dialect, self._checked, self.pointer(schema))
+        elif not isinstance(schema, bool):
+            wrong = f"{keyword} {reference!r} leads to what is not a schema: {meta_schema.NOT_A_SCHEMA}"
+            raise InvalidSpecError(wrong, keyword=keyword)
+
     def pointer(self, schema: Any) -> Pointer:
-        """The JSON Pointer of a sub-schema object of this document (found by identity; only errors need it)."""
-        if schema is self.root:
-            return Pointer()
-        pending: list[tuple[Any, str]] = [(self.root, "")]
-        while pending:
-            value, path = pending.pop()
-            children = value.items() if isinstance(value, dict) else enumerate(value)
-            for name, child in children:
-                if isinstance(child, (dict, list)):
-                    here = f"{path}/{escaped(str(name))}"
-                    if child is schema:
-                        return Pointer(here)
-                    pending.append((child, here))
-        return Pointer()
+        """The JSON Pointer of a sub-schema object of this document, found by identity. Only errors need it; but
+        where schemas refer to themselves, many are raised before it is known whether that is wrong."""
+        if self._places is None:
+            self._places = _places(self.root)
+        tokens: list[str] = []
+        place = self._places.get(id(schema))
+        while place is not None:  # bounded: by the depth of the document
+            around, name = place
+            tokens.append(escaped(str(name)))
+            place = self._places.get(around)
+        return Pointer("".join(f"/{token}" for token in reversed(tokens)))
 
     def _follow_static(self, keyword: str, reference: str, scope: Scope) -> ScopedSchema:
         if scope.base == self._base and reference.startswith("#"):
@@ -140,7 +167,7 @@ class Document:
             if found is None:
                 raise self._nothing_there(keyword, reference)
             (at,) = found
-            if isinstance(at, dict) and _identifier(at, self.scope.dialect) is not None:
+            if isinstance(at, dict) and identifier_of(at, self.scope.dialect) is not None:
                 return None
         return (at,)
 
@@ -170,12 +197,14 @@ class Document:
         except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two where no schema is passed
             raise self._nothing_there(keyword, reference) from None
         except (Unresolvable, KeyError):
+            if reference.startswith("#"):
+                raise self._nothing_there(keyword, reference) from None
             where = "" if uri in ("", reference) else f" ({uri!r})"
             raise UnsupportedError(
                 f"{keyword} {reference!r} leads to another document{where}, which is never fetched",
                 keyword=keyword,
                 code="remote_reference",
-                help="bundle it under $defs",
+                help=self._meant(reference) or _bundle(reference),
             ) from None
         if base in self._foreign:
             self._dynamic = True  # the meta-schemas refer to each other dynamically
@@ -188,8 +217,16 @@ class Document:
             f"{keyword} {reference!r} points to nothing",
             keyword=keyword,
             code="unknown_reference",
-            help=did_you_mean(reference, _references(self.root)),
+            help=self._meant(reference)
+            or did_you_mean(reference, _references(self.root))
+            or (_COPY_COMPONENT if reference.startswith("#/components/") else ""),
         )
+
+    def _meant(self, reference: str) -> str:
+        """The definition or anchor that has the name at the end of ``reference``."""
+        name = _last_name(reference)
+        known = (found for found in _references(self.root) if name and _NAME.split(found)[-1] == name)
+        return next((f'did you mean "{found}"?' for found in known), "")
 
     def _follow_dynamic(self, reference: str, scope: Scope) -> ScopedSchema:
         contents, inner, dynamic = self._look_up("$dynamicRef", reference, scope)
@@ -234,7 +271,7 @@ class Document:
 
     def _resolved(self, base: str, identifier: str, schema: dict[str, Any], dialect: Dialect) -> str:
         """The URI of ``schema``, which has this identifier."""
-        keyword = _name_of_identifier(dialect)
+        keyword = name_of_identifier(dialect)
         try:
             return _joined(base, identifier, keyword)[0]
         except InvalidSpecError as error:
@@ -278,10 +315,34 @@ class Document:
         return self._registry
 
 
+def _last_name(reference: str) -> str:
+    return _NAME.split(reference.removesuffix(".json"))[-1]
+
+
+def _bundle(reference: str) -> str:
+    """How what ``reference`` leads to becomes a part of the document."""
+    name = _last_name(reference)
+    is_name = name and "://" not in reference
+    return f'put it under "$defs", and write "#/$defs/{name}"' if is_name else "bundle it under $defs"
+
+
+def _places(root: Any) -> dict[int, _ChildPlace]:
+    """Where each object and list of a document stands, by its id; the root is not in it."""
+    found: dict[int, _ChildPlace] = {}
+    pending: list[Any] = [root]
+    while pending:  # bounded: by the document, once
+        value = pending.pop()
+        for name, child in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(child, (dict, list)) and id(child) not in found and child is not root:
+                found[id(child)] = id(value), name
+                pending.append(child)
+    return found
+
+
 def _references(root: Any) -> Iterator[str]:
     """The references that lead to a definition or an anchor of ``root``."""
     pending: list[tuple[Any, str]] = [(root, "#")]
-    while pending:
+    while pending:  # bounded: by the document, for an error
         value, place = pending.pop()
         if isinstance(value, dict):
             anchor = value.get("$anchor")
@@ -292,14 +353,6 @@ def _references(root: Any) -> Iterator[str]:
             pending += ((child, f"{place}/{escaped(str(name))}") for name, child in value.items())
         elif isinstance(value, list):
             pending += ((child, f"{place}/{number}") for number, child in enumerate(value))
-
-
-def below(value: Any, token: str) -> tuple[Any] | None:
-    """One step of a JSON Pointer: what ``token`` names in ``value``, None if nothing."""
-    if isinstance(value, list):
-        return (value[int(token)],) if _POSITION.fullmatch(token) and int(token) < len(value) else None
-    name = token.replace("~1", "/").replace("~0", "~") if "~" in token else token
-    return (value[name],) if isinstance(value, dict) and name in value else None
 
 
 def _leads_somewhere(value: Any, pointer: str) -> bool:
@@ -314,10 +367,10 @@ def _leads_somewhere(value: Any, pointer: str) -> bool:
 
 
 def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
-    """What ``reference`` stands for beside ``base``: the URI and its fragment.
+    """The meaning of ``reference`` relative to ``base``: the URI and its fragment.
 
     Raises:
-        InvalidSpecError: ``reference`` is no URI reference.
+        InvalidSpecError: ``reference`` is not a URI reference.
     """
     try:
         uri, fragment = urldefrag(urljoin(base, reference))
@@ -326,26 +379,11 @@ def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
     return uri, fragment
 
 
-def _name_of_identifier(dialect: Dialect) -> str:
-    return "id" if dialect is Dialect.DRAFT4 else "$id"
-
-
-def _identifier(schema: dict[str, Any], dialect: Dialect) -> str | None:
-    """The ``$id`` that makes ``schema`` a resource of its own, None if it has none."""
-    name = _name_of_identifier(dialect)
-    if name not in schema:
-        return None
-    value = schema[name]
-    if not isinstance(value, str) or value.startswith("#") or (dialect <= Dialect.DRAFT7 and "$ref" in schema):
-        return None
-    return value
-
-
 @cache
 def _specification(dialect: Dialect) -> Specification[Any]:
-    """What the library knows of a dialect, but for where it looks for identifiers: it takes the values of ``items`` and
-    ``dependencies`` for all schemas or all lists, as its dialect or the first of them is; here (`dialect`) they may be
-    both."""
+    """The library's specification of a dialect, except for the places in which it looks for identifiers: it takes the
+    values of ``items`` and ``dependencies`` for all schemas or all lists, as its dialect or the first of them is; here
+    (`dialect`) they may be both."""
     library = specification_with(dialect.uri)
 
     def subresources_of(contents: Any) -> Iterator[Any]:
@@ -365,7 +403,7 @@ def _specification(dialect: Dialect) -> Specification[Any]:
 
 def _has_dynamic_anchor(root: Any) -> bool:
     pending = [root]
-    while pending:
+    while pending:  # bounded: by the document, once
         value = pending.pop()
         if isinstance(value, dict):
             if "$dynamicAnchor" in value or "$recursiveAnchor" in value:

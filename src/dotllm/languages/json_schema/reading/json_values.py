@@ -1,4 +1,4 @@
-"""The JSON values of ``enum`` and ``const`` as forms and nodes."""
+"""Turns the JSON values of ``enum`` and ``const`` into forms and nodes."""
 
 from __future__ import annotations
 

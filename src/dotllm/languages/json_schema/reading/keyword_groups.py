@@ -1,4 +1,4 @@
-"""The keywords by what they are about."""
+"""The keywords of all dialects, grouped by the type that they constrain."""
 
 from __future__ import annotations
 
@@ -17,11 +17,5 @@ IN_PLACE = frozenset(
     | {"dependencies"}
 )
 UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
-HOLDING = (
-    (IN_PLACE | UNEVALUATED) - {"$ref", "$dynamicRef", "$recursiveRef"}
-    | {"then", "else", "properties", "patternProperties", "additionalProperties", "propertyNames"}
-    | {"items", "prefixItems", "additionalItems", "contains"}
-)
-"""Keywords whose values are schemas, or hold some."""
 DECLARING = frozenset({"properties", "additionalProperties"})
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")

@@ -1,12 +1,8 @@
-"""The values of single keywords: numbers, counts, objects, lists of keys.
-
-A malformed value is an `InvalidSpecError` that names its keyword; `keywords` adds the place.
-"""
+"""The values of single keywords: numbers, counts, keys. What is malformed has been refused (`meta_schema`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import Decimal
 from typing import Any
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
@@ -52,14 +48,11 @@ def number(schema: dict[str, Any], keyword: str) -> Any:
     """The number a keyword has, None if it is not there.
 
     Raises:
-        InvalidSpecError: the value is no number.
         BudgetExceededError: the number has too many digits.
     """  # noqa: DOC501 - a function makes the error
-    value = schema.get(keyword)
-    if value is None and keyword not in schema:
+    value: Any = schema.get(keyword)
+    if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise InvalidSpecError(f"{keyword} must be a number", keyword=keyword)
     if not isinstance(value, int) or value.bit_length() > SMALL:
         try:
             exact(value)
@@ -77,14 +70,11 @@ def count(schema: dict[str, Any], keyword: str) -> int | None:
     """The non-negative integer a keyword has (1.0 is one), None if it is not there.
 
     Raises:
-        InvalidSpecError: the value is no non-negative integer.
         BudgetExceededError: a lower limit is larger than `MAX_LENGTH`.
     """
     if keyword not in schema:
         return None
     value = number(schema, keyword)
-    if value < 0 or value != int(value):
-        raise InvalidSpecError(f"{keyword} must be a non-negative integer", keyword=keyword)
     if value <= MAX_LENGTH:
         return int(value)
     if keyword.startswith("max"):
@@ -92,38 +82,11 @@ def count(schema: dict[str, Any], keyword: str) -> int | None:
     raise BudgetExceededError(f"{keyword} is larger than {MAX_LENGTH}", keyword=keyword)
 
 
-def mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
-    """The object a keyword has, empty if it is not there.
-
-    Raises:
-        InvalidSpecError: the value is no object.
-    """
-    value = schema.get(keyword)
-    if value is None and keyword not in schema:
-        return {}
-    if not isinstance(value, dict):
-        raise InvalidSpecError(f"{keyword} must be an object", keyword=keyword)
-    check_keys(value, keyword)
-    return value
-
-
-def name_list(keyword: str, value: Any) -> list[str]:
-    """A list of keys.
-
-    Raises:
-        InvalidSpecError: the value is no list of strings.
-    """
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InvalidSpecError(f"{keyword} must be a list of strings", keyword=keyword)
-    check_text(value, keyword)
-    return value
-
-
 def check_keys(value: dict[Any, Any], keyword: str) -> None:
-    """Refuse keys that are no strings, as in Python they may be.
+    """Refuse keys that are not strings, as is possible in Python.
 
     Raises:
-        InvalidSpecError: a key is no string.
+        InvalidSpecError: a key is not a string.
     """
     if {*map(type, value)} <= _STRINGS:  # nearly always
         return
@@ -133,10 +96,10 @@ def check_keys(value: dict[Any, Any], keyword: str) -> None:
 
 
 def check_text(names: Iterable[str], keyword: str) -> None:
-    """Refuse names that are no Unicode text, which no key of a document can be.
+    """Refuse names that are not Unicode text, which no key of a document can equal.
 
     Raises:
-        InvalidSpecError: one is no Unicode text.
+        InvalidSpecError: a name is not Unicode text.
     """
     if not is_unicode("".join(names)):
         wrong = next(name for name in names if not is_unicode(name))

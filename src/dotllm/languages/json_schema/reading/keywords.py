@@ -10,10 +10,11 @@ JSON Schema Validation 2020-12 (and the drafts before it), https://json-schema.o
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any, get_args
 
-from dotllm.errors import InvalidSpecError, Pointer, SpecError
-from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.errors import InvalidSpecError, SpecError
+from dotllm.languages.json_schema.algebra.algebra import Algebra, Loop
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANYTHING,
     FALSE,
@@ -24,7 +25,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     NormalForm,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import mentioning
-from dotllm.languages.json_schema.options import Options, Order, Whitespace
+from dotllm.languages.json_schema.options import AdditionalProperties, NumberDigits, Options, Order, Whitespace
 from dotllm.languages.json_schema.reading.applicators import with_applicators
 from dotllm.languages.json_schema.reading.array_keywords import array_constraint
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
@@ -32,7 +33,6 @@ from dotllm.languages.json_schema.reading.document import Document, Scope
 from dotllm.languages.json_schema.reading.json_values import form_of_values
 from dotllm.languages.json_schema.reading.keyword_groups import (
     ARRAYS,
-    HOLDING,
     IN_PLACE,
     NUMERIC,
     OBJECTS,
@@ -41,25 +41,30 @@ from dotllm.languages.json_schema.reading.keyword_groups import (
     UNEVALUATED,
 )
 from dotllm.languages.json_schema.reading.keyword_values import numeric, with_keyword
+from dotllm.languages.json_schema.reading.loops import REMEDY, closing_reference
 from dotllm.languages.json_schema.reading.object_keywords import object_constraint
 from dotllm.languages.json_schema.reading.repetition import Repetitions
-from dotllm.languages.json_schema.reading.scalar_keywords import SCALARS, form_of_types, strings_of
+from dotllm.languages.json_schema.reading.scalar_keywords import SCALARS, TYPES, form_of_types, strings_of
 from dotllm.languages.json_schema.reading.unevaluated import Unevaluated
 
-NOT_A_SCHEMA = "a schema must be an object or a boolean"
 FEW_NODES = 32
+_CHOICES = [
+    ("order", get_args(Order)),
+    ("whitespace", get_args(Whitespace)),
+    ("additional_properties", get_args(AdditionalProperties)),
+    ("number_digits", get_args(NumberDigits)),
+]
+"""The options with a few values, and these."""
 
 
 class Keywords:
     """Reads the sub-schemas of one document."""
 
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
-        if options.order not in get_args(Order):
-            raise InvalidSpecError(f"order must be one of {get_args(Order)}, not {options.order!r}", keyword="order")
-        if options.whitespace not in get_args(Whitespace):
-            wrong = f"whitespace must be one of {get_args(Whitespace)}, not {options.whitespace!r}"
-            raise InvalidSpecError(wrong, keyword="whitespace")
-        self._wrong: Any = None
+        for name, known in _CHOICES:
+            given = getattr(options, name)
+            if given not in known:
+                raise InvalidSpecError(f"{name} must be one of {known}, not {given!r}", keyword=name)
         self.document = document
         self.algebra = algebra
         self.repetitions = Repetitions()
@@ -71,21 +76,21 @@ class Keywords:
         """The node of a sub-schema; one that is only a reference is what it refers to."""
         seen = 0
         via: tuple[dict[str, Any], str] | None = None
-        while True:
+        while True:  # bounded: by a thousand references
             if schema is True:
                 return TRUE
             if schema is False:
                 return FALSE
-            if not isinstance(schema, dict):
-                self._wrong = schema
-                wrong = InvalidSpecError(NOT_A_SCHEMA)
-                raise wrong if via is None else self.located(wrong, *via)
             if "$id" in schema or "id" in schema:
                 scope = self.document.enter(schema, scope)
             relevant = ASSERTIONS[scope.dialect].intersection(schema)
             if not relevant:
                 return TRUE
-            if len(relevant) == 1 and (scalar := SCALARS.get(str(schema.get("type")))) is not None:
+            if (
+                len(relevant) == 1
+                and "nullable" not in schema
+                and (scalar := SCALARS.get(str(schema.get("type")))) is not None
+            ):
                 return self.algebra.of_form(scalar, ("type", schema["type"]))
             if relevant.isdisjoint(REFERENCES) or (len(relevant) > 1 and scope.dialect >= Dialect.DRAFT2019):
                 if len(self.algebra.parts) > FEW_NODES:  # a large document: it may say the same again and again
@@ -95,31 +100,27 @@ class Keywords:
             via = (schema, reference)
             seen += 1
             if seen > 1000:
-                raise self.located(InvalidSpecError("$ref refers to itself without end", keyword="$ref"), *via)
+                wrong = InvalidSpecError("$ref refers to itself without end", keyword="$ref", help=REMEDY)
+                raise self.located(wrong, *via)
             try:
                 schema, scope = self.document.follow(reference, schema[reference], scope)
             except SpecError as error:
                 raise self.located(error, *via) from None
 
-    def nodes(self, keyword: str, schemas: Any, scope: Scope) -> list[Node]:
-        """The nodes of a non-empty list of sub-schemas.
-
-        Raises:
-            InvalidSpecError: the value is no such list.
-        """
-        if not isinstance(schemas, list) or not schemas:
-            raise InvalidSpecError(f"{keyword} must be a non-empty list of schemas", keyword=keyword)
+    def nodes(self, schemas: Iterable[Any], scope: Scope) -> list[Node]:
+        """The nodes of a list of sub-schemas."""
         return [self.node(schema, scope) for schema in schemas]
 
     def located(self, error: SpecError, schema: dict[str, Any], keyword: str = "") -> SpecError:
         """The error with the place of ``schema`` in the document."""
         if error.location is not None:
             return error
+        if isinstance(error, Loop):
+            place = closing_reference(self.document, schema) or self.document.pointer(schema)
+            return error.replaced(location=place, help=REMEDY)
         keyword = error.keyword or keyword
         pointer = self.document.pointer(schema)
-        if not keyword and error.message == NOT_A_SCHEMA:
-            keyword, pointer = _place_of(self._wrong, schema, pointer)
-        elif keyword in schema:
+        if keyword in schema:
             pointer = pointer / keyword
         return error.at(pointer, keyword)
 
@@ -141,6 +142,8 @@ class Keywords:
     def _form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         relevant = ASSERTIONS[scope.dialect].intersection(schema)
         out = form_of_types(self.algebra, schema["type"]) if "type" in relevant else ANYTHING
+        if out is not ANYTHING and schema.get("nullable") is True and self.document.has_no_dialect:
+            out = self.algebra.unite([out, TYPES["null"]])  # OpenAPI 3.0.3, which names no dialect
         if len(relevant) == 1 and out is not ANYTHING:
             return out
         constants, number, string, array_constraints, object_constraints = out
@@ -171,10 +174,8 @@ class Keywords:
         """``form`` ∧ one of ``values``.
 
         Raises:
-            InvalidSpecError: ``values`` is no list of JSON values.
+            InvalidSpecError: one of them is no JSON value.
         """  # noqa: DOC501 - a function makes the error
-        if not isinstance(values, list):
-            raise InvalidSpecError("enum must be a list", keyword="enum")
         try:
             listed = form_of_values(self.algebra, values)
         except SpecError as error:
@@ -189,16 +190,3 @@ class Keywords:
         """An object that has the key ``name``."""
         form = NormalForm(0, NO_NUMBER, NO_STRING, (), (mentioning({name: TRUE}, [name]),))
         return self.algebra.of_form(form, ("present", name))
-
-
-def _place_of(value: Any, schema: dict[str, Any], pointer: Pointer) -> tuple[str, Pointer]:
-    """The keyword of ``schema`` (at ``pointer``) in which ``value`` stands for a sub-schema, and its JSON Pointer."""
-    for keyword in HOLDING.intersection(schema):
-        inside = schema[keyword]
-        if inside is value:
-            return keyword, pointer / keyword
-        children = inside.items() if isinstance(inside, dict) else enumerate(inside) if isinstance(inside, list) else ()
-        for name, child in children:
-            if child is value:
-                return keyword, pointer / keyword / name
-    return "", pointer

@@ -1,4 +1,4 @@
-"""The keywords of objects."""
+"""Reads the keywords of objects (``properties``, ``required``, ``dependentSchemas``, …) into an `ObjectConstraint`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     Node,
     ObjectConstraint,
     key_class_value,
+    matching,
 )
 from dotllm.languages.json_schema.reading.dialect import Dialect
 from dotllm.languages.json_schema.reading.document import Scope
-from dotllm.languages.json_schema.reading.keyword_values import check_text, count, mapping, name_list
+from dotllm.languages.json_schema.reading.keyword_values import check_text, count
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
 def object_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ObjectConstraint | None:
-    """What the keywords of objects say; None if no object satisfies them. Raises `InvalidSpecError`."""
-    declared = mapping(schema, "properties")
+    """The constraint of the keywords of objects; None if no object satisfies them. Raises `InvalidSpecError`."""
+    declared = schema.get("properties", {})
     properties = {name: reader.node(child, scope) for name, child in declared.items()} if declared else {}
     key_classes = _key_classes(reader, schema, scope, properties)
     required: frozenset[str] = frozenset()
     if "required" in schema:
-        names = name_list("required", schema["required"])
+        names = schema["required"]
+        check_text(names, "required")
         required = frozenset(names)
         for name in names:
             if name not in properties:
@@ -66,10 +68,8 @@ def _named(schema: dict[str, Any], declared: dict[str, Any]) -> Named | None:
         return ALL_NAMED
     if "properties" not in schema and "patternProperties" not in schema:
         return None
-    keys = NO_STRING
-    for pattern in mapping(schema, "patternProperties"):
-        keys = keys | StringLanguage.pattern(pattern)
-    return Named(frozenset(declared), keys)
+    keys = StringLanguage.union(map(StringLanguage.pattern, schema.get("patternProperties", {})))
+    return Named(frozenset(declared), keys, "properties" in schema)
 
 
 def _key_classes(
@@ -77,7 +77,7 @@ def _key_classes(
 ) -> tuple[KeyClass, ...]:
     """The partition of the keys that ``properties`` does not name; patterns and propertyNames also constrain
     those it does name."""
-    patterns = mapping(schema, "patternProperties")
+    patterns = schema.get("patternProperties", {})
     additional = TRUE
     if "additionalProperties" in schema:
         additional = reader.node(schema["additionalProperties"], scope)
@@ -92,18 +92,10 @@ def _key_classes(
     if patterns:
         both = reader.algebra.both
         by_pattern = [(StringLanguage.pattern(p), reader.node(child, scope)) for p, child in patterns.items()]
-        matched = StringLanguage.nothing()
-        split: tuple[KeyClass, ...] = ANY_KEY_CLASSES
-        for language, node in by_pattern:
-            matched = matched | language
-            split = objects.meet_key_classes(reader.algebra, split, ((language, node), (~language, TRUE)))
-            for name in properties:
-                if language.contains(name):
-                    named[name] = both(named[name], node)
-        if additional != TRUE:
-            rest: tuple[KeyClass, ...] = ((matched, TRUE), (~matched, additional))
-            split = objects.meet_key_classes(reader.algebra, split, rest)
-        key_classes = split
+        for name in properties:
+            for node in matching(by_pattern, name):
+                named[name] = both(named[name], node)
+        key_classes = objects.key_classes_of(reader.algebra, by_pattern, additional)
     if "propertyNames" in schema and scope.dialect >= Dialect.DRAFT6:
         allowed = reader.algebra.form(reader.node(schema["propertyNames"], scope)).string
         if allowed != ANY_STRING:
@@ -123,13 +115,13 @@ def _key_classes(
 def _dependent_required(schema: dict[str, Any], scope: Scope) -> frozenset[Clause]:
     clauses: set[Clause] = set()
     if scope.dialect >= Dialect.DRAFT2019:
-        check_text(mapping(schema, "dependentRequired"), "dependentRequired")
-        for name, needed in mapping(schema, "dependentRequired").items():
-            names = name_list("dependentRequired", needed)
+        check_text(schema.get("dependentRequired", {}), "dependentRequired")
+        for name, names in schema.get("dependentRequired", {}).items():
+            check_text(names, "dependentRequired")
             clauses.update(frozenset([(name, False), (other, True)]) for other in names if other != name)
-    check_text(mapping(schema, "dependencies"), "dependencies")
-    for name, dependency in mapping(schema, "dependencies").items():
+    check_text(schema.get("dependencies", {}), "dependencies")
+    for name, dependency in schema.get("dependencies", {}).items():
         if isinstance(dependency, list):
-            names = name_list("dependencies", dependency)
-            clauses.update(frozenset([(name, False), (other, True)]) for other in names if other != name)
+            check_text(dependency, "dependencies")
+            clauses.update(frozenset([(name, False), (other, True)]) for other in dependency if other != name)
     return frozenset(clauses)

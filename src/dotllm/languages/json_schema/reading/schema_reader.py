@@ -1,7 +1,8 @@
-"""What the readers of single keywords need of the reader of sub-schemas (`Keywords`)."""
+"""The interface of the reader of sub-schemas (`Keywords`) for the readers of single keywords."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from dotllm.languages.json_schema.algebra.algebra import Algebra
@@ -26,8 +27,8 @@ class SchemaReader(Protocol):
         """The node of a sub-schema. Raises `InvalidSpecError`."""
         ...
 
-    def nodes(self, keyword: str, schemas: Any, scope: Scope) -> list[Node]:
-        """The nodes of a non-empty list of sub-schemas. Raises `InvalidSpecError`."""
+    def nodes(self, schemas: Iterable[Any], scope: Scope) -> list[Node]:
+        """The nodes of a list of sub-schemas. Raises `InvalidSpecError`."""
         ...
 
     def not_of(self, schema: Any, scope: Scope) -> Node:

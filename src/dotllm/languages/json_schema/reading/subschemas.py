@@ -6,18 +6,29 @@ that forbids a document.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from dotllm.errors import SpecError, escaped
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, detect
 
-_MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-_LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_SCHEMAS = (
-    *("additionalProperties", "unevaluatedProperties", "propertyNames", "items", "additionalItems", "unevaluatedItems"),
-    *("contains", "not", "if", "then", "else", "contentSchema"),
+_MAPS_OF_SCHEMAS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
+_LISTS_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+_SCHEMAS = frozenset(
+    {"additionalProperties", "unevaluatedProperties", "propertyNames", "items", "additionalItems", "unevaluatedItems"}
+    | {"contains", "not", "if", "then", "else", "contentSchema"}
+)
+HOLDING = _MAPS_OF_SCHEMAS | _LISTS_OF_SCHEMAS | _SCHEMAS
+
+ANNOTATIONS = frozenset(
+    {"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"}
+)
+
+_POSITION = re.compile("0|[1-9][0-9]{0,8}")  # of an item, RFC 6901 §4
 
 Path = tuple[str | int, ...]
 """The reference tokens of a JSON Pointer; a position in a list is an int."""
@@ -28,30 +39,53 @@ def pointer(path: Path) -> str:
     return "".join(f"/{escaped(str(token))}" for token in path)
 
 
-def children(node: dict[str, Any]) -> Iterator[tuple[Any, Path]]:
+def below(value: Any, token: str) -> tuple[Any] | None:
+    """One step of a JSON Pointer: what ``token`` names in ``value``, None if nothing."""
+    if isinstance(value, list):
+        return (value[int(token)],) if _POSITION.fullmatch(token) and int(token) < len(value) else None
+    name = token.replace("~1", "/").replace("~0", "~") if "~" in token else token
+    return (value[name],) if isinstance(value, dict) and name in value else None
+
+
+def children(node: dict[str, Any]) -> list[tuple[Any, Path]]:
     """The sub-schemas right inside ``node``, each with its place there."""
+    found: list[tuple[Any, Path]] = []
+    if HOLDING.isdisjoint(node):
+        return found
     for keyword, value in node.items():
         if keyword in _MAPS_OF_SCHEMAS and isinstance(value, dict):
-            yield from ((child, (keyword, name)) for name, child in value.items())
+            found += [(child, (keyword, name)) for name, child in value.items()]
         elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list):
-            yield from ((child, (keyword, number)) for number, child in enumerate(value))
+            found += [(child, (keyword, number)) for number, child in enumerate(value)]
         elif keyword in _SCHEMAS:
-            yield value, (keyword,)
+            found.append((value, (keyword,)))
+    return found
 
 
-def subschemas(schema: Any, dialect: Dialect) -> Iterator[tuple[dict[str, Any], Path, Dialect]]:
-    """All objects that are schemas in ``schema``, itself included, in the order of the text; with their dialects."""
+def subschemas(
+    schema: Any, dialect: Dialect, passes_over: Callable[[Any, Dialect], bool] = lambda *_: False
+) -> Iterator[tuple[dict[str, Any], Path, Dialect]]:
+    """Find the schemas in ``schema``.
+
+    ``passes_over``: whether a sub-schema, which is inside one of this dialect, is left out with all that it holds.
+
+    Yields:
+        Each object that is a schema, ``schema`` included, in the order of the text; its path, and its dialect.
+    """
     pending: list[tuple[Any, Path, Dialect]] = [(schema, (), dialect)]
-    while pending:
-        node, path, outer = pending.pop()
+    while pending:  # bounded: by the document, once
+        node, path, inner = pending.pop()
         if not isinstance(node, dict):
             continue
-        try:
-            inner = detect(node, outer)
-        except SpecError:  # the compiler refuses it, with its place
-            continue
+        if "$schema" in node:
+            try:
+                inner = detect(node, inner)
+            except SpecError:  # the compiler refuses it, with its place
+                continue
         yield node, path, inner
-        pending += reversed([(child, (*path, *place), inner) for child, place in children(node)])
+        inside = [(child, path + place, inner) for child, place in children(node) if not passes_over(child, inner)]
+        inside.reverse()
+        pending += inside
 
 
 def assertions(schema: Any, dialect: Dialect) -> list[Path]:
@@ -62,6 +96,20 @@ def assertions(schema: Any, dialect: Dialect) -> list[Path]:
         found |= {(*path, keyword): None for keyword in node if keyword in ASSERTIONS[inner]}
         found |= {(*path, *place): None for child, place in children(node) if child is False}
     return sorted(found, key=len)
+
+
+def equal_branches(branches: Sequence[Any]) -> tuple[int, int] | None:
+    """The positions of the first two schemas that say the same, whatever their annotations; None if there are none."""
+    seen: dict[str, int] = {}
+    for at, branch in enumerate(branches):
+        said = {k: v for k, v in branch.items() if k not in ANNOTATIONS} if isinstance(branch, dict) else branch
+        try:
+            first = seen.setdefault(json.dumps(said, sort_keys=True, default=str), at)
+        except (TypeError, ValueError, RecursionError):  # a cycle, keys of two types, too deep: refused elsewhere
+            return None
+        if first != at:
+            return first, at
+    return None
 
 
 def without(schema: Any, paths: Iterable[Path]) -> Any:

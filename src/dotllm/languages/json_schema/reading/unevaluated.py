@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra.normal_form import (
@@ -31,6 +31,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 )
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
 from dotllm.languages.json_schema.reading.document import Scope
+from dotllm.languages.json_schema.reading.keyword_groups import UNEVALUATED
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
@@ -39,8 +40,8 @@ MAX_DEPTH = 50
 
 
 class Evaluated(NamedTuple):
-    """What a case evaluates: the members with ``names`` or ``keys``, the first ``items`` items (None: all), and the
-    items that satisfy one of ``matching``.
+    """The parts that a case evaluates: the members with ``names`` or ``keys``, the first ``items`` items (None: all),
+    and the items that satisfy one of ``matching``.
     """
 
     names: frozenset[str] = frozenset()
@@ -63,8 +64,6 @@ _SAYS_ALL = ANYTHING._replace(objects=(ANY_OBJECT._replace(named=ALL_NAMED),))
 
 Case = tuple[Node, Evaluated]
 
-Held = TypeVar("Held", dict[str, Any], list[Any])
-
 
 class Unevaluated:
     """Splits schemas into cases."""
@@ -84,7 +83,7 @@ class Unevaluated:
         if members == TRUE and items == TRUE:
             return form
         self.keyword = "unevaluatedItems" if members == TRUE else "unevaluatedProperties"
-        own = self._own({**schema, "unevaluatedProperties": None, "unevaluatedItems": None}, scope)
+        own = self._own({name: said for name, said in schema.items() if name not in UNEVALUATED}, scope)
         alternatives = []
         for condition, evaluated in self._applied(schema, scope, own, 0):
             limits = algebra.of_form(
@@ -120,24 +119,23 @@ class Unevaluated:
         return [(self.algebra.both(node, condition), evaluated) for condition, evaluated in applied]
 
     def _own(self, schema: dict[str, Any], scope: Scope) -> Evaluated:
-        """What the keywords of ``schema`` itself evaluate."""
-        assertions = ASSERTIONS[scope.dialect]
-        # What is malformed stands beside a type that leaves no such value: else the form, made before, has refused it.
-        names = frozenset(_if_any(dict, schema.get("properties")))
+        """The parts that the keywords of ``schema`` itself evaluate."""
+        schema = _known(schema, scope)
+        names = frozenset(schema.get("properties", ()))
         keys = NO_STRING
-        for pattern in _if_any(dict, schema.get("patternProperties")):
+        for pattern in schema.get("patternProperties", ()):
             keys = keys | StringLanguage.pattern(pattern)
-        if "additionalProperties" in schema or schema.get("unevaluatedProperties") is not None:
+        if "additionalProperties" in schema or "unevaluatedProperties" in schema:
             keys = ANY_STRING
         items: int | None = 0
         matching: frozenset[Node] = frozenset()
-        if "prefixItems" in schema and "prefixItems" in assertions:
-            items = None if "items" in schema else len(_if_any(list, schema["prefixItems"]))
+        if "prefixItems" in schema:
+            items = None if "items" in schema else len(schema["prefixItems"])
         elif isinstance(schema.get("items"), list):
             items = None if "additionalItems" in schema else len(schema["items"])
         elif "items" in schema:
             items = None
-        if schema.get("unevaluatedItems") is not None:
+        if "unevaluatedItems" in schema:
             items = None
         if "contains" in schema and scope.dialect >= Dialect.DRAFT2020:
             matching = frozenset((self.reader.node(schema["contains"], scope),))
@@ -145,23 +143,23 @@ class Unevaluated:
 
     def _applied(self, schema: dict[str, Any], scope: Scope, own: Evaluated, depth: int) -> list[Case]:
         """The cases of a schema that holds, from its applicators in place."""
-        reader = self.reader
+        reader, schema = self.reader, _known(schema, scope)
         groups: list[list[Case]] = []
         never: Case = (TRUE, NOTHING_EVALUATED)
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
-            if keyword in schema and keyword in ASSERTIONS[scope.dialect]:
+            if keyword in schema:
                 place = reader.document.follow(keyword, schema[keyword], scope)
                 groups.append(self._cases(*place, depth + 1))
-        for child in schema.get("allOf") or ():
+        for child in schema.get("allOf", ()):
             groups.append(self._cases(child, scope, depth + 1))
-        for child in schema.get("anyOf") or ():
+        for child in schema.get("anyOf", ()):
             groups.append([never, *self._informative(self._cases(child, scope, depth + 1))])
-        one_of = [self._informative(self._cases(child, scope, depth + 1)) for child in schema.get("oneOf") or ()]
+        one_of = [self._informative(self._cases(child, scope, depth + 1)) for child in schema.get("oneOf", ())]
         groups.append([never, *(case for cases in one_of for case in cases)])
         if "if" in schema:
             groups.append([never, *self._conditional(schema, scope, depth)])
         for keyword in ("dependentSchemas", "dependencies"):
-            for name, child in (schema.get(keyword) or {}).items():
+            for name, child in schema.get(keyword, {}).items():
                 if not isinstance(child, list):
                     present = reader.present(name)
                     cases = self._informative(self._cases(child, scope, depth + 1))
@@ -200,9 +198,9 @@ class Unevaluated:
         return out
 
 
-def _if_any(kind: type[Held], value: Any) -> Held:
-    """``value``, or an empty one if it is no ``kind``."""
-    return value if isinstance(value, kind) else kind()
+def _known(schema: dict[str, Any], scope: Scope) -> dict[str, Any]:
+    """``schema`` without keywords that its dialect does not know."""
+    return {keyword: value for keyword, value in schema.items() if keyword in ASSERTIONS[scope.dialect]}
 
 
 def _limited_members(evaluated: Evaluated, node: Node) -> ObjectConstraint:

@@ -1,1 +1,1 @@
-"""Sets of strings, and how they are written."""
+"""Strings: their languages (patterns, formats, lengths), and the automata of their JSON texts."""

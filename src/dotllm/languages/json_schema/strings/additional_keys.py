@@ -1,7 +1,11 @@
-"""The keys that an object may have beside those that its schema names: every string but some.
+"""The keys that an object may have in addition to those that its schema names: every string but some.
 
 Nearly every object has them, each with names of its own, so they are written many at a time: a key is a call of a rule
 (`keys_except`), and all such rules of a schema are defined by one kernel when its other rules are (`define`).
+
+A further key never begins with a declared one: after ``"summary`` a model means the key that the schema declares, and
+where this cannot be written (any more), it would be forced to go on with ``"summary_``… So the prefix tree ends before
+the last character of such a name.
 
 A rule is the prefix tree of the names with a default edge of each node: any character that leads to no other node, then
 the rest of the string. All keys of a grammar share the rules of the default edges, so the machine reaches the same
@@ -11,6 +15,7 @@ states again. These rules end with the closing quote, so the quote shows the mac
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -47,16 +52,17 @@ def build_ahead(context: Context) -> None:
     _make_default_edges(context, [0, *(1 << ord(char) for char in characters)])
 
 
-def keys_except(context: Context, names: frozenset[str]) -> Expression:
-    """Every key but ``names``, quotes included: a rule, which `define` defines."""
-    found = context.keys_except.get(names)
+def keys_except(context: Context, names: frozenset[str], beginnings: tuple[str, ...] = ()) -> Expression:
+    """Every key but ``names`` and what begins with one of ``beginnings`` (which are among these), quotes included: a
+    rule, which `define` defines."""
+    found = context.keys_except.get((names, beginnings))
     if found is None:
         grammar = context.grammar
         rule = grammar.rule("key")
-        found = context.keys_except[names] = grammar.call(rule)
-        text = _text(names)
+        found = context.keys_except[names, beginnings] = grammar.call(rule)
+        text = _text(names, beginnings)
         if text is None:
-            grammar.define(rule, grammar.seq([grammar.literal(b'"'), _by_automaton(context, names)]))
+            grammar.define(rule, grammar.seq([grammar.literal(b'"'), _by_automaton(context, names, beginnings)]))
         else:
             context.undefined.append((rule, text))
     return found
@@ -82,22 +88,31 @@ def after_quote(context: Context, names: frozenset[str]) -> Expression:
     return _by_automaton(context, names) if text is None else _written(context, [text])[0]
 
 
-def _text(names: frozenset[str]) -> str | None:
+def _text(names: frozenset[str], beginnings: tuple[str, ...] = ()) -> str | None:
     """The names as `key_networks` takes them; None if not all of them are plain ASCII."""
-    text = "\0".join(sorted(names)) + "\0"
-    plain = text.isascii() and '"' not in text and "\\" not in text and text.replace("\0", " ").isprintable()
-    return text if plain else None
+    joined = "".join(names)
+    if not (joined.isascii() and joined.isprintable() and '"' not in joined and "\\" not in joined):
+        return None
+    if len(beginnings) in (0, len(names)):
+        end = "\1" if beginnings else "\0"
+        return end.join(sorted(names)) + end
+    begin = {*beginnings}
+    return "".join([name + ("\1" if name in begin else "\0") for name in sorted(names)])
 
 
-def _by_automaton(context: Context, names: frozenset[str]) -> Expression:
+def _by_automaton(context: Context, names: frozenset[str], beginnings: tuple[str, ...] = ()) -> Expression:
     """`after_quote` for any names."""
-    words = [name for name in names if is_unicode(name)]
+    words = frozenset(filter(is_unicode, names))
+    beginnings = tuple(filter(is_unicode, beginnings))
     if not words:
         return rest_of_string(context)
-    text, grammar = _text(frozenset(words)), context.grammar
+    text, grammar = _text(words, beginnings), context.grammar
     if text is not None:
         return _written(context, [text])[0]
-    return grammar.seq([copied(grammar, ~Dfa.literals(words)), grammar.literal(b'"')])
+    others = ~Dfa.literals(words)
+    if beginnings:
+        others -= Dfa.literals(beginnings) + Dfa.anything()
+    return grammar.seq([copied(grammar, others), grammar.literal(b'"')])
 
 
 def _written(context: Context, texts: list[str]) -> Sequence[Expression]:
@@ -106,7 +121,7 @@ def _written(context: Context, texts: list[str]) -> Sequence[Expression]:
     letters = set(text) - context.spelled
     if letters:
         _spell(context, letters)
-    groups = np.cumsum([len(text) for text in texts], dtype=np.int32)
+    groups = np.array([*accumulate(map(len, texts))], np.int32)
     data = np.frombuffer(bytearray(text, "ascii"), np.uint8)
     quote = grammar.literal(b'"')
     layout, starts, left_open = key_networks(data, groups, context.letters, context.single_default_edges, quote)
@@ -133,7 +148,7 @@ def rest_of_string(context: Context) -> Expression:
 def _spell(context: Context, characters: Iterable[str]) -> None:
     """Make the expressions of some characters of ASCII."""
     for char in characters:
-        if char != "\0":
+        if char not in "\0\1":
             context.letters[ord(char)] = context.grammar.literal(char)
     context.spelled.update(characters)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dotllm.automata.dfa import Budget, Dfa
-from dotllm.automata.dfa.lower import dfa_to_grammar
+from dotllm.automata.dfa.dfa import dfa_to_grammar
 from dotllm.automata.dfa.nfa import NfaBuilder
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError
@@ -44,7 +44,7 @@ _MAX_STATES = 4_096
 
 
 class ForbiddenSubstrings(NamedTuple):
-    """What is left of all strings."""
+    """The strings without the forbidden substrings."""
 
     texts: tuple[str, ...]
     raw: tuple[tuple[int, CharSet, int], ...]

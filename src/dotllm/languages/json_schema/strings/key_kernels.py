@@ -1,4 +1,4 @@
-"""The kernel that writes the keys that an object may have beside some names (see `additional_keys`)."""
+"""The kernel that writes the keys that an object may have in addition to some names (see `additional_keys`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def key_networks(
 ) -> tuple[Array, Array, Array]:
     """What follows the opening quote of every string except some words, for several groups of words.
 
-    ``text`` uint8[bytes] holds the sorted distinct ASCII words, each ended by a NUL byte; ``groups`` int32[groups]
+    ``text`` uint8[bytes] holds the sorted distinct ASCII words, each ended by a byte 0, or 1: then no string begins
+    with it, either; ``groups`` int32[groups]
     where each group of words ends. Returns the layouts of `Grammar.network`, one after another, as int32; where each
     begins (and the last ends) as int32[groups + 1]; and int64[n, 3], the default edges that do not exist yet.
 
@@ -46,26 +47,32 @@ def key_networks(
     for g in range(len(groups)):
         ends[0], children[0, 0], children[0, 1], only[0] = 0, 0, 0, 0
         nodes = 1
-        ended = 0
         before = -1  # where the previous word starts
         for i in range(start, groups[g]):
-            if text[i] != 0:
+            if text[i] > 1:
                 continue
             common = 0
             if before >= 0:
-                while text[start + common] != 0 and text[start + common] == text[before + common]:
+                while text[start + common] > 1 and text[start + common] == text[before + common]:
                     common += 1
+                if text[before + common] == 1:  # the previous word begins it
+                    start = i + 1
+                    continue
             for depth in range(common, i - start):
                 byte = text[start + depth]
                 parent = path[depth]
+                if text[i] == 1 and depth == i - start - 1:
+                    children[parent, byte >> 6] |= np.int64(1) << np.int64(byte & 63)
+                    only[parent] = byte if only[parent] == 0 else -1
+                    break
                 edges[nodes - 1, 0], edges[nodes - 1, 1], edges[nodes - 1, 2] = parent, letters[byte], nodes
                 children[parent, byte >> 6] |= np.int64(1) << np.int64(byte & 63)
                 only[parent] = byte if only[parent] == 0 else -1
                 path[depth + 1] = nodes
                 ends[nodes], children[nodes, 0], children[nodes, 1], only[nodes] = 0, 0, 0, 0
                 nodes += 1
-            ended += 1 - ends[path[i - start]]
-            ends[path[i - start]] = 1
+            if text[i] == 0:
+                ends[path[i - start]] = 1
             before = start
             start = i + 1
         layout[at], layout[at + 1], layout[at + 2], layout[at + 3] = nodes + 1, 0, 1, nodes

@@ -83,7 +83,7 @@ def _escapes(needing: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int,
 def _joined(ascii_members: int, beyond: CharSet) -> CharSet:
     """The CharSet of both."""
     ranges = []
-    while ascii_members:
+    while ascii_members:  # bounded: by the 128 characters of ASCII
         low = (ascii_members & -ascii_members).bit_length() - 1
         length = (~(ascii_members >> low) & ((ascii_members >> low) + 1)).bit_length() - 1
         ranges.append((low, low + length - 1))
@@ -121,7 +121,7 @@ def one_of(grammar: Grammar, written: Spelling) -> Expression:
 
 
 def ranges_beside(beyond: CharSet) -> int:
-    """So many ranges of ASCII may stand beside ``beyond`` for `one_of` to make them bytes, whatever they are."""
+    """The most ranges of ASCII with ``beyond`` for which `one_of` makes bytes, whatever the ranges are."""
     return _FEW - len(beyond.utf8()) if beyond.size >= _FEW else -1
 
 
@@ -182,7 +182,7 @@ def quoted(text: str) -> bytes:
     """The canonical spelling of a whole string, quotes included (control characters: short or lower-case hexadecimal).
 
     Raises:
-        InvalidSpecError: ``text`` holds half of a surrogate pair, which is no character (RFC 8259 §8.2).
+        InvalidSpecError: ``text`` holds half of a surrogate pair, which is not a character (RFC 8259 §8.2).
     """
     try:
         return encode_basestring(text).encode()

@@ -10,7 +10,7 @@ from dotllm.automata.dfa import Budget, Dfa
 from dotllm.languages.json_schema.strings import formats, string_network
 from dotllm.languages.json_schema.strings.string_constraints import Atom, StringConstraint
 from dotllm.languages.memo import memoised
-from dotllm.languages.regex import regex_to_dfa
+from dotllm.languages.regex import regex_to_bounded_dfas, regex_to_dfa
 
 # Patterns that surely match something: anchors stand at the ends only, no look-around, \b or back-reference, and no
 # class can be empty. Others are asked for their automaton.
@@ -21,7 +21,7 @@ _SURELY_MATCHES = re.compile(
 # Strings that most patterns and lists of names do not have: a character and how often.
 _UNUSUAL = (("\x7f", 1), ("\x7f", 0), ("~", 2))
 
-# Languages of so many strings are looked at string by string.
+# Languages of at most this many strings are examined string by string.
 _FEW = 16
 
 # Bytes that each memory of automata, and of what was found out with them, may take in a process (`Memo`). Automata of
@@ -95,17 +95,27 @@ def _bytes_of(value: object, *arguments: object) -> int:
 
 
 @memoised(_bytes_of, limit=_SMALL_MEMO)
+def is_finite(constraint: StringConstraint) -> bool:
+    """Whether finitely many strings belong. Raises `BudgetExceededError`."""
+    return not constraint.is_cofinite and constraint_dfa(constraint).is_finite()
+
+
+@memoised(_bytes_of, limit=_SMALL_MEMO)
 def satisfies(text: str, atom: Atom) -> bool:
     """Whether a string has one condition. Raises `InvalidSpecError`, `UnsupportedError` or `BudgetExceededError` for
     its pattern."""
     if atom.kind == "format":
         return formats.FORMATS[str(atom.content)].accepts(text)
+    if isinstance(atom.content, tuple):
+        return text.startswith(atom.content)
     return _automaton(atom).accepts(text)
 
 
 def _automaton(atom: Atom) -> Dfa:
     if isinstance(atom.content, Dfa):
         return atom.content
+    if isinstance(atom.content, tuple):
+        return Dfa.literals(atom.content) + Dfa.anything()
     if atom.kind == "format":
         return formats.FORMATS[atom.content].dfa()  # which remembers it
     return _automaton_of_pattern(atom.content)
@@ -114,6 +124,12 @@ def _automaton(atom: Atom) -> Dfa:
 @memoised(_bytes_of, limit=_AUTOMATA_MEMO)
 def _automaton_of_pattern(pattern: str) -> Dfa:
     return regex_to_dfa(pattern, search=True, dialect="ecma")
+
+
+@memoised(_bytes_of, limit=_AUTOMATA_MEMO)
+def bounded_automata(pattern: str) -> list[tuple[Dfa, int, int | None]] | None:
+    """The strings that ``pattern`` matches as automata with bounds on the length; None where one automaton serves."""
+    return regex_to_bounded_dfas(pattern, search=True, dialect="ecma")
 
 
 def _is_irregular(atom: Atom) -> bool:

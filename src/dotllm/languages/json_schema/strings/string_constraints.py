@@ -1,4 +1,4 @@
-"""What the strings of a language satisfy together: a length, patterns and formats that hold or do not, exceptions."""
+"""The conditions on the strings of a language: a length, patterns and formats that hold or do not, exceptions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ NO_TEXTS: frozenset[str] = frozenset()
 
 
 class Atom(NamedTuple):
-    """One condition: a pattern (its source), a format (its name) or an automaton."""
+    """One condition: a pattern (its source), a format (its name), an automaton, or a beginning (one of these texts,
+    none of them empty)."""
 
-    kind: Literal["pattern", "format", "automaton"]
-    content: str | Dfa
+    kind: Literal["pattern", "format", "automaton", "beginning"]
+    content: str | Dfa | tuple[str, ...]
 
 
 class StringConstraint(NamedTuple):
@@ -29,6 +30,11 @@ class StringConstraint(NamedTuple):
     def simple(self) -> bool:
         """Whether it is about lengths only (and single strings left out)."""
         return not self.having and not self.lacking
+
+    @property
+    def is_cofinite(self) -> bool:
+        """Whether it only leaves out strings, and those that begin with certain texts: then there are always more."""
+        return not self.having and all(atom.kind == "beginning" for atom in self.lacking)
 
     def admits_length(self, length: int) -> bool:
         """Whether strings of ``length`` characters may belong."""

@@ -170,7 +170,7 @@ def spelled_edges(
 
 @inner_kernel("Tuple((int32[::1], int32[:, ::1]))(int64, int32[:, ::1], int32[:, ::1], int64)")
 def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> tuple[Array, Array]:
-    """The states behind a backslash, one for each kind of escape and target, numbered from ``states``.
+    """The states after a backslash, one for each kind of escape and target, numbered from ``states``.
 
     ``uses`` and ``set_info`` are as `spelled_edges` returns them; ``escapes`` is the number of kinds. Returns
     int32[uses], the state that each use leads to (0: its set has no escape), and int32[n, 2], (kind, target) of each
@@ -257,8 +257,8 @@ def spelled_network(
     raw: its expressions are twice the number of the set, + 1 in a loop. The second run reads the rest of an escape: its
     expressions are the number of the escapes.
 
-    States are added behind the Dfa's: one behind the backslash for each kind of escape and target, then one for each
-    use of many edges.
+    States are added after the Dfa's: one after the backslash for each kind of escape and target, then one for each use
+    of many edges.
     """
     states, n_uses, n_edges = len(accepting), len(uses), len(edges)
     behind, pairs = _escape_states(states, uses, set_info, escapes)

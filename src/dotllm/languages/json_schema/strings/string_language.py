@@ -10,15 +10,38 @@ Lengths count code points (JSON Schema Validation §6.3). `string_text` says how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from dotllm.automata.dfa import Dfa, union_of
+from dotllm.automata.dfa import Classes, Dfa, union_of
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.strings import formats, spelling
-from dotllm.languages.json_schema.strings.string_automata import constraint_dfa, contains, is_empty, unlimited_dfa
+from dotllm.languages.json_schema.strings.string_automata import (
+    bounded_automata,
+    constraint_dfa,
+    contains,
+    is_empty,
+    is_finite,
+    unlimited_dfa,
+)
 from dotllm.languages.json_schema.strings.string_constraints import NO_TEXTS, Atom, StringConstraint
+from dotllm.languages.memo import memoised
 
 # A union of more constraints than this becomes one automaton.
 MAX_CONSTRAINTS = 16
+FEW_LANGUAGES = 8
+"""So many are asked one by one; they keep their conditions, and so their names."""
+
+FEWER_GROUPS = (
+    "patterns whose values share a schema make one group of keys, and patterns that begin with ^ overlap less; or list "
+    "the keys in properties"
+)
+"""What helps where the keys of an object fall into too many groups."""
+
+# As the memories of `string_automata`.
+_CLASSES_MEMO = 16 << 20
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 def _unmetered(steps: int) -> None:
@@ -57,9 +80,16 @@ class StringLanguage:
     def pattern(cls, source: str) -> StringLanguage:
         """The strings in which the ECMA-262 regular expression ``source`` matches somewhere (it is not anchored).
 
-        It is only read when a question or the grammar needs it; then it may raise `InvalidSpecError` or
-        `UnsupportedError`.
+        It is only read when a question or the grammar needs it, or now, if it has a look-ahead; then it may raise
+        `InvalidSpecError` or `UnsupportedError`.
         """
+        if "(?=" in source or "(?!" in source:
+            parts = bounded_automata(source)
+            if parts is not None:
+                having = [frozenset((Atom("automaton", dfa),)) for dfa, _, _ in parts]
+                return cls(
+                    StringConstraint(low, high, some) for some, (_, low, high) in zip(having, parts, strict=True)
+                )
         return cls((StringConstraint(having=frozenset((Atom("pattern", source),))),))
 
     @classmethod
@@ -90,6 +120,28 @@ class StringLanguage:
         out = cls.__new__(cls)
         out.constraints, out.values, out._hash = frozenset((StringConstraint(excluded=excluded),)), NO_TEXTS, 0
         return out
+
+    @classmethod
+    def further_keys(cls, names: Iterable[str], declared: Iterable[str]) -> StringLanguage:
+        """Every string but ``names``, and but those that begin with one of ``declared``, which are among these."""
+        excluded, beginnings = frozenset(names), tuple(sorted(filter(None, declared)))
+        if not beginnings:
+            return cls.excluding(excluded)
+        lacking = frozenset((Atom("beginning", beginnings),))
+        out = cls.__new__(cls)  # as above
+        out.constraints, out.values = frozenset((StringConstraint(lacking=lacking, excluded=excluded),)), NO_TEXTS
+        out._hash = 0
+        return out
+
+    @classmethod
+    def union(cls, languages: Iterable[StringLanguage]) -> StringLanguage:
+        """The strings of any of many languages."""
+        constraints: list[StringConstraint] = []
+        values: set[str] = set()
+        for language in languages:
+            constraints += language.constraints
+            values |= language.values
+        return cls(constraints, values) if constraints or values else _NO_STRING
 
     # -- algebra -------------------------------------------------------------------------------------------------------
 
@@ -141,7 +193,7 @@ class StringLanguage:
         """All strings in order, or None if there are more than ``limit``."""
         found = set(self.values)
         for constraint in self.constraints:
-            if constraint.simple:  # at least one of a million characters
+            if constraint.is_cofinite:  # at least one of a million characters
                 return None
             dfa = constraint_dfa(constraint)
             count = dfa.count()
@@ -150,8 +202,12 @@ class StringLanguage:
             found.update(dfa.strings())
         return sorted(found) if len(found) <= limit else None
 
+    def is_finite(self) -> bool:
+        """Whether there are finitely many. May build automata."""
+        return all(map(is_finite, self.constraints))
+
     def parts(self) -> Iterator[tuple[Dfa, int, int | None]]:
-        """An automaton and the bounds of the length, for each part of the language beside its ``values``."""
+        """An automaton and the bounds of the length, for each part of the language other than its ``values``."""
         for constraint in sorted(self.constraints, key=repr):
             yield unlimited_dfa(constraint), constraint.low, constraint.high
 
@@ -172,6 +228,42 @@ class StringLanguage:
 
     def __repr__(self) -> str:
         return f"StringLanguage({sorted(self.constraints, key=repr)!r}, {sorted(self.values)!r})"
+
+
+def _bytes_of_classes(classes: Classes, languages: Sequence[StringLanguage]) -> int:
+    return classes.nbytes + 500 * len(languages)
+
+
+def are_many(languages: Iterable[StringLanguage]) -> bool:
+    """Whether it pays to look at languages with `together`: more than a few, none of which limits the length (that
+    takes a state for each character)."""
+    count = 0
+    for language in languages:
+        if any(constraint.low or constraint.high is not None for constraint in language.constraints):
+            return False
+        count += 1
+    return count > FEW_LANGUAGES
+
+
+@memoised(_bytes_of_classes, limit=_CLASSES_MEMO)
+def together(languages: tuple[StringLanguage, ...]) -> Classes:
+    """The automaton that tells to which of many languages a string belongs. Raises `BudgetExceededError`."""
+    try:
+        return Classes([language.dfa() for language in languages], "all patterns together")
+    except BudgetExceededError as error:
+        raise BudgetExceededError(
+            "the automaton of all patterns of keys together is too large",
+            keyword="patternProperties",
+            help=FEWER_GROUPS,
+        ) from error
+
+
+def divided(
+    languages: Sequence[StringLanguage], name_of: Callable[[frozenset[int]], Name]
+) -> list[tuple[StringLanguage, Name]]:
+    """A partition of all strings by the name of the set of ``languages`` (their numbers) that they belong to; each part
+    has a string. Raises `BudgetExceededError`."""
+    return [(StringLanguage.automaton(dfa), name) for name, dfa in together(tuple(languages)).parts(name_of).items()]
 
 
 def _both(a: StringConstraint, b: StringConstraint) -> StringConstraint:

@@ -13,15 +13,16 @@ What keeps the network small, and its masks cheap:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dotllm import cancellation
 from dotllm.automata.dfa import Budget, Dfa
-from dotllm.automata.dfa.lower import dfa_to_grammar
+from dotllm.automata.dfa.dfa import dfa_to_grammar
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression, Grammar
@@ -46,14 +47,18 @@ Ints = NDArray[np.int32]
 
 _NOTHING = CharSet(())
 
-# Of an automaton beside a length. The longest host name takes 25,000.
+# Most states of an automaton combined with a length. The longest host name takes 25,000.
 MAX_COUNTED_STATES = 60_000
 
-# An automaton that may have so many states with its limit on the length is built with it: its masks need no counter.
+# An automaton that has at most this many states with its limit on the length is built with it: its masks need no
+# counter.
 FEW_STATES = 64
 
-# From so many places on, a set of characters beyond ASCII is a rule.
+# From this many places on, a set of characters beyond ASCII is a rule.
 _VERY_MANY = 8192
+
+# Characters along which the lengths of an automaton's strings are looked for: half a second.
+MOST_STEPS = 1 << 20
 
 # Grammar.repeat takes numbers below this.
 MAX_LENGTH = 2**30 - 1
@@ -61,6 +66,8 @@ MAX_LENGTH = 2**30 - 1
 
 def bounds(dfa: Dfa, low: int, high: int | None) -> tuple[int, int | None]:
     """The part of ``low`` <= length <= ``high`` that ``dfa`` does not already imply."""
+    if not low and high is None:
+        return 0, None
     implied = dfa.length_bounds()
     if implied is None:
         return 0, None
@@ -83,26 +90,46 @@ def has_length(dfa: Dfa, low: int, high: int | None) -> bool:
         return True
     if longest is not None and longest < low:
         return False
-    # The states reached by exactly n characters, as a bit set.
-    last = min(x for x in (high, longest) if x is not None) if (high, longest) != (None, None) else low + len(dfa)
-    targets = [sum({1 << to for to in row if to}) for row in dfa.rows]
+    last = min(x for x in (high, longest) if x is not None)
     accepting = sum(1 << int(state) for state in np.flatnonzero(dfa.accepting))
+    return any(reached & accepting for reached in _reached(dfa, low, last))
+
+
+def _reached(dfa: Dfa, low: int, last: int) -> Iterator[int]:
+    """The states reached by ``low`` to ``last`` characters.
+
+    A set decides the next, so the sequence ends in a cycle, which Brent's algorithm finds without remembering the sets
+    (https://doi.org/10.1007/BF01933190). Below ``low`` whole turns of it are left out.
+
+    Yields:
+        For each length the set of states, as bits, until the sets repeat.
+
+    Raises:
+        BudgetExceededError: there is no cycle within `MOST_STEPS`.
+    """
+    targets = [sum({1 << to for to in row if to}) for row in dfa.rows]
     reached, n = 1 << dfa.start, 0
-    seen: set[int] = set()
-    while n <= last and reached:
+    turtle, since, power = reached, 0, 1
+    for _ in range(MOST_STEPS):
         if n >= low:
-            if reached & accepting:
-                return True
-            if reached in seen:
-                return False
-            seen.add(reached)
+            yield reached
+        if n == last:
+            return
+        cancellation.check()
         after, rest = 0, reached
-        while rest:
+        while rest:  # bounded: by the states, as bits
             bit = rest & -rest
             after |= targets[bit.bit_length() - 1]
             rest ^= bit
-        reached, n = after, n + 1
-    return False
+        reached, n, since = after, n + 1, since + 1
+        if reached == turtle:
+            if n - since >= low:
+                return
+            n += (low - n) // since * since if n < low else 0
+            turtle, since, power = reached, 0, 1
+        elif since == power:
+            turtle, since, power = reached, 0, 2 * power
+    raise BudgetExceededError("the lengths of the strings of a pattern cannot be found", keyword="minLength")
 
 
 def repeat(grammar: Grammar, character: Expression, low: int, high: int | None) -> Expression:
@@ -337,7 +364,7 @@ def _has_cycle(leaving: dict[int, list[tuple[CharSet, int]]], start: int) -> boo
     if arrivals.get(start):
         return True
     order = [start]
-    for state in order:
+    for state in order:  # bounded: by the states, each added once
         for _, target in leaving.get(state, ()):
             arrivals[target] -= 1
             if not arrivals[target]:

@@ -23,7 +23,7 @@ def string_expression(language: StringLanguage, context: Context) -> Expression:
 
 
 def key_expression(keys: StringLanguage, context: Context) -> Expression:
-    """The same as names of members: canonical spelling only, so that a name cannot hide behind escapes.
+    """The same as names of members: only the canonical spelling, so that escapes cannot disguise a name.
 
     Rules of `additional_keys` are defined later.
     """
@@ -31,8 +31,10 @@ def key_expression(keys: StringLanguage, context: Context) -> Expression:
         return _rule(keys & context.forbidden.strings, context, as_key=True)
     if len(keys.constraints) == 1 and not keys.values:
         (constraint,) = keys.constraints
-        if constraint.excluded and constraint == StringConstraint(excluded=constraint.excluded):
-            return additional_keys.keys_except(context, constraint.excluded)
+        low, high, _, lacking, excluded = constraint
+        if excluded and constraint.is_cofinite and len(lacking) < 2 and (low, high) == (0, None):
+            beginnings = next((atom.content for atom in lacking if isinstance(atom.content, tuple)), ())
+            return additional_keys.keys_except(context, excluded, beginnings)
     return _rule(keys, context, as_key=True)
 
 

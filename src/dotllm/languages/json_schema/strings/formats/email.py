@@ -1,4 +1,8 @@
-"""email: RFC 5321 §4.1.2 Mailbox; idn-email: RFC 6531 §3.3.
+"""email: RFC 5321 §4.1.2 Mailbox; idn-email: RFC 6531 §3.3; name-email (Pydantic's name): RFC 5322 §3.4 mailbox, with
+single spaces, and without comments.
+
+Domains are fully qualified (RFC 5321 §2.3.5), as readers ask of them (Pydantic, zod, valibot): several labels, the last
+of which has two letters or more.
 
 Lengths of RFC 5321 §4.5.3.1 are what an implementation must at least handle, not limits of the grammar. Address
 literals are IPv4 and IPv6: no other tag has been registered. The labels of an internationalised domain consist of the
@@ -20,10 +24,15 @@ def _mailbox(non_ascii: str, letters: str) -> str:
     atom = f"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{non_ascii}-]+"
     local = rf'(?:{atom}(?:\.{atom})*|"(?:[ !#-\[\]-~{non_ascii}]|\\[ -~])*")'
     label = f"[A-Za-z0-9{letters}](?:[A-Za-z0-9{letters}-]*[A-Za-z0-9{letters}])?"
-    return rf"{local}@(?:{label}(?:\.{label})*|{_LITERAL})"
+    top = f"[A-Za-z{letters}]{{2,63}}"
+    return rf"{local}@(?:(?:{label}\.)+{top}|{_LITERAL})"
 
+
+_WORD = r"[A-Za-z0-9\p{L}\p{M}\p{N}!#$%&'*+/=?^_`{|}~.-]+"
+_NAME = rf'(?:{_WORD}(?: {_WORD})*|"[ !#-\[\]-~]*[!#-\[\]-~]")'
 
 EMAIL_FORMATS = (
+    Format("name-email", "RFC 5322 §3.4 mailbox", f"(?:{_NAME} <{_mailbox('', '')}>|{_mailbox('', '')})"),
     Format("email", "RFC 5321 §4.1.2 Mailbox", _mailbox("", "")),
     Format("idn-email", "RFC 6531 §3.3 Mailbox", _mailbox(_NON_ASCII, _LETTERS)),
 )

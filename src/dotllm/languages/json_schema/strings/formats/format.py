@@ -1,10 +1,11 @@
-"""Format: a named language of strings, nearly always a regular one."""
+"""Format: a named language of strings, nearly always regular; then a pattern defines it, else a function that builds
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dotllm.automata.dfa import Dfa
 from dotllm.errors import UnsupportedError
@@ -12,12 +13,20 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.regex import regex_to_dfa
 
 
+class Builder(Protocol):
+    """Makes the content of a format's strings."""
+
+    def __call__(self, grammar: Grammar, least: int = 0) -> Expression:
+        """An expression of ``grammar``."""
+        ...
+
+
 class Format(NamedTuple):
-    """``pattern`` is a regular expression for the whole string (ECMA-262, and Python's `re` reads it alike).
+    """``pattern`` is a regular expression for the whole string (ECMA-262; Python's `re` reads it in the same way).
 
     ``unless`` is one for strings that are excluded; ``longest`` limits the length, apart from the pattern because that
-    would multiply its states. A format that is not regular has ``build``, its content as an expression of a grammar,
-    and ``decide``, whether a string has it, instead of a pattern.
+    would multiply its states. A format that is not regular has ``build``, its content (of at least ``least``
+    characters, 0 or 1) as an expression of a grammar, and ``decide``, whether a string has it, instead of a pattern.
     """
 
     name: str
@@ -25,7 +34,7 @@ class Format(NamedTuple):
     pattern: str
     unless: str | None = None
     longest: int | None = None
-    build: Callable[[Grammar], Expression] | None = None
+    build: Builder | None = None
     decide: Callable[[str], bool] | None = None
 
     def dfa(self) -> Dfa:

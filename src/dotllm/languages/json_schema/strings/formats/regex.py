@@ -17,7 +17,7 @@ from dotllm.errors import InvalidSpecError, UnsupportedError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.strings.formats.format import Format
 from dotllm.languages.json_schema.strings.spelling import character, text_inside
-from dotllm.languages.regex.reading.parser import parse
+from dotllm.languages.regex.parser import parse
 
 _SYNTAX = "^$\\.*+?()[]{}|"
 _LITERAL = ANY_CHAR - CharSet.of(_SYNTAX)
@@ -50,9 +50,9 @@ def is_pattern(text: str) -> bool:
     return True
 
 
-def pattern(grammar: Grammar) -> Expression:
-    """What stands between the quotes of a JSON string that is a pattern."""
-    return _Patterns(grammar).pattern()
+def pattern(grammar: Grammar, least: int = 0) -> Expression:
+    """What stands between the quotes of a JSON string that is a pattern; ``least`` 1: but the empty one."""
+    return _Patterns(grammar).pattern(least)
 
 
 def _hex_digit(value: int) -> CharSet:
@@ -84,7 +84,7 @@ class _Patterns:
     def seq(self, *parts: Expression) -> Expression:
         return self.grammar.seq(parts)
 
-    def pattern(self) -> Expression:
+    def pattern(self, least: int) -> Expression:
         """Disjunction, inline: it may end anywhere, so a rule for it would return at every character."""
         grammar = self.grammar
         # What follows an opening parenthesis: without a named group, and with exactly one.
@@ -102,17 +102,16 @@ class _Patterns:
             return grammar.alt([captured, looked])
 
         literal = self.one(_LITERAL)
-        anything = grammar.repeat(
-            grammar.alt(
-                [
-                    literal,
-                    self.seq(grammar.alt([literal, atom]), quantifier),
-                    boundary,
-                    self.text("|"),
-                    group(grammar.call(plain)),
-                ]
-            )
+        term = grammar.alt(
+            [
+                literal,
+                self.seq(grammar.alt([literal, atom]), quantifier),
+                boundary,
+                self.text("|"),
+                group(grammar.call(plain)),
+            ]
         )
+        anything = grammar.repeat(term)
         grammar.define(plain, self.seq(anything, self.text(")")))
         name = self.seq(
             self.one(CharSet.of("_$", (0x41, 0x5A), (0x61, 0x7A))),
@@ -121,7 +120,7 @@ class _Patterns:
         with_name = self.seq(self.text("(?<"), name, self.text(">"), grammar.call(plain), quantifier)
         one_name = self.seq(anything, grammar.alt([with_name, group(grammar.call(named))]), anything)
         grammar.define(named, self.seq(one_name, self.text(")")))
-        return grammar.alt([anything, one_name])
+        return grammar.alt([grammar.repeat(term, least), one_name])
 
     def quantifier(self) -> Expression:
         """``*``, ``+``, ``?``, ``{n}``, ``{n,}``, ``{n,m}``, each perhaps lazy."""
@@ -129,7 +128,7 @@ class _Patterns:
         digit = self.any_of(_DIGITS)
         positive = self.any_of(_DIGITS[1:])
         edges: list[tuple[int, Expression, int]] = []
-        # 0: n · 1: behind {n} · 2 + n: after n of one or two digits and the comma
+        # 0: n · 1: after {n} · 2 + n: after n of one or two digits and the comma
         end = 2 + 100
         for n in range(100):
             more = [self.text(f"{n},")]
@@ -150,7 +149,7 @@ class _Patterns:
         return self.seq(grammar.alt([self.any_of("*+?"), counted]), grammar.optional(self.text("?")))
 
     def escape(self) -> Expression:
-        """AtomEscape but back-references and ``\\0``; behind the backslash."""
+        """AtomEscape except back-references and ``\\0``, after the backslash."""
         return self.grammar.alt([*self.shared_escapes(), self.any_of(_SYNTAX + "/")])
 
     def shared_escapes(self) -> list[Expression]:
@@ -168,7 +167,7 @@ class _Patterns:
         ]
 
     def character_class(self) -> Expression:
-        """``[…]`` behind the bracket; a hyphen stands first, last, or between the ends of a range."""
+        """``[…]`` after the bracket; a hyphen stands first, last, or between the ends of a range."""
         grammar = self.grammar
         dash, backslash = self.text("-"), self.text("\\")
         escape = grammar.alt([*self.shared_escapes(), self.any_of(_SYNTAX + "/-b"), self.escaped_ranges()])

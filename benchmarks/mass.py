@@ -1,0 +1,68 @@
+"""The cost of masses: the time of a step in which nobody asks, in which all ask for log probabilities, and for masses.
+
+    python -m benchmarks.mass MODEL                 # on a GPU; prints a table
+    python -m benchmarks.mass MODEL --batches 1 4 --tokens 16 --rounds 2
+
+All requests of a batch write as many tokens, so its time is that of so many steps. The kinds take turns, since a
+machine's speed drifts. For masses vLLM is asked for the log probability of the sampled token (``logprobs=0``), so the
+difference of the last two columns is ours. ``tests/serve/mass_script.py MODEL GPU null 200`` says whether masses are
+right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+KINDS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "logprobs": {"logprobs": 0},
+    "mass": {"logprobs": 0, "extra_args": {"dotllm_mass": True}},
+}
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--batches", type=int, nargs="+", default=(1, 32, 256))
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=8)
+    asked = parser.parse_args()
+    from vllm import LLM, SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    import dotllm.vllm_plugin
+
+    dotllm.vllm_plugin.register()
+    llm = LLM(asked.model, max_model_len=512 + asked.tokens, max_num_seqs=max(asked.batches), seed=0)
+    text = StructuredOutputsParams(regex=f"[a-z ]{{{8 * asked.tokens},}}")
+
+    def seconds(batch: int, kind: str) -> float:
+        params = SamplingParams(max_tokens=asked.tokens, temperature=1.0, structured_outputs=text, **KINDS[kind])
+        prompts = [f"Number {number}: write." for number in range(batch)]
+        start = time.perf_counter()
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        took = time.perf_counter() - start
+        assert all(len(output.outputs[0].token_ids) == asked.tokens for output in outputs)
+        return took
+
+    print("| batch | " + " | ".join(f"{kind}, ms a step" for kind in KINDS) + " | mass against logprobs, nothing |")
+    print("| --- " * (2 + len(KINDS)) + "|")
+    for batch in asked.batches:
+        taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        for number in range(1 + asked.rounds):
+            for kind in KINDS:
+                took = seconds(batch, kind)
+                if number:  # (kernels are compiled in the first round)
+                    taken[kind].append(1000 * took / asked.tokens)
+        middle = {kind: statistics.median(times) for kind, times in taken.items()}
+        steps = " | ".join(f"{middle[kind]:.3f}" for kind in KINDS)
+        ratios = (middle["mass"] / middle[kind] - 1 for kind in ("logprobs", "nothing"))
+        print(f"| {batch} | {steps} | {', '.join(f'{ratio:+.1%}' for ratio in ratios)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

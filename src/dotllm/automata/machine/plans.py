@@ -1,0 +1,820 @@
+"""Kernels: find the fewest tokens that bring a configuration to the end of its text.
+
+A *plan* is the way (see `ways`) from an item to the end of its level, then from each frame on its stack to the end of
+that frame's level: one text for an item and a choice of frames. The tokens of a configuration are the fewest into which
+the text of one of its plans can be cut, and the end token. Tokens count, not bytes, so a plan's text is cut as a whole:
+tokens may reach over the ends of levels.
+
+So a configuration that needs n tokens has a token that leads to a configuration that needs at most n - 1: the first
+token of its plan leads to items and frames that include those of the rest of the plan, and from there on the ways are
+the same. Hence a limit that is kept once is kept to the end.
+
+No plan is longer than a model can write: a text that is too far away counts as one that no tokens spell.
+
+A *place* is a point of a plan: (node, tail), where the tail (see `tails`) is the frames below. Facts about a place hold
+for every plan that comes to it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+
+from dotllm import allocate
+from dotllm.arrays import Bool, Int32, Int64, UInt8
+from dotllm.automata.kinds import N_ACCEPT, N_BYTE, N_CALL, N_END, N_ENTER, N_RETURN, N_TOKENS
+from dotllm.automata.machine import layout as L
+from dotllm.automata.machine.closure import has_required, is_used, used_after
+from dotllm.automata.machine.intern import buffer_room, sort_ints, triple_get, triple_put
+from dotllm.automata.machine.layout import MEM
+from dotllm.automata.machine.run import push_cell
+from dotllm.jit import B1, I1, U1, I, inner_kernel, kernel
+
+# Kernel: finds for every node the way to the end of its level that takes the fewest bytes.
+#
+# A level is a rule, up to its return, or one round of a loop, up to its end. The demands of the levels below lie on
+# the stack, so the way from a node is the same wherever the node stands: it is found once for an automaton, and
+# `plans` joins ways. Ways are chosen by bytes; tokens are counted where the whole text is known.
+#
+# The costs are the least fixpoint of a system in which the cost of a node is the least of sums of others (a context-
+# free grammar with weights). Nodes are settled in the order of their costs, as in Dijkstra's algorithm: D. E. Knuth,
+# "A generalization of Dijkstra's algorithm", Information Processing Letters 6(1), 1977.
+#
+# A byte that is not a token by itself costs more, so it is taken only where it must be.
+
+
+# The results are arrays with one int for each node; -1: none. H_WAY_COST: bytes to the end of the node's level
+# H_WAY_CHOICE: the edge that a BYTE node takes; the way out that a counted network's ENTER or END takes H_WAY_BYTE: the
+# byte on that edge H_WAY_AFTER: of a node that is jumped to: the node with an action that comes next H_WAY_BEGIN: the
+# same when the node's level has just begun, so that it does not end there
+
+MOST = 1 << 30  # largest cost; larger ones count as this
+_NO_TOKEN = 1 << 12  # cost of a byte that is not a token by itself
+_NODE_BITS = 32  # bits of an entry of the heap for the node; the cost is above them
+_READS_AFTER, _READS_BEGIN, _READS_PART = -1, -2, -3  # how a node reads another node's cost; from 0 on: by this edge
+_PREFERRED = np.frombuffer(b' a0"', np.uint8)
+
+L1 = nb.int64[::1]
+
+
+@inner_kernel(I(I, B1), inlined=True)
+def byte_of(packed: int, spellable: Bool) -> int:
+    """The byte to take out of the range of an edge (low | high << 8)."""
+    low, high = packed & 255, packed >> 8
+    for i in range(_PREFERRED.shape[0]):
+        if low <= _PREFERRED[i] <= high and spellable[_PREFERRED[i]]:
+            return I(_PREFERRED[i])
+    for byte in range(low, high + 1):
+        if spellable[byte]:
+            return byte
+    return low
+
+
+@inner_kernel(nb.boolean(MEM, I))
+def is_network(mem: Int32, node: int) -> bool:
+    """Whether an ENTER or END node is that of a counted network."""
+    return mem[mem[L.H_LOOP_MIN] + mem[mem[L.H_A] + node]] < 0
+
+
+@inner_kernel(I(MEM, I))
+def fewest_edges(mem: Int32, node: int) -> int:
+    """The fewest edges from an ENTER or END of a counted network to a final state."""
+    first = abs(I(mem[mem[L.H_B] + node]))
+    fewest = I(mem[mem[L.H_A] + first])
+    for way in range(first + 1, first + mem[mem[L.H_B] + first] + 1):
+        fewest = min(fewest, I(mem[mem[L.H_A] + way]))
+    return fewest
+
+
+@inner_kernel(I(L1, I, I, I, I), inlined=True)
+def read(reads: Int64, n: int, target: int, node: int, how: int) -> int:
+    """Note at reads[n:n + 3], if it has room, that ``node`` reads ``target``. Returns the next n."""
+    if n + 3 <= reads.shape[0]:
+        reads[n], reads[n + 1], reads[n + 2] = target, node, how
+    return n + 3
+
+
+@inner_kernel(I(MEM, L1))
+def list_reads(mem: Int32, reads: Int64) -> int:
+    """List the parts of a node's cost, as (target, node, how). Returns the number of ints."""
+    kind, a, b = mem[L.H_KIND], mem[L.H_A], mem[L.H_B]
+    n = I(0)
+    for node in range(mem[L.H_NODES]):
+        k, x, y = mem[kind + node], I(mem[a + node]), I(mem[b + node])
+        if k == N_BYTE:
+            for e in range(mem[mem[L.H_EDGE_START] + node], mem[mem[L.H_EDGE_START] + node + 1]):
+                n = read(reads, n, I(mem[mem[L.H_EDGE_TARGET] + e]), node, e)
+        elif k == N_CALL:
+            n = read(reads, n, x, node, _READS_BEGIN)
+            n = read(reads, n, y, node, _READS_AFTER)
+        elif k == N_TOKENS:
+            n = read(reads, n, y, node, _READS_AFTER)
+        elif k == N_ENTER or (k == N_END and is_network(mem, node) and y > 0):
+            if k == N_ENTER:
+                n = read(reads, n, I(mem[mem[L.H_LOOP_AFTER] + x]), node, _READS_AFTER)
+            high = I(mem[mem[L.H_LOOP_MAX] + x])
+            if is_network(mem, node):
+                first, fewest = abs(y), fewest_edges(mem, node)
+                for way in range(first, first + mem[b + first] + 1):
+                    if mem[a + way] == fewest:
+                        n = read(reads, n, way, node, _READS_PART)
+            elif high < -1:  # its separator may be empty
+                n = read(reads, n, I(mem[mem[L.H_LOOP_BODY] + x]), node, _READS_AFTER)
+                for part in range(-2 - high):
+                    n = read(reads, n, y + part, node, _READS_PART - part)
+            else:
+                n = read(reads, n, I(mem[mem[L.H_LOOP_BODY] + x]), node, _READS_BEGIN)
+    return n
+
+
+@inner_kernel(nb.void(L1, I, I))
+def put(heap: Int64, n: int, entry: int) -> None:
+    """Put an entry into a heap of ``n``."""
+    while n > 0:
+        up = (n - 1) >> 1
+        if heap[up] <= entry:
+            break
+        heap[n] = heap[up]
+        n = up
+    heap[n] = entry
+
+
+@inner_kernel(I(L1, I))
+def take(heap: Int64, n: int) -> int:
+    """Take the least entry out of a heap of ``n``."""
+    least, entry = heap[0], heap[n - 1]
+    at, child = 0, 1
+    while child < n - 1:
+        if child + 1 < n - 1 and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= entry:
+            break
+        heap[at] = heap[child]
+        at = child
+        child = 2 * at + 1
+    heap[at] = entry
+    return I(least)
+
+
+@inner_kernel(I(MEM, I, L1), inlined=True)
+def worth(mem: Int32, node: int, acc: Int64) -> int:
+    """Cost of a node other than a BYTE; -1 while the cost of a part is unknown.
+
+    acc[node], of the ENTER of an unordered sequence or a counted network: the cost of its required parts, or of its
+    cheapest transition; below 0 while it is unknown.
+    """
+    kind, x, y = mem[mem[L.H_KIND] + node], I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
+    if kind == N_END:
+        return acc[node]
+    behind = y if kind != N_ENTER else I(mem[mem[L.H_LOOP_AFTER] + x])
+    after = I(mem[mem[L.H_WAY_AFTER] + behind])
+    if after < 0:
+        return -1
+    rest = I(mem[mem[L.H_WAY_COST] + after])
+    if kind == N_TOKENS:
+        return 1 + rest
+    low, high = I(0), I(0)
+    inside = x
+    if kind == N_ENTER:
+        low, high = I(mem[mem[L.H_LOOP_MIN] + x]), I(mem[mem[L.H_LOOP_MAX] + x])
+        if low < 0:
+            return acc[node] + rest if acc[node] >= 0 else -1
+        inside = I(mem[mem[L.H_LOOP_BODY] + x])
+    if high < -1:
+        if acc[node] < 0:
+            return -1
+        separators = max(1, low & 0x7FFF) - 1
+        between = I(mem[mem[L.H_WAY_AFTER] + inside])
+        if separators > 0 and between < 0:
+            return -1
+        return acc[node] + rest + (separators * I(mem[mem[L.H_WAY_COST] + between]) if separators > 0 else 0)
+    begin = I(mem[mem[L.H_WAY_BEGIN] + inside])
+    if begin < 0:
+        return -1
+    return max(1, low) * I(mem[mem[L.H_WAY_COST] + begin]) + rest
+
+
+@inner_kernel(nb.void(MEM, I1, I1, I1))
+def list_holders(mem: Int32, first: Int32, following: Int32, holder: Int32) -> None:
+    """List for each node the targets whose closures contain it: holder[i] from i = first[node] on, then i =
+    following[i]; -1 ends the list."""
+    closure_start, closure = mem[L.H_CLOSURE_START], mem[L.H_CLOSURE]
+    for target in range(mem[L.H_NODES]):
+        for i in range(mem[closure_start + target], mem[closure_start + target + 1]):
+            node = mem[closure + i]
+            holder[i], following[i], first[node] = target, first[node], i
+
+
+@kernel(I(MEM, B1))
+def find_ways(mem: Int32, spellable: Bool) -> int:
+    """Fill the H_WAY arrays. Returns 0.
+
+    spellable [256]: bytes that are tokens by themselves.
+    """
+    n = I(mem[L.H_NODES])
+    kind, cost_of, after_of, begin_of = mem[L.H_KIND], mem[L.H_WAY_COST], mem[L.H_WAY_AFTER], mem[L.H_WAY_BEGIN]
+    for node in range(n):
+        mem[cost_of + node], mem[after_of + node], mem[begin_of + node] = MOST, -1, -1
+        mem[mem[L.H_WAY_CHOICE] + node], mem[mem[L.H_WAY_BYTE] + node] = -1, -1
+    none = allocate.longs(0)
+    reads = allocate.longs(list_reads(mem, none))
+    list_reads(mem, reads)
+    # Linked lists: for each target its readers, for each node the targets whose closures contain it.
+    count = reads.shape[0] // 3
+    first_read, next_read = allocate.filled_ints(n, -1), allocate.ints(count)
+    for i in range(count):
+        next_read[i] = first_read[reads[3 * i]]
+        first_read[reads[3 * i]] = i
+    size = mem[mem[L.H_CLOSURE_START] + n]
+    first_holder, next_holder = allocate.filled_ints(n, -1), allocate.ints(size)
+    holder = allocate.ints(size)
+    list_holders(mem, first_holder, next_holder, holder)
+
+    acc = allocate.filled_longs(n, -1)
+    needed = allocate.zero_longs(n)  # parts of an unordered sequence
+    tentative = allocate.filled_longs(n, 2 * MOST)
+    heap = allocate.longs(n + 2 * count + 16)
+    waiting = I(0)
+    for node in range(n):
+        k = mem[kind + node]
+        if k == N_RETURN or k == N_ACCEPT or (k == N_END and (not is_network(mem, node) or mem[mem[L.H_B] + node] < 0)):
+            tentative[node] = 0
+            put(heap, waiting, node)
+            waiting += 1
+        elif k == N_ENTER and not is_network(mem, node):
+            needed[node] = mem[mem[L.H_LOOP_MIN] + mem[mem[L.H_A] + node]] & 0x7FFF
+    while waiting > 0:
+        entry = take(heap, waiting)
+        waiting -= 1
+        node, cost = entry & ((1 << _NODE_BITS) - 1), entry >> _NODE_BITS
+        if mem[cost_of + node] != MOST or cost != tentative[node]:
+            continue
+        mem[cost_of + node] = min(cost, MOST - 1)
+        ends = mem[kind + node] == N_RETURN or mem[kind + node] == N_END
+        i = first_holder[node]
+        while i >= 0:
+            target = holder[i]
+            i = next_holder[i]
+            after = mem[after_of + target] < 0
+            begin = mem[begin_of + target] < 0 and not ends
+            if after:
+                mem[after_of + target] = node
+            if begin:
+                mem[begin_of + target] = node
+            if not after and not begin:
+                continue
+            j = first_read[target]
+            while j >= 0:
+                user, how = reads[3 * j + 1], reads[3 * j + 2]
+                j = next_read[j]
+                if mem[cost_of + user] != MOST or not (after if how >= _READS_AFTER else begin):
+                    continue
+                if how >= 0:
+                    packed = I(mem[mem[L.H_EDGE_BYTES] + how])
+                    byte = byte_of(packed, spellable)
+                    value = cost + (1 if spellable[byte] else _NO_TOKEN)
+                    if value < tentative[user]:
+                        mem[mem[L.H_WAY_CHOICE] + user], mem[mem[L.H_WAY_BYTE] + user] = how, byte
+                else:
+                    if how <= _READS_PART:
+                        loop = mem[mem[L.H_A] + user]
+                        part = _READS_PART - how
+                        if mem[mem[L.H_LOOP_MIN] + loop] < 0:
+                            if acc[user] < 0:
+                                acc[user] = cost
+                                mem[mem[L.H_WAY_CHOICE] + user] = target
+                        elif mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF == 0:
+                            if acc[user] < 0:
+                                acc[user] = cost
+                        elif part < mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF:
+                            needed[user] -= 1
+                            acc[user] -= cost  # below zero until the last one is known
+                            if needed[user] == 0:
+                                acc[user] = -1 - acc[user]
+                    value = worth(mem, user, acc)
+                value = min(value, MOST - 1)
+                if 0 <= value < tentative[user]:
+                    tentative[user] = value
+                    put(heap, waiting, value << _NODE_BITS | user)
+                    waiting += 1
+    mem[L.H_HAS_WAYS] = 1
+    return 0
+
+
+# Kernels: the frames below a place of a plan (see `plans`), as numbers.
+#
+# A tail is a list of cells (label, count, tail below), several where several derivations lead to the same node. Equal
+# tails have equal numbers, however they are cut into symbols on a stack. Counters that ask for no further round are not
+# told apart.
+
+
+@inner_kernel(I(MEM, I, I, I, I))
+def unit(mem: Int32, kind: int, a: int, b: int, c: int) -> int:
+    """The number of a cell (label, count, tail below) or of a tail (cell, rest of the tail, 0); or an error."""
+    found = triple_get(mem, kind, a, b, c)
+    if found >= 0:
+        return found
+    number = I(mem[L.USED_TAILS])
+    if number >= mem[L.CAP_TAILS]:
+        return L.FULL - L.TAILS
+    done = triple_put(mem, kind, a, b, c, number)
+    if done < 0:
+        return done
+    at = mem[L.AT_TAILS] + 3 * number
+    mem[at], mem[at + 1], mem[at + 2] = a, b, c
+    mem[L.USED_TAILS] = number + 1
+    return number
+
+
+@inner_kernel(I(MEM, I, I, I))
+def pushed(mem: Int32, label: int, count: int, tail: int) -> int:
+    """The tail of one frame on another tail; or an error."""
+    cell = unit(mem, L.T_CELL, label, count, tail)
+    return cell if cell < 0 else unit(mem, L.T_TAIL, cell, 0, 0)
+
+
+@inner_kernel(I(MEM, I, I), inlined=True)
+def plain_count(mem: Int32, label: int, count: int) -> int:
+    """The count of a frame as cells have it: all counts that ask for no further round are one."""
+    if label > L.LOOP:
+        return 0
+    loop = L.LOOP - label
+    low, high = I(mem[mem[L.H_LOOP_MIN] + loop]), I(mem[mem[L.H_LOOP_MAX] + loop])
+    if low < 0:
+        return 0
+    if high < -1:
+        return count
+    last = max(low - 1, 0)
+    return last if count < 0 else min(count, last)
+
+
+@inner_kernel(I(MEM, I, I))
+def tail_of(mem: Int32, fs: int, stack: int) -> int:
+    """The tail of a frame set whose holes stand for the frame sets of the stack cell ``stack``; or an error."""
+    found = triple_get(mem, L.T_BELOW, fs, stack, 0)
+    if found >= 0:
+        return found
+    sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
+    bottom = mem[L.H_BUFFER]
+    at = buffer_room(mem, 2)
+    if at < 0:
+        return at
+    mem[at], mem[at + 1] = fs, stack
+    mem[L.H_BUFFER] += 2
+    while mem[L.H_BUFFER] > bottom:
+        top = mem[L.AT_BUFFER] + mem[L.H_BUFFER] - 2
+        one, cell_at = I(mem[top]), I(mem[top + 1])
+        if triple_get(mem, L.T_BELOW, one, cell_at, 0) >= 0:
+            mem[L.H_BUFFER] -= 2
+            continue
+        first, n = pool + mem[sets + 2 * one], mem[sets + 2 * one + 1]
+        mem[L.H_FUEL] -= 1 + n
+        if mem[L.H_FUEL] < 0:
+            return L.OUT_OF_FUEL
+        cell = mem[L.AT_STACK] + 3 * cell_at
+        is_missing = False
+        length = 0
+        for i in range(n):
+            entry = frames + 3 * mem[first + i]
+            label = mem[entry]
+            if label == L.ROOT:
+                length += 1
+                continue
+            other, below = I(mem[entry + 2]), cell_at  # (a plan passes an optional frame, see `exits`)
+            if label == L.HOLE:
+                if cell_at == 0:
+                    return L.FAULT
+                other = I(mem[mem[L.AT_POOL] + mem[mem[L.AT_SYMBOL] + 3 * mem[cell]] + mem[entry + 1]])
+                below = I(mem[cell + 1])
+            tail = triple_get(mem, L.T_BELOW, other, below, 0)
+            if tail < 0:
+                at = buffer_room(mem, 2)
+                if at < 0:
+                    return at
+                mem[at], mem[at + 1] = other, below
+                mem[L.H_BUFFER] += 2
+                is_missing = True
+            elif label == L.HOLE or label >= mem[L.H_NODES]:
+                while tail > 0:
+                    length += 1
+                    tail = I(mem[mem[L.AT_TAILS] + 3 * tail + 1])
+            else:
+                length += 1
+        if is_missing:
+            continue
+        cells = buffer_room(mem, length)
+        if cells < 0:
+            return cells
+        length = 0
+        for i in range(n):
+            entry = frames + 3 * mem[first + i]
+            label = I(mem[entry])
+            if label == L.HOLE or label >= mem[L.H_NODES]:
+                tail = triple_get(mem, L.T_BELOW, mem[entry + 2], cell_at, 0)
+                if label == L.HOLE:
+                    other = I(mem[mem[L.AT_POOL] + mem[mem[L.AT_SYMBOL] + 3 * mem[cell]] + mem[entry + 1]])
+                    tail = triple_get(mem, L.T_BELOW, other, I(mem[cell + 1]), 0)
+                while tail > 0:
+                    mem[cells + length] = mem[mem[L.AT_TAILS] + 3 * tail]
+                    length += 1
+                    tail = I(mem[mem[L.AT_TAILS] + 3 * tail + 1])
+                continue
+            below = I(0) if label == L.ROOT else triple_get(mem, L.T_BELOW, mem[entry + 2], cell_at, 0)
+            new = unit(mem, L.T_CELL, label, plain_count(mem, label, I(mem[entry + 1])), below)
+            if new < 0:
+                return new
+            mem[cells + length] = new
+            length += 1
+        sort_ints(mem, cells, length)
+        tail = I(0)
+        for i in range(length - 1, -1, -1):
+            if i + 1 < length and mem[cells + i] == mem[cells + i + 1]:
+                continue
+            tail = unit(mem, L.T_TAIL, mem[cells + i], tail, 0)
+            if tail < 0:
+                return tail
+        done = triple_put(mem, L.T_BELOW, one, cell_at, 0, tail)
+        if done < 0:
+            return done
+        mem[L.H_BUFFER] -= 2
+    return triple_get(mem, L.T_BELOW, fs, stack, 0)
+
+
+# The token trie in the form that kernels take: arrays of the store of tries, and the range of the trie of all
+# tokens.
+
+
+class Trie(NamedTuple):
+    """The store of tries (see `vocabulary.trie`): its nodes in depth-first order."""
+
+    byte: UInt8
+    """[nodes]: the last byte on the way to each."""
+    depth: Int32
+    """[nodes]: the number of bytes on the way to each, from 1 on."""
+    end: Int32
+    """[nodes]: where the subtree of each ends."""
+    token_start: Int32
+    """[nodes + 1]: where the tokens of each begin in ``tokens``."""
+    tokens: Int32
+    main_end: int
+    """The trie of all tokens is the nodes [0, main_end)."""
+
+
+TRIE = nb.types.NamedTuple((U1, I1, I1, I1, I1, I), Trie)
+
+
+# columns of PLACES
+P_NODE, P_TAIL, P_NEXT, P_TOKENS, P_BYTES = range(5)
+P_WIDTH = 5
+THE_END = 0  # the place after a text
+NOT_LOOKED_AT = -1  # P_NEXT: the places that follow have not been found
+NEVER = 1 << 29  # tokens of a plan that no tokens spell, or that is too long
+FARTHEST = 1 << 19  # bytes of a level, or of the rounds that a loop still asks for; a plan with more has MOST bytes
+_CELL = L.WIDTH[L.LOCAL]
+
+
+@inner_kernel(I(MEM, I, I))
+def place_of(mem: Int32, node: int, tail: int) -> int:
+    """The number of a place, or an error."""
+    found = triple_get(mem, L.T_PLACE, node, tail, 0)
+    if found >= 0:
+        return found
+    number = I(mem[L.USED_PLACES])
+    if number >= mem[L.CAP_PLACES]:
+        return L.FULL - L.PLACES
+    done = triple_put(mem, L.T_PLACE, node, tail, 0, number)
+    if done < 0:
+        return done
+    at = mem[L.AT_PLACES] + P_WIDTH * number
+    mem[at + P_NODE], mem[at + P_TAIL], mem[at + P_NEXT] = node, tail, NOT_LOOKED_AT
+    mem[at + P_TOKENS] = mem[at + P_BYTES] = 0
+    mem[L.USED_PLACES] = number + 1
+    return number
+
+
+@inner_kernel(I(MEM, I, I))
+def linked(mem: Int32, place: int, links: int) -> int:
+    """A list of places with one more; or an error."""
+    if place < 0:
+        return place
+    number = I(mem[L.USED_TAILS])
+    if number >= mem[L.CAP_TAILS]:
+        return L.FULL - L.TAILS
+    at = mem[L.AT_TAILS] + 3 * number
+    mem[at], mem[at + 1], mem[at + 2] = place, links, 0
+    mem[L.USED_TAILS] = number + 1
+    return number
+
+
+@inner_kernel(I(MEM, I, I, I))
+def go_later(mem: Int32, target: int, begins: int, tail: int) -> int:
+    """Put on the buffer that a plan continues at ``target``. 0, or an error."""
+    if tail < 0:
+        return tail
+    at = buffer_room(mem, 3)
+    if at < 0:
+        return at
+    mem[at], mem[at + 1], mem[at + 2] = target, begins, tail
+    mem[L.H_BUFFER] += 3
+    return 0
+
+
+@inner_kernel(I(MEM, I, I, I, I))
+def go_to_part(mem: Int32, loop: int, first: int, used: int, tail: int) -> int:
+    """Continue the plan at the next part of an unordered sequence: the first required one, otherwise the one with the
+    fewest bytes. 0, or an error."""
+    low, parts = I(mem[mem[L.H_LOOP_MIN] + loop]), -2 - I(mem[mem[L.H_LOOP_MAX] + loop])
+    required, once = low & 0x7FFF, low >> 15
+    best, least = I(-1), I(MOST)
+    mem[L.H_FUEL] -= parts
+    for part in range(parts):
+        begin = mem[mem[L.H_WAY_BEGIN] + first + part]
+        if begin < 0 or (part < once and is_used(mem, used, part)):
+            continue
+        if part < required:
+            best = part
+            break
+        cost = I(mem[mem[L.H_WAY_COST] + begin])
+        if cost < least:
+            best, least = part, cost
+    if best < 0:
+        return L.FAULT
+    return go_later(mem, first + best, 1, pushed(mem, L.LOOP - loop, used, tail))
+
+
+@inner_kernel(I(MEM, I, I), inlined=True)
+def end_round(mem: Int32, node: int, cell: int) -> int:
+    """Continue the plan after END, popping the frame stored in the cell. 0, or an error."""
+    loop, to = I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
+    label, count, below = I(mem[cell]), I(mem[cell + 1]), I(mem[cell + 2])
+    if label != L.LOOP - loop:
+        return L.FAULT
+    low, high = I(mem[mem[L.H_LOOP_MIN] + loop]), I(mem[mem[L.H_LOOP_MAX] + loop])
+    after, body = I(mem[mem[L.H_LOOP_AFTER] + loop]), I(mem[mem[L.H_LOOP_BODY] + loop])
+    if low < 0:
+        if to < 0:
+            return go_later(mem, after, 0, below)
+        way = I(mem[mem[L.H_WAY_CHOICE] + node])
+        return go_later(mem, way, 1, pushed(mem, label, 0, below))
+    if high < -1:
+        if to > 0:
+            return go_to_part(mem, loop, to, count, below)
+        count = used_after(mem, node, -to, count)
+        if count < 0:
+            return count
+        if has_required(mem, loop, count):
+            return go_later(mem, after, 0, below)
+        return go_later(mem, body, 0, pushed(mem, label, count, below))
+    if count + 1 >= low:
+        return go_later(mem, after, 0, below)
+    way = I(mem[mem[L.H_WAY_BEGIN] + body])
+    if way >= 0 and (low - count - 1) * I(mem[mem[L.H_WAY_COST] + way]) > FARTHEST:
+        return 0
+    return go_later(mem, body, 1, pushed(mem, label, count + 1, below))
+
+
+@inner_kernel(I(MEM, I, I), inlined=True)
+def enter(mem: Int32, node: int, tail: int) -> int:
+    """Continue the plan in the loop of an ENTER node. 0, or an error."""
+    loop, first = I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
+    low, high = I(mem[mem[L.H_LOOP_MIN] + loop]), I(mem[mem[L.H_LOOP_MAX] + loop])
+    if low < 0:
+        way = I(mem[mem[L.H_WAY_CHOICE] + node])
+        return go_later(mem, way, 1, pushed(mem, L.LOOP - loop, 0, tail))
+    if high < -1:
+        return go_to_part(mem, loop, first, 0, tail)
+    return go_later(mem, mem[mem[L.H_LOOP_BODY] + loop], 1, pushed(mem, L.LOOP - loop, 0, tail))
+
+
+@inner_kernel(I(MEM, I, I))
+def places_from(mem: Int32, target: int, tail: int) -> int:
+    """The list of places at which plans continue after reaching ``target`` over ``tail``; or an error."""
+    bottom = mem[L.H_BUFFER]
+    links = I(0)
+    done = go_later(mem, target, 0, tail)
+    while done >= 0 and mem[L.H_BUFFER] > bottom:
+        mem[L.H_FUEL] -= 1
+        if mem[L.H_FUEL] < 0:
+            return L.OUT_OF_FUEL
+        mem[L.H_BUFFER] -= 3
+        top = mem[L.AT_BUFFER] + mem[L.H_BUFFER]
+        begins, tail = I(mem[top + 1]), I(mem[top + 2])
+        node = I(mem[mem[L.H_WAY_BEGIN if begins != 0 else L.H_WAY_AFTER] + mem[top]])
+        if node < 0:
+            return L.FAULT
+        kind = mem[mem[L.H_KIND] + node]
+        if kind == N_BYTE or kind == N_TOKENS:
+            links = done = linked(mem, place_of(mem, node, tail), links)
+        elif kind == N_ACCEPT:
+            links = done = linked(mem, THE_END, links)
+        elif kind == N_CALL:
+            done = go_later(mem, mem[mem[L.H_A] + node], 1, pushed(mem, mem[mem[L.H_B] + node], 0, tail))
+        elif kind == N_ENTER:
+            done = enter(mem, node, tail)
+        elif kind == N_RETURN or kind == N_END:
+            while done >= 0 and tail > 0:
+                entry = mem[L.AT_TAILS] + 3 * tail
+                cell = mem[L.AT_TAILS] + 3 * mem[entry]
+                if kind == N_END:
+                    done = end_round(mem, node, cell)
+                elif mem[cell] >= 0:
+                    done = go_later(mem, mem[cell], 0, mem[cell + 2])
+                elif mem[cell] == L.ROOT:
+                    links = done = linked(mem, THE_END, links)
+                else:
+                    return L.FAULT
+                tail = I(mem[entry + 1])
+        else:
+            return L.FAULT
+    return done if done < 0 else links
+
+
+@inner_kernel(I(MEM, TRIE, I))
+def cut(mem: Int32, trie: Trie, place: int) -> int:
+    """The fewest tokens from the BYTE place ``place`` on; those of all places after it are known. Or an error."""
+    places, byte_at = mem[L.AT_PLACES], mem[L.H_WAY_BYTE]
+    bottom = mem[L.H_BUFFER]
+    done = go_later(mem, place, 0, trie.main_end)
+    best = I(NEVER)
+    while mem[L.H_BUFFER] > bottom:
+        if done < 0:
+            return done
+        mem[L.H_BUFFER] -= 3
+        top = mem[L.AT_BUFFER] + mem[L.H_BUFFER]
+        at, i, end = places + P_WIDTH * mem[top], I(mem[top + 1]), I(mem[top + 2])
+        byte = mem[byte_at + mem[at + P_NODE]]
+        while i < end and trie.byte[i] != byte:
+            i = I(trie.end[i])
+        if i >= end:
+            continue
+        is_token = trie.token_start[i] < trie.token_start[i + 1]
+        goes_on = trie.end[i] > i + 1
+        links = I(mem[at + P_NEXT])
+        while links > 0:
+            behind = I(mem[mem[L.AT_TAILS] + 3 * links])
+            other = places + P_WIDTH * behind
+            if is_token:
+                best = min(best, I(mem[other + P_TOKENS]) + 1)
+            if goes_on and behind != THE_END and mem[mem[L.H_KIND] + mem[other + P_NODE]] == N_BYTE:
+                done = go_later(mem, behind, i + 1, I(trie.end[i]))
+                if done < 0:
+                    return done
+            links = I(mem[mem[L.AT_TAILS] + 3 * links + 1])
+    return best
+
+
+@inner_kernel(I(MEM, TRIE, I))
+def solve(mem: Int32, trie: Trie, place: int) -> int:
+    """Find P_TOKENS and P_BYTES of a place. Returns the first, or an error."""
+    places = mem[L.AT_PLACES]
+    mem[places + P_TOKENS] = 1  # the end token
+    if mem[places + P_WIDTH * place + P_TOKENS] != 0:
+        return I(mem[places + P_WIDTH * place + P_TOKENS])
+    bottom = mem[L.H_BUFFER]
+    at = buffer_room(mem, 1)
+    if at < 0:
+        return at
+    mem[at] = place
+    mem[L.H_BUFFER] += 1
+    while mem[L.H_BUFFER] > bottom:
+        one = I(mem[mem[L.AT_BUFFER] + mem[L.H_BUFFER] - 1])
+        entry = places + P_WIDTH * one
+        if mem[entry + P_TOKENS] != 0:
+            mem[L.H_BUFFER] -= 1
+            continue
+        mem[L.H_FUEL] -= 1
+        if mem[L.H_FUEL] < 0:
+            return L.TOO_FAR
+        node = mem[entry + P_NODE]
+        is_byte = mem[mem[L.H_KIND] + node] == N_BYTE
+        if mem[entry + P_NEXT] == NOT_LOOKED_AT:
+            target = mem[mem[L.H_B] + node]
+            if is_byte:
+                choice = mem[mem[L.H_WAY_CHOICE] + node]
+                if choice < 0:
+                    return L.FAULT
+                target = mem[mem[L.H_EDGE_TARGET] + choice]
+            links = I(0)
+            if mem[mem[L.H_WAY_COST] + node] <= FARTHEST:
+                links = places_from(mem, target, mem[entry + P_TAIL])
+            if links < 0:
+                return links
+            mem[entry + P_NEXT] = links
+        is_missing = False
+        tokens, fewest = I(NEVER), I(MOST)
+        links = I(mem[entry + P_NEXT])
+        while links > 0:
+            behind = I(mem[mem[L.AT_TAILS] + 3 * links])
+            other = places + P_WIDTH * behind
+            if mem[other + P_TOKENS] == 0:
+                at = buffer_room(mem, 1)
+                if at < 0:
+                    return at
+                mem[at] = behind
+                mem[L.H_BUFFER] += 1
+                is_missing = True
+            tokens = min(tokens, I(mem[other + P_TOKENS]))
+            fewest = min(fewest, I(mem[other + P_BYTES]))
+            links = I(mem[mem[L.AT_TAILS] + 3 * links + 1])
+        if is_missing:
+            continue
+        if is_byte:
+            tokens = cut(mem, trie, one)
+            if tokens < 0:
+                return tokens
+        else:
+            tokens = tokens + 1
+        mem[entry + P_BYTES] = min(fewest + 1, MOST)
+        mem[entry + P_TOKENS] = min(tokens, NEVER)
+        mem[L.H_BUFFER] -= 1
+    return I(mem[places + P_WIDTH * place + P_TOKENS])
+
+
+@inner_kernel(I(MEM, TRIE, I, I))
+def tokens_of(mem: Int32, trie: Trie, state: int, stack: int) -> int:
+    """The fewest tokens of a plan of (state, stack), including the end token; NEVER if no tokens spell one; or an
+    error."""
+    found = triple_get(mem, L.T_FINISH, state, stack, 0)
+    if found >= 0:
+        return found
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    fewest, least = I(NEVER), I(MOST)
+    mem[L.H_BUFFER] = 0
+    for i in range(mem[entry + L.S_LENGTH] // 2):
+        node, fs = I(mem[items + 2 * i]), I(mem[items + 2 * i + 1])
+        if mem[mem[L.H_KIND] + node] == N_ACCEPT:
+            fewest, least = 1, 0
+            break
+        tail = tail_of(mem, fs, stack)
+        place = place_of(mem, node, tail) if tail >= 0 else tail
+        tokens = solve(mem, trie, place) if place >= 0 else place
+        if tokens < 0:
+            return tokens
+        fewest = min(fewest, tokens)
+        least = min(least, I(mem[mem[L.AT_PLACES] + P_WIDTH * place + P_BYTES]))
+    done = triple_put(mem, L.T_FINISH, state, stack, 1, least)
+    return done if done < 0 else triple_put(mem, L.T_FINISH, state, stack, 0, fewest)
+
+
+@inner_kernel(I(MEM, TRIE, I, I))
+def bytes_of(mem: Int32, trie: Trie, state: int, stack: int) -> int:
+    """The fewest bytes of a plan of (state, stack), or an error."""
+    done = tokens_of(mem, trie, state, stack)
+    return done if done < 0 else triple_get(mem, L.T_FINISH, state, stack, 1)
+
+
+@inner_kernel(I(MEM, I))
+def real_stack(mem: Int32, handle: int) -> int:
+    """The stack cell that equals a walk's stack (see `walk`), whose symbols are real ones; or an error."""
+    cells = mem[L.AT_LOCAL]
+    mem[L.H_BUFFER] = 0
+    while mem[cells + _CELL * handle + 3] == 0 and mem[cells + _CELL * handle + 2] == 0:
+        at = buffer_room(mem, 1)
+        if at < 0:
+            return at
+        mem[at] = handle
+        mem[L.H_BUFFER] += 1
+        handle = I(mem[cells + _CELL * handle + 1])
+    stack = I(mem[cells + _CELL * handle + 2])
+    while mem[L.H_BUFFER] > 0:
+        mem[L.H_BUFFER] -= 1
+        cell = cells + _CELL * mem[mem[L.AT_BUFFER] + mem[L.H_BUFFER]]
+        stack = push_cell(mem, mem[cell], stack)
+        if stack < 0:
+            return stack
+        mem[cell + 2] = stack
+    return stack
+
+
+@inner_kernel(I(MEM, TRIE, I, I))
+def fits(mem: Int32, trie: Trie, state: int, handle: int) -> int:
+    """Whether a token that leads to (state, handle), in a walk with a limit, leaves enough tokens: 1, 0, or an
+    error."""
+    stack = real_stack(mem, handle)
+    tokens = tokens_of(mem, trie, state, stack) if stack >= 0 else stack
+    if tokens < 0:
+        return tokens
+    mem[L.H_MOST] = max(mem[L.H_MOST], tokens)
+    mem[L.H_MOST_BYTES] = max(mem[L.H_MOST_BYTES], triple_get(mem, L.T_FINISH, state, stack, 1))
+    return I(tokens < mem[L.H_LEFT])
+
+
+@kernel(I(MEM, TRIE, I))
+def bytes_from(mem: Int32, trie: Trie, config: int) -> int:
+    """`bytes_of` a configuration; or an error. Ways must have been found."""
+    if config == L.FINISHED:
+        return 0
+    at = mem[L.AT_CONFIG] + 3 * config
+    return bytes_of(mem, trie, mem[at], mem[at + 1])
+
+
+@kernel(I(MEM, TRIE, I))
+def tokens_from(mem: Int32, trie: Trie, config: int) -> int:
+    """`tokens_of` a configuration, 0 after the end token; or an error. Ways must have been found."""
+    if config == L.FINISHED:
+        return 0
+    at = mem[L.AT_CONFIG] + 3 * config
+    return tokens_of(mem, trie, mem[at], mem[at + 1])

@@ -1,0 +1,268 @@
+"""The ledger: what vLLM's functions that we replace, override or rely on looked like when somebody last read them.
+
+``ledger.json`` has, for each release that we support, a hash of each such function, and the fields of the classes that
+our lists of fields know. A function that has changed may do what we do not expect, though its name and its parameters
+are the same; a new field may ask for what nobody has thought of; an attribute may have another default. So what has
+changed fails ``check_hooks`` until somebody has read it, and signed it (``check_hooks.py --sign``). Where it differs
+from the release before, a note says what has changed, and why what rests on it holds. vLLM's source files are read as
+syntax trees, and nothing of it is imported.
+
+A hash is of what the function does: docstrings, comments, annotations and layout do not count, nor does the version of
+Python that reads it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from dotllm.cli.hook_sources import Source, definition, has_attribute, parse
+from dotllm.vllm_plugin.hook import Hook
+
+FILE = Path(__file__).with_name("ledger.json")
+
+State = str | list[str]
+"""Of a function a hash, of a class its fields, of an attribute its value in the class, else whether it is there."""
+Ledger = dict[str, dict[str, State]]
+"""By release and ``module:Class.name``."""
+Notes = dict[str, dict[str, str]]
+"""By the same: how something differs from the release before, and why that is all right."""
+
+ABSENT, THERE = "absent", "there"
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+_TOOL_PARSER = "vllm.tool_parsers.abstract_tool_parser:ToolParser"
+RELIED_ON = (
+    # The order of a step: results before drafts before masks, and all of it after the launch.
+    *("vllm.v1.engine.core:EngineCore.step", "vllm.v1.engine.core:EngineCore.step_with_batch_queue"),
+    "vllm.v1.engine.core:EngineCore.post_step",
+    # How a request's state changes around ours.
+    *(f"{_SCHEDULER}._preempt_request", f"{_SCHEDULER}._update_request_with_output", f"{_SCHEDULER}.finish_requests"),
+    *(f"{_SCHEDULER}.reset_prefix_cache", "vllm.v1.core.sched.async_scheduler:AsyncScheduler._update_after_schedule"),
+    "vllm.v1.core.sched.async_scheduler:AsyncScheduler._update_request_with_output",
+    # Which masks are asked for, and of which tokens grammars are told.
+    "vllm.v1.structured_output:StructuredOutputManager._get_constraint_bounds",
+    "vllm.v1.structured_output:StructuredOutputManager._masked_reasoning_ends",
+    "vllm.v1.structured_output:StructuredOutputManager.validate_tokens",
+    "vllm.v1.structured_output.request:StructuredOutputRequest.grammar",
+    "vllm.v1.structured_output.request:get_structured_output_key",
+    # What workers do with masks, drafts and entered text.
+    "vllm.v1.worker.gpu.model_runner:GPUModelRunner.sample_tokens",
+    "vllm.v1.worker.gpu.model_runner:GPUModelRunner.sample",
+    "vllm.v1.worker.gpu.states:RequestState.apply_staged_writes",
+    # Results are copied after what has been launched, masses with it.
+    "vllm.v1.worker.gpu_model_runner:AsyncGPUModelRunnerOutput.__init__",
+    "vllm.v1.worker.gpu.async_utils:AsyncOutput.__init__",
+    # What hides the grammar and the format of a custom tool.
+    "vllm.entrypoints.openai.responses.protocol:ResponsesRequest.check_custom_tool_format",
+    "vllm.entrypoints.generate.base.protocol:FunctionDefinition._serialize",
+    # Where plugins are loaded, and what Ray's processes are given.
+    *("vllm.plugins:load_general_plugins", "vllm.ray.ray_env:get_env_vars_to_copy"),
+    # Read with `getattr`, since only some releases have them.
+    "vllm.v1.structured_output:StructuredOutputManager.backend_name",
+    "vllm.v1.structured_output.request:StructuredOutputRequest.masked_reasoning_end_ids",
+    "vllm.v1.engine:EngineCoreOutput.error",
+    "vllm.entrypoints.generate.beam_search.offline:get_beam_search_eos_token_ids",
+    # Read with `getattr`, since not all classes have them, or their values.
+    *(f"vllm.parser.abstract_parser:Parser.{name}" for name in ("tool_strict_level", "model_tokenizer")),
+    *(f"{_TOOL_PARSER}.{name}" for name in ("structural_tag_model", "supports_required_and_named")),
+    "vllm.tool_parsers.mistral_tool_parser:MistralToolParser.IS_MISTRAL_TOOL_PARSER",
+    "vllm.parser.engine.adapters:ParserEngineToolAdapter._parser_engine",
+    "vllm.parser.mistral:MistralParser._is_pre_v11",
+    "vllm.reasoning.abs_reasoning_parsers:ReasoningParser.reasoning_end_str",
+    "vllm.entrypoints.generate.base.serving:GenerateBaseServing.engine_client",
+    "vllm.entrypoints.anthropic.serving:AnthropicServingMessages.create_messages",
+)
+"""Functions and attributes that no hook replaces, but on which the code relies."""
+
+_OPENAI, _BASE = "vllm.entrypoints.openai", "vllm.entrypoints.generate.base.protocol"
+FIELDS = (
+    *("vllm.sampling_params:SamplingParams", "vllm.sampling_params:StructuredOutputsParams"),
+    *(f"{_OPENAI}.chat_completion.protocol:{name}" for name in ("ChatCompletionRequest", "BatchChatCompletionRequest")),
+    *(f"{_OPENAI}.completion.protocol:CompletionRequest", f"{_OPENAI}.responses.protocol:ResponsesRequest"),
+    "vllm.entrypoints.anthropic.protocol:AnthropicMessagesRequest",
+    "vllm.entrypoints.scale_out.token_in_token_out.protocol:GenerateRequest",
+    "vllm.v1.engine:EngineCoreRequest",
+    *(f"{_BASE}:{name}" for name in ("FunctionDefinition", "JsonSchemaResponseFormat", "ResponseFormat")),
+    *(f"{_OPENAI}.chat_completion.protocol:{name}" for name in ("ChatCompletionToolsParam", "ChatCompletionResponse")),
+)
+"""Classes whose fields our lists know: a new one may ask for something that a list does not think of."""
+
+
+class Change(NamedTuple):
+    """A function that differs from its signed form."""
+
+    name: str
+    how: str
+
+
+def names(hooks: Iterable[Hook]) -> list[str]:
+    """All that is to be signed."""
+    targets = (target for hook in hooks for target in hook.targets if target.parameters is not None)
+    places = {f"{target.module}:{target.name}" for target in targets if target.module.startswith("vllm.")}
+    return sorted({*places, *RELIED_ON, *FIELDS})
+
+
+def read(file: Path = FILE) -> Ledger:
+    """The ledger as it is."""
+    return _read(file)[0]
+
+
+def notes(file: Path = FILE) -> Notes:
+    """Its notes."""
+    return _read(file)[1]
+
+
+def _read(file: Path) -> tuple[Ledger, Notes]:
+    whole = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return whole.get("signed", {}), whole.get("notes", {})
+
+
+def sign(release: str, signed: Iterable[str], source: Source, note: str = "", file: Path = FILE) -> None:
+    """``signed`` have been read in ``release``: write down how they are, and a ``note`` of those that differ from the
+    release before.
+
+    Raises:
+        ValueError: one of them has no note.
+    """
+    ledger, said = _read(file)
+    known, own = ledger.setdefault(release, {}), said.setdefault(release, {})
+    for name in signed:
+        before, known[name] = known.get(name), state(name, source)
+        if not _differs(name, release, ledger):
+            own.pop(name, None)
+        elif note:
+            own[name] = note
+        elif name not in own or before != known[name]:
+            raise ValueError(f"{name} differs from {_before(release, ledger)}: add a note (--note TEXT)")
+    ordered = [{version: dict(sorted(by[version].items())) for version in sorted(by)} for by in (ledger, said)]
+    file.write_text(json.dumps(dict(zip(("signed", "notes"), ordered, strict=True)), indent=1) + "\n", encoding="utf-8")
+
+
+def unexplained(ledger: Ledger, said: Notes) -> list[tuple[str, str]]:
+    """Release and name of what is signed, differs from the release before, and has no note."""
+    signed = ((release, name) for release in sorted(ledger) for name in sorted(ledger[release]))
+    return [
+        (release, name)
+        for release, name in signed
+        if _differs(name, release, ledger) and not said.get(release, {}).get(name)
+    ]
+
+
+def _differs(name: str, release: str, ledger: Ledger) -> bool:
+    """Whether ``name`` is signed as another in the release before ``release``."""
+    before = ledger.get(_before(release, ledger), {})
+    return name in before and before[name] != ledger[release][name]
+
+
+def _before(release: str, ledger: Ledger) -> str:
+    """The release before ``release``, or ""."""
+    return max((version for version in ledger if version < release), default="")
+
+
+def of_release(version: str, ledger: Ledger) -> str:
+    """The release in ``ledger`` with which ``version`` (0.33.1, 0.32.0+cpu) is compared: its own, or the newest."""
+    own = [release for release in ledger if version.split(".")[:2] == release.split(".")[:2]]
+    return (own or sorted(ledger))[-1]
+
+
+def changes(version: str, wanted: Iterable[str], source: Source, ledger: Ledger) -> list[Change]:
+    """What of ``wanted`` is not in ``version`` as it was signed."""
+    signed = ledger[of_release(version, ledger)]
+    found = ((name, signed.get(name), state(name, source)) for name in wanted)
+    return [Change(name, _how(before, now)) for name, before, now in found if before != now]
+
+
+def _how(before: State | None, now: State) -> str:
+    if before is None:
+        return "nobody has signed it"
+    if isinstance(before, list) and isinstance(now, list):
+        new, gone = sorted({*now} - {*before}), sorted({*before} - {*now})
+        return "; ".join([*(f"new field {name}" for name in new), *(f"no field {name} any more" for name in gone)])
+    if ABSENT in (before, now):
+        return "it is gone" if now == ABSENT else "it has come"
+    return "its body or its parameters have changed"
+
+
+def state(name: str, source: Source) -> State:
+    """How something of vLLM's is: a function, a class (its fields), or an attribute."""
+    module, _, path = name.partition(":")
+    text = source(module)
+    scope = parse(text).body if text else []
+    *owners, leaf = path.split(".")
+    for owner in owners:
+        holder = definition(scope, owner)
+        scope = holder.body if isinstance(holder, ast.ClassDef) else []
+    found = definition(scope, leaf)
+    if isinstance(found, ast.ClassDef):
+        return sorted(_fields(found))
+    if found is not None:
+        return hashlib.sha256("".join(_normal(found)).encode()).hexdigest()[:16]
+    value = _value(scope, leaf)
+    if value is not None:
+        return f"= {ast.unparse(value)}"
+    return THERE if has_attribute(scope, leaf) or _imports(scope, leaf) else ABSENT
+
+
+def _value(scope: Iterable[ast.stmt], name: str) -> ast.expr | None:
+    """What a class gives its attribute ``name``."""
+    for statement in scope:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return statement.value
+    return None
+
+
+def _fields(node: ast.ClassDef) -> Iterator[str]:
+    """The annotated names in the body of a class, but class variables."""
+    for statement in node.body:
+        if not isinstance(statement, ast.AnnAssign) or "ClassVar" in ast.unparse(statement.annotation):
+            continue
+        if isinstance(statement.target, ast.Name):
+            yield statement.target.id
+
+
+def _imports(scope: Iterable[ast.stmt], name: str) -> bool:
+    """Whether something in ``scope`` imports ``name`` from a module."""
+    imported = (node for statement in scope for node in ast.walk(statement) if isinstance(node, ast.ImportFrom))
+    return any(name == (alias.asname or alias.name) for node in imported for alias in node.names)
+
+
+_ANNOTATIONS = ("annotation", "returns", "type_comment", "type_params", "ctx", "kind", "simple")
+
+
+def _normal(node: object) -> Iterator[str]:
+    """What a syntax tree does, in characters that are the same for each version of Python.
+
+    What is empty is left out: later versions know more fields.
+
+    Yields:
+        The characters, in parts.
+    """
+    if isinstance(node, ast.AST):
+        yield f"({type(node).__name__}"
+        for name, value in ast.iter_fields(node):
+            if name in _ANNOTATIONS or value is None or value == []:
+                continue
+            if name == "body" and isinstance(value, list) and _is_text(value[0]):
+                value = value[1:]
+            yield f" {name}="
+            yield from _normal(value)
+        yield ")"
+    elif isinstance(node, list):
+        for one in node:
+            yield from _normal(one)
+            yield ","
+    else:
+        yield repr(node)
+
+
+def _is_text(statement: object) -> bool:
+    """Whether a statement is a docstring, or like one."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)

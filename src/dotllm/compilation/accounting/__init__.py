@@ -1,1 +1,0 @@
-"""Metrics of compilation, and how they reach Prometheus."""

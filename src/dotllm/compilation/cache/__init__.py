@@ -1,1 +1,0 @@
-"""Indexes at hand: in memory, on disk, in a shared store; and what failed."""

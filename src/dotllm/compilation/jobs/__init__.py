@@ -1,1 +1,0 @@
-"""Compiles in flight: tickets and jobs, their queue, the threads that run them, and their supervisor."""

@@ -1,0 +1,254 @@
+"""What compilation counts, and how the counts leave the process that has them.
+
+vLLM's /metrics is answered by the API server, compiles happen in the engine core: two processes, and
+prometheus_client's values do not cross. (Its multi-process mode would, but it is all or nothing: it changes vLLM's own
+metrics too, and must be decided before anything is imported.) So each process keeps plain numbers here and publishes
+them as one small JSON file in a directory that all processes of one server share by environment; `exposition` turns
+all files into one set of Prometheus metrics wherever /metrics is answered.
+
+Numbers are plain floats under one lock. The manager's supervisor publishes them, at most a few times a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dotllm.errors import SpecError
+
+DIRECTORY_VARIABLE = "DOTLLM_METRICS_DIR"
+
+Labels = tuple[str, ...]
+
+SECONDS_BUCKETS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+MASK_BUCKETS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 0.1)
+
+COUNTERS: dict[str, tuple[str, Labels]] = {
+    "dotllm_compiles": ("Compiles finished, by kind of specification and outcome.", ("kind", "outcome")),
+    "dotllm_refused": ("Specifications refused, by kind and the reason's name.", ("kind", "reason")),
+    "dotllm_index_lookups": ("Look-ups of an index, by the cache level that answered.", ("level",)),
+    "dotllm_evictions": ("Entries evicted, by cache level.", ("level",)),
+    "dotllm_cache_entries_ignored": (
+        "Stored entries ignored as damaged, foreign or newer, by level.",
+        ("level",),
+    ),
+    "dotllm_writes": ("Entries written, by cache level and outcome.", ("level", "outcome")),
+    "dotllm_store_failures": ("Failed calls to the shared store, by operation.", ("operation",)),
+    "dotllm_mask_rows": ("Mask rows handed to the sampler.", ()),
+    "dotllm_forced_tokens": ("Tokens of forced text that coalescence entered into requests.", ()),
+    "dotllm_answers_closed": (
+        "Answers that their limit (max_tokens, the model's length) has changed.",
+        (),
+    ),
+    "dotllm_drafts_dropped": (
+        "Draft tokens of constrained requests not verified, since the batch was too large.",
+        (),
+    ),
+    "dotllm_preview_requests": ("Requests that a preview has seen, by what dotllm would do.", ("outcome", "code")),
+    "dotllm_steps_saved": ("Forward steps that single requests did not need, because text was entered.", ()),
+}
+
+
+def _sum(_: Labels, a: float, b: float) -> float:
+    return a + b
+
+
+def _least(_: Labels, a: float, b: float) -> float:
+    """The least value: one process that lacks it is worth an alert, whatever the others have."""
+    return min(a, b)
+
+
+def _cache_bytes(labels: Labels, a: float, b: float) -> float:
+    """Memory is per process and is added. All processes share one directory on disk, and each reports its whole
+    size."""
+    return max(a, b) if labels == ("disk",) else a + b
+
+
+GAUGES: dict[str, tuple[str, Labels, Callable[[Labels, float, float], float]]] = {
+    "dotllm_queue_depth": ("Specifications waiting for a compile worker.", (), _sum),
+    "dotllm_compiles_running": ("Compiles running now.", (), _sum),
+    "dotllm_requests_waiting": ("Requests waiting for an index.", (), _sum),
+    "dotllm_cache_bytes": ("Bytes of indexes in a cache, by level.", ("level",), _cache_bytes),
+    "dotllm_cache_entries": ("Indexes in a cache, by level.", ("level",), _sum),
+    "dotllm_pinned_index_bytes": ("Bytes of indexes that running requests pin beyond the cache.", (), _sum),
+    "dotllm_store_available": (
+        "1 while the shared store answers all processes, 0 while one has its circuit breaker open.",
+        ("store",),
+        _least,
+    ),
+}
+"""The last field merges the values of two processes."""
+HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
+    "dotllm_compile_seconds": ("Seconds of one compile, first mask included.", ("kind",), SECONDS_BUCKETS),
+    "dotllm_wait_seconds": ("Seconds from request to index, by the level that had it.", ("level",), SECONDS_BUCKETS),
+    "dotllm_request_stall_seconds": (
+        "Seconds a request that was scheduled before its index was there stalled for it, by where it was needed.",
+        ("where",),
+        SECONDS_BUCKETS,
+    ),
+    "dotllm_load_seconds": ("Seconds to load an index, by level.", ("level",), SECONDS_BUCKETS),
+    "dotllm_mask_seconds": ("Seconds to find the masks of one step's batch.", (), MASK_BUCKETS),
+}
+
+
+class Metrics:
+    """Counters, gauges and histograms of one process. All methods are thread-safe and never raise on known names."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counters: dict[tuple[str, Labels], float] = {}
+        self._gauges: dict[tuple[str, Labels], float] = {}
+        self._histograms: dict[tuple[str, Labels], list[float]] = {}  # one per bucket, then +Inf, then the sum
+        self._changed = False
+        self._path: Path | None = None
+
+    def add(self, name: str, *labels: str, amount: float = 1.0) -> None:
+        """Count ``amount`` on a counter of `COUNTERS`; ``labels`` in its order."""
+        key = (name, labels)
+        with self._lock:
+            self._counters[key] = self._counters.get(key, 0.0) + amount
+            self._changed = True
+
+    def set(self, name: str, *labels: str, value: float) -> None:
+        """Set a gauge of `GAUGES`."""
+        key = (name, labels)
+        with self._lock:
+            if self._gauges.get(key) != value:
+                self._gauges[key] = value
+                self._changed = True
+
+    def observe(self, name: str, *labels: str, value: float) -> None:
+        """Add one observation to a histogram of `HISTOGRAMS`."""
+        buckets = HISTOGRAMS[name][2]
+        key = (name, labels)
+        with self._lock:
+            counts = self._histograms.get(key)
+            if counts is None:
+                counts = self._histograms[key] = [0.0] * (len(buckets) + 2)
+            counts[bisect_left(buckets, value)] += 1
+            counts[-1] += value
+            self._changed = True
+
+    def value(self, name: str, *labels: str) -> float:
+        """Value of a counter or gauge (0 when never touched), or the number of observations of a histogram."""
+        key = (name, labels)
+        with self._lock:
+            if name in HISTOGRAMS:
+                return sum(self._histograms.get(key, [0.0])[:-1])
+            return self._counters.get(key, self._gauges.get(key, 0.0))
+
+    def snapshot(self) -> dict[str, list[Any]]:
+        """All values, as lists of [name, labels, value(s)] that JSON can hold."""
+        with self._lock:
+            return {
+                "counters": [[name, list(labels), value] for (name, labels), value in self._counters.items()],
+                "gauges": [[name, list(labels), value] for (name, labels), value in self._gauges.items()],
+                "histograms": [[name, list(labels), list(v)] for (name, labels), v in self._histograms.items()],
+            }
+
+    def publish(self) -> None:
+        """Write the snapshot for `exposition`, if there is a directory to write to and anything changed since."""
+        directory = os.environ.get(DIRECTORY_VARIABLE)
+        if not directory or not self._changed:
+            return
+        self._changed = False
+        if self._path is None or self._path.parent != Path(directory):
+            # Two managers may live in one process (tests, offline use), hence the object's id after the process's.
+            self._path = Path(directory) / f"{os.getpid()}-{id(self):x}.json"
+        temporary = self._path.with_suffix(".tmp")
+        try:
+            temporary.write_text(json.dumps(self.snapshot()))
+            temporary.replace(self._path)
+        except OSError:
+            self._changed = True  # the directory may come back; metrics never hurt a request
+
+
+def shared_directory() -> Path:
+    """The directory of this server's metrics, made and put into the environment (for child processes) if need be."""
+    found = os.environ.get(DIRECTORY_VARIABLE)
+    if not found:
+        found = os.environ[DIRECTORY_VARIABLE] = tempfile.mkdtemp(prefix="dotllm-metrics-")
+    return Path(found)
+
+
+def merge(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[tuple[str, Labels], Any]]:
+    """Several processes' snapshots as one: {"counters" | "gauges" | "histograms": {(name, labels): value}}.
+
+    Counts are added; each gauge has its own way (`GAUGES`)."""
+    merged: dict[str, dict[tuple[str, Labels], Any]] = {"counters": {}, "gauges": {}, "histograms": {}}
+    for snapshot in snapshots:
+        for section, values in merged.items():
+            for name, labels, value in snapshot.get(section, ()):
+                key = (name, tuple(labels))
+                if section == "histograms":
+                    before = values.get(key)
+                    values[key] = value if before is None else [a + b for a, b in zip(before, value, strict=True)]
+                elif name in GAUGES and key in values:
+                    values[key] = GAUGES[name][2](key[1], values[key], value)
+                else:
+                    values[key] = values.get(key, 0.0) + value
+    return merged
+
+
+# The name under which /metrics counts a refusal, out of a closed set.
+#
+# `SpecError.keyword` names the refused part, often in the user's own words: an undefined rule, an unknown field, the
+# name of a Unicode property. As a label, each such word would be a time series for ever, and would show one customer's
+# names to all who read the metrics. So only dotllm's own words and those of the standards become labels. For all
+# others the label is the class of the error. The error's message keeps the user's word.
+
+
+_JSON_SCHEMA = frozenset(
+    {"$schema", "$id", "$ref", "$dynamicRef", "$recursiveRef", "type", "enum", "const", "format", "pattern"}
+    | {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependencies", "dependentSchemas", "dependentRequired"}
+    | {"multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength", "minLength"}
+    | {"items", "additionalItems", "prefixItems", "contains", "minContains", "maxContains", "maxItems", "minItems"}
+    | {"uniqueItems", "unevaluatedItems", "unevaluatedProperties", "properties", "patternProperties", "required"}
+    | {"additionalProperties", "propertyNames", "maxProperties", "minProperties"}
+    | {"order", "additional_properties", "whitespace", "whitespace_pattern", "number", "number_digits", "source"}
+)
+_REGEX = frozenset(
+    {"regex", "anchor", "atomic group", "back-reference", "backtracking verb", "branch reset", "character class"}
+    | {"conditional", "locale flag", "look-around", "POSIX class", "recursion", "repetition"}
+    | {"\\G", "\\K", "\\R", "\\X", "\\C"}
+)
+_GRAMMARS = frozenset(
+    {
+        "grammar",
+        "left recursion",
+        "special token",
+        "template",
+        "flags",
+        "start",
+        "stop",
+        "max_tokens",
+        "temperature",
+        "lazy",
+    }
+    | {"%json", "%regex", "%ignore", "%import", "%declare", "%override", "%extend", "%lark", "%llguidance"}
+    | {"%grammar_options", "allow_invalid_utf8", "end token", "(=", "::", "@", "[]", "\\x", "unordered"}
+)
+_STRUCTURAL_TAGS = frozenset(
+    {"structural_tag", "structures", "schema", "json_schema", "any_order", "at_least_one", "begin", "content"}
+    | {"elements", "end", "excludes", "loop", "max", "max_chars", "max_whitespace_cnt", "min", "rules", "separator"}
+    | {"finite_numbers", "stop_after_first", "style", "syntax", "tags", "token", "triggers", "value"}
+)
+_OURS = frozenset(
+    {"budget", "choice", "json_object", "length", "memory", "nesting", "size", "steps", "time"}
+    | {"stop_token_ids", "tokens_left", "vocabulary"}
+)
+
+KNOWN = _JSON_SCHEMA | _REGEX | _GRAMMARS | _STRUCTURAL_TAGS | _OURS
+
+
+def reason(error: SpecError) -> str:
+    """The label of a refusal: its keyword if that is a `KNOWN` word, else the name of its class without "Error"."""
+    return error.keyword if error.keyword in KNOWN else type(error).__name__.removesuffix("Error")

@@ -1,0 +1,188 @@
+"""Running guides: those of an engine's batch as arrays.
+
+A step of a batch is one kernel call: it takes a token for each guide, and finds the rows of the next masks. The kernel
+needs 0.02 ms for 256 guides; collecting their numbers from 256 Python objects took twenty times as long. So a guide
+that runs has its numbers in these arrays alone, at its place, and its object is out of date until the guide leaves.
+
+The arrays cover the ordinary step. A guide leaves if anything else happens to it (a token that is not allowed, an
+index that has to grow, the end of its text), and `Guide` and `index.batch` do the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, repeat
+
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Bool, Int32, Int64, UInt8
+from dotllm.automata.machine import layout as L
+from dotllm.automata.machine.arena import FUEL
+from dotllm.automata.machine.masks import known_row
+from dotllm.automata.machine.run import advance
+from dotllm.index.batch import rows_of
+from dotllm.index.guide import Guide
+from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, U8, I, pointer
+from dotllm.index.token_space import TokenSpace
+from dotllm.index.walkable import Locks, Walkable, machines_of
+from dotllm.jit import kernel
+
+_FIRST_PLACES = 64
+_TRAIL = 128  # tokens that a guide takes before it leaves, to note them in its history
+_NO_TOKEN = -1
+TAKEN, ENDED, NOT_TAKEN = 1, 0, -1
+
+
+@kernel(I(I1, L1, L1, I1, I2, I1, U8, I1, B1, I, I, I1))
+def advance_running(
+    places: Int32, tokens: Int64, machines: Int64, configs: Int32, trails: Int32, rows: Int32,
+    token_data: UInt8, token_offset: Int32, ends: Bool, words: int, fuel: int, out: Int32,
+) -> int:  # fmt: skip
+    """out[i] = what became of tokens[i] at places[i]: TAKEN, ENDED (taken, and the text has ended), or NOT_TAKEN:
+    nothing has changed there. Returns how many are not TAKEN.
+
+    machines [places * MACHINE]; configs, rows [places]. trails [places, 1 + most]: how many configurations before
+    configs[p] are listed, and these. rows[p]: the row of the mask, or NEEDS_ROW.
+    """
+    others = 0
+    for i in range(places.shape[0]):
+        p = places[i]
+        out[i] = NOT_TAKEN
+        if p >= 0 and trails[p, 0] + 1 < trails.shape[1]:
+            at = MACHINE * p
+            mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
+            token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
+            mem[L.H_FUEL] = fuel
+            after = advance(mem, configs[p], tokens[i], token_data, token_offset, ends, token_rows)
+            if after >= 0:
+                trails[p, 0] += 1
+                trails[p, trails[p, 0]] = configs[p]
+                configs[p] = after
+                out[i] = ENDED if after == L.FINISHED else TAKEN
+                if after != L.FINISHED:
+                    rows[p] = max(known_row(mem, after), NEEDS_ROW)
+        others += out[i] != TAKEN
+    return others
+
+
+class Running:
+    """See the module. Guides have names. Not thread-safe."""
+
+    def __init__(self, space: TokenSpace) -> None:
+        self.space = space
+        self._guides: dict[int, Guide] = {}
+        self._place: dict[str, int] = {}
+        self._free: list[int] = []
+        self._machines = np.empty((0, MACHINE), np.int64)
+        self._configs, self._rows = np.empty(0, np.int32), np.empty(0, np.int32)
+        self._trails = np.empty((0, 1 + _TRAIL), np.int32)
+        self._indexes: dict[Walkable, int] = {}
+        """By index how many of its guides run."""
+        self._locks: Locks | None = None
+        self._moved: object = None  # `TokenSpace.moved` at the last look
+        self._asked: tuple[list[str], Int32] = [], np.empty(0, np.int32)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._place
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._place])
+
+    def enter(self, name: str, guide: Guide) -> None:
+        """``guide``, of this token space and without a memory, runs from now on. Its object is not to be used until it
+        leaves."""
+        if not self._free:
+            self._make_room()
+        place = self._place[name] = self._free.pop()
+        self._guides[place] = guide
+        self._configs[place], self._trails[place, 0], self._rows[place] = guide.config, 0, NEEDS_ROW
+        self._machines[place] = np.frombuffer(guide.index.machine, np.int64)
+        self._count(guide.index, 1)
+
+    def leave(self, name: str) -> None:
+        """If it runs, it does so no more, and its object is what it was in the arrays."""
+        place = self._place.pop(name, None)
+        if place is None:
+            return
+        guide = self._guides.pop(place)
+        guide.catch_up(self._trails[place, 1 : 1 + self._trails[place, 0]].tolist(), int(self._configs[place]))
+        self._free.append(place)
+        self._count(guide.index, -1)
+
+    def _count(self, index: Walkable, more: int) -> None:
+        self._asked = [], self._asked[1]
+        before = self._indexes.get(index, 0)
+        self._indexes[index] = before + more
+        if not before or not before + more:
+            self._locks = None
+            if not before + more:
+                del self._indexes[index]
+
+    def _make_room(self) -> None:
+        before = len(self._configs)
+        more = max(_FIRST_PLACES, before)
+        for name in ("_machines", "_configs", "_rows", "_trails"):
+            array = getattr(self, name)
+            setattr(self, name, np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)]))
+        self._free.extend(range(before + more - 1, before - 1, -1))
+
+    def places(self, names: list[str]) -> Int32:
+        """int32 [names]: where each runs; -1: it does not. (While a batch stays as it is, they are known.)"""
+        if not self._asked[0] or names != self._asked[0]:
+            found = np.fromiter(map(self._place.get, names, repeat(-1)), np.int32, len(names))
+            self._asked = names.copy(), found
+        return self._asked[1]
+
+    def _held(self) -> Locks:
+        """The locks of all indexes."""
+        if self._locks is None:
+            self._locks = Locks([*self._indexes])
+        return self._locks
+
+    def _look_again(self) -> None:
+        """Where arenas are that have grown. Hold the locks."""
+        moved = self.space.moved
+        if moved is not self._moved:
+            self._moved = moved
+            self._machines[[*self._guides]] = machines_of([g.index for g in self._guides.values()]).reshape(-1, MACHINE)
+
+    def take(self, names: list[str], tokens: list[list[int]]) -> list[int]:
+        """Let each take its token. Returns the positions of those that have not: they do not run, have another number
+        of tokens, or something else has to be done first. Those of them that run leave; so do those that have ended."""
+        flat = [*chain.from_iterable(tokens)]
+        if len(flat) != len(names) or not all(tokens):
+            flat = [own[0] if len(own) == 1 else _NO_TOKEN for own in tokens]
+        places, space = self.places(names), self.space
+        out = np.empty(len(places), np.int32)
+        with self._held():
+            self._look_again()
+            others = advance_running(
+                places, np.array(flat, np.int64), self._machines.ravel(), self._configs, self._trails, self._rows,
+                space.token_data, space.token_offset, space.ends, space.words, FUEL, out,
+            )  # fmt: skip
+        if not others:
+            return []
+        for i in np.flatnonzero(out != TAKEN).tolist():
+            self.leave(names[i])
+        return np.flatnonzero(out == NOT_TAKEN).tolist()
+
+    def rows(self, names: list[str]) -> Int32:
+        """The rows of their masks: int32 [names], -1 for one that does not run, also as its mask could not be found."""
+        places = self.places(names)
+        found = self._rows[places] if len(self._rows) else np.full(len(places), NEEDS_ROW, np.int32)
+        found[places < 0] = NEEDS_ROW
+        if found.min(initial=0) < 0:
+            missing = np.flatnonzero((found < 0) & (places >= 0))
+            if len(missing):
+                own = places[missing]
+                indexes = [self._guides[place].index for place in own.tolist()]
+                with Locks(indexes):
+                    computed, failed = rows_of(indexes, self._configs[own])
+                self._rows[own] = found[missing] = computed
+                for i in failed:  # (asked alone, the guide says why, or moves to an index that has room)
+                    self.leave(names[missing[i]])
+        return found

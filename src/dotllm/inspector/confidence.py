@@ -1,0 +1,329 @@
+"""The confidence of an answer's values, from the log probabilities of its tokens under their masks.
+
+**A value.** Its probability, as it was written, is the product of those of the tokens that hold a part of it. (A number
+ends with what comes after it, so that token counts, too.) The product of the masses of the same tokens is the
+probability that the masks left.
+
+**The members of an enumeration.** From the place where a value begins, the index is asked which texts the value may
+have. If they are few, each token that may come belongs to one of them, or to several whose texts begin alike. The
+probabilities of the tokens that belong to one are its own, however the rest of it is spelt: the mask lets nothing else
+follow. Where the sampled token belongs to several, the next place tells them apart, and so on. What tokens that were
+not sampled leave open, and tokens beyond the likeliest, is not known. It counts for every member that it may belong
+to, as what that member may have in addition. A member whose probability is known to within `TOLERANCE` has it, and
+another has none.
+
+A token may begin before the value and hold its first bytes. Then only the tokens that write the same text up to the
+value count, since the question is what the value is, given that it comes. Let A be what they have in sum. Of P, the
+probability of what stops before the value and of what is not known, any part q may come to it, and any part of q may
+be the member's. So a member that has a of A has between a / (A + P) and (a + P) / (A + P).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dotllm.inspector.outline import JsonPlace
+
+if TYPE_CHECKING:
+    from dotllm.api import Index
+    from dotllm.index import Walkable
+
+LIKELIEST = 20
+"""Tokens whose probabilities are asked for at each place; vLLM gives no more by default."""
+MOST_MEMBERS = 64
+TOLERANCE = 1e-4
+_MOST_TRIES = 1 << 15  # of bytes, in all looks for the texts that the values of an answer may have
+_MOST_BYTES = 4096  # of one of them
+_SPACE = b" \t\r\n"
+_NUMBER = b"0123456789+-.eE"
+_DIGITS = "-0123456789"
+_BEGIN_NUMBERS = [bytes([byte]) for byte in _DIGITS.encode()]
+_ROUND = 6
+_BYTES = [bytes([byte]) for byte in range(256)]
+_BEGIN = [b"{", b"[", b'"', b"t", b"f", b"n", *_BEGIN_NUMBERS]
+_IN_NUMBERS = [bytes([byte]) for byte in _NUMBER + b",]}" + _SPACE]
+
+
+class Place(NamedTuple):
+    """One of an answer's tokens."""
+
+    log_mass: float | None
+    """None: not known."""
+    likeliest: Mapping[int, float]
+    """Log probabilities under the mask, of the token itself and of others."""
+
+
+UNKNOWN = Place(None, {})
+
+
+class Value(NamedTuple):
+    """A value of JSON in a text: its bytes ``start`` to ``end``, and its JSON Pointer."""
+
+    pointer: str
+    start: int
+    end: int
+    kind: str
+    """The first character."""
+
+
+class Field(NamedTuple):
+    """What is known of a value."""
+
+    probability: float | None
+    mass: float | None
+    """The logarithm of the probability that the masks left."""
+    members: list[dict[str, Any]] | None
+    """Of an enumeration, ``value`` and ``probability`` (None: not known) of each; None for any other value."""
+
+
+def confidence(
+    index: Index,
+    tokens: Sequence[int],
+    places: Sequence[Place],
+    *,
+    choices: Sequence[str] | None = None,
+    begins: Sequence[str] | None = None,
+) -> dict[str, Field]:
+    """By JSON Pointer the values of an answer in JSON that are whole; as "" an answer that is one of ``choices``.
+
+    ``begins``: texts after which JSON comes, in an answer that holds other text, too. Then a pointer begins with the
+    number of the JSON text: ``/0/city``.
+    """
+    return _Answer(index, tokens, places, choices).fields(begins)
+
+
+def values(data: bytes, *, ended: bool) -> Iterator[Value]:
+    """The values of a JSON text that are whole; a number at its end is if the text has ``ended``."""
+    place, open_ones = JsonPlace(), list[tuple[str, int, str]]()
+    for at in range(len(data) + 1):
+        byte, where = data[at : at + 1], place.where
+        if where in ("in a number", "in a word") and (not byte or byte in _SPACE or byte in b",]}"):
+            pointer, start, kind = open_ones[-1]
+            if byte or ended or kind not in _DIGITS:
+                yield Value(pointer, start, at, kind)
+            open_ones.pop()
+        if not byte or (open_ones == [] and place.where != "before a value"):
+            return
+        if where == "before a value" and byte not in _SPACE and byte != b"]":
+            open_ones.append((place.pointer, at, byte.decode("latin-1")))
+        place.feed(byte)
+        closes = byte in b"]}" and where not in ("in a string", "in a key")
+        if open_ones and (closes or (where == "in a string" and place.where == "after a value")):
+            pointer, start, kind = open_ones.pop()
+            yield Value(pointer, start, at + 1, kind)
+            if not open_ones:
+                return
+
+
+def values_after(begins: Sequence[str], data: bytes) -> Iterator[Value]:
+    """The values of the JSON texts that come after one of ``begins``; the first part of a pointer is their number."""
+    known = [begin.encode() for begin in begins if begin]
+    number = at = 0
+    while places := [(place, -len(begin)) for begin in known if (place := data.find(begin, at)) >= 0]:
+        place, length = min(places)
+        at = start = place - length
+        for value in values(data[start:], ended=False):
+            at = max(at, start + value.end)
+            yield Value(f"/{number}{value.pointer}", start + value.start, start + value.end, value.kind)
+        number += 1
+
+
+class _Texts:
+    """The texts that the values at configurations of an index may have."""
+
+    def __init__(self, tries: int) -> None:
+        """``tries``: most bytes that are tried in all looks."""
+        self._left = tries
+        self._known: dict[tuple[Walkable, int], list[bytes] | None] = {}
+
+    def __call__(self, index: Walkable, config: int) -> list[bytes] | None:
+        """Those of the value that begins at ``config``; None if they are many, or if it may be more than a scalar."""
+        key = index, config
+        if key not in self._known:
+            self._known[key] = self._look(index, config)
+        return self._known[key]
+
+    def _look(self, index: Walkable, config: int) -> list[bytes] | None:
+        found, ways = set[bytes](), [(config, b"")]
+        while ways:
+            config, text = ways.pop()
+            is_number = text[:1] in _BEGIN_NUMBERS
+            if is_number and index.can_finish(config):
+                found.add(text)
+            forced = index.forced_bytes(config, 1)
+            tried = [forced] if forced else _BEGIN if not text else _IN_NUMBERS if is_number else _BYTES
+            self._left -= len(tried)
+            for byte in tried:
+                if self._left < 0 or len(found) + len(ways) > MOST_MEMBERS or len(text) > _MOST_BYTES:
+                    return None
+                after = index.advance_bytes(config, byte)
+                if after < 0 or (not text and byte in _SPACE):
+                    continue
+                if not text and byte in b"{[":
+                    return None
+                if is_number and byte not in _NUMBER:
+                    found.add(text)
+                elif _is_whole(text + byte):
+                    found.add(text + byte)
+                else:
+                    ways.append((after, text + byte))
+        return sorted(found) or None
+
+
+def _is_whole(text: bytes) -> bool:
+    """Whether a scalar's text says itself that it is whole."""
+    closed = len(text) > 1 and text[:1] == text[-1:] == b'"' and not (len(text[:-1]) - len(text[:-1].rstrip(b"\\"))) % 2
+    return closed or text in (b"true", b"false", b"null")
+
+
+def _fits(member: bytes, text: bytes, *, ended: bool) -> bool:
+    """Whether a value that begins with ``text`` (and may have ended in it) may be ``member``."""
+    if ended:
+        return member == text
+    further = text[len(member) : len(member) + 1]
+    goes_on = member[:1] in _BEGIN_NUMBERS and further in _NUMBER
+    return member.startswith(text) or (text.startswith(member) and not goes_on)
+
+
+class _Answer:
+    """The tokens of an answer, and where each is in its text."""
+
+    def __init__(
+        self, index: Index, tokens: Sequence[int], places: Sequence[Place], choices: Sequence[str] | None
+    ) -> None:
+        self._index, self._tokens, self._places, self._choices = index, tokens, places, choices
+        self._vocabulary = index.vocabulary
+        self._ends, pieces = list[int](), list[bytes]()
+        for token in tokens:
+            pieces.append(self._vocabulary.token_bytes(token) or b"")
+            self._ends.append((self._ends[-1] if self._ends else 0) + len(pieces[-1]))
+        self._data = b"".join(pieces)
+        self._texts = _Texts(_MOST_TRIES)
+        # (Where a value may end, all that the mask allows without a text are ends.)
+        self._has_ended = bool(tokens) and self._vocabulary.token_bytes(tokens[-1]) is None
+
+    def fields(self, begins: Sequence[str] | None) -> dict[str, Field]:
+        """Of all its values that are whole; ``begins``: see `confidence`."""
+        if self._choices is not None:
+            whole = Value("", 0, len(self._data), "")
+            members = [choice.encode() for choice in self._choices]
+            return {"": self._field(whole, self._spread(whole, members))} if self._has_ended else {}
+        found = list(values(self._data, ended=self._has_ended) if begins is None else values_after(begins, self._data))
+        members_of = self._members(found)
+        return {value.pointer: self._field(value, members_of.get(value)) for value in found}
+
+    def _members(self, found: Sequence[Value]) -> dict[Value, list[dict[str, Any]] | None]:
+        """Of the values that are an enumeration: the guide walks along the tokens, to where each of them begins."""
+        starting: dict[int, list[Value]] = {}
+        for value in found:
+            if value.kind not in "{[":
+                starting.setdefault(self._token_at(value.start), []).append(value)
+        guide, spread = self._index.guide(), {}
+        for at, token in enumerate(self._tokens):
+            for value in starting.get(at, ()):
+                lead = self._data[self._start(at) : value.start]
+                config = -1 if guide.is_stateful else guide.index.advance_bytes(guide.config, lead)
+                texts = None if config < 0 else self._texts(guide.index, config)
+                spread[value] = None if texts is None else self._spread(value, texts)
+            if not guide.advance(token):
+                break
+        return spread
+
+    def _field(self, value: Value, members: list[dict[str, Any]] | None) -> Field:
+        first, last = self._token_at(value.start), self._token_at(value.end - 1)
+        ends_outside = value.kind in _DIGITS and last < len(self._ends) and self._ends[last] == value.end
+        if ends_outside or self._choices is not None:
+            last += 1
+        own = range(first, min(last + 1, len(self._tokens)))
+        logarithms = [self._places[at].likeliest.get(self._tokens[at]) for at in own]
+        masses = [self._places[at].log_mass for at in own]
+        probability = _sum(logarithms)
+        return Field(None if probability is None else round(math.exp(probability), _ROUND), _sum(masses), members)
+
+    def _spread(self, value: Value, texts: Sequence[bytes]) -> list[dict[str, Any]]:
+        """The members of an enumeration, which has ``texts``; see the module."""
+        names = {text: _name(text, is_json=self._choices is None) for text in texts}
+        known = {name: Known(0.0, 0.0) for name in names.values()}
+        left, share = list(texts), 1.0
+        for at in range(self._token_at(value.start), len(self._tokens)):
+            sampled, likeliest = self._tokens[at], self._places[at].likeliest
+            fitting = {token: self._that_fit(value, at, token, left) for token in likeliest}
+            mine = fitting.get(sampled)
+            if mine is None:
+                break
+            chances = {token: math.exp(likeliest[token]) for token, some in fitting.items() if some is not None}
+            unknown = max(0.0, 1 - sum(map(math.exp, likeliest.values())))
+            total = sum(chances.values()) + unknown
+            for token, chance in chances.items():
+                belongs = {names[text] for text in fitting[token] or ()}
+                if len(belongs) == 1:
+                    known[belongs.pop()].least += share * chance / total
+                elif token != sampled:
+                    _give(known, belongs, share * chance / total)
+            _give(known, {names[text] for text in left}, share * unknown / total)
+            if len({names[text] for text in mine}) == 1:
+                return _members(known)
+            left, share = mine, share * chances[sampled] / total
+        _give(known, {names[text] for text in left}, share)
+        return _members(known)
+
+    def _that_fit(self, value: Value, at: int, token: int, members: list[bytes]) -> list[bytes] | None:
+        """The ``members`` that the value may be after ``token`` in the place of token ``at``; None if it writes another
+        text before the value."""
+        data, start = self._vocabulary.token_bytes(token), self._start(at)
+        lead, before = self._data[start : value.start], self._data[value.start : start]
+        if data is None and lead:
+            return None
+        text = data or b""
+        if lead and not lead.startswith(text[: len(lead)]):
+            return None
+        if len(text) < len(lead):
+            return members
+        text = before + text[len(lead) :]
+        if self._choices is None and not before:
+            text = text.lstrip(_SPACE)
+        return [member for member in members if _fits(member, text, ended=data is None)] or members
+
+    def _token_at(self, byte: int) -> int:
+        """The token that holds a byte of the text."""
+        return bisect_right(self._ends, byte)
+
+    def _start(self, at: int) -> int:
+        return self._ends[at - 1] if at else 0
+
+
+def _sum(logarithms: Sequence[float | None]) -> float | None:
+    known = [one for one in logarithms if one is not None and math.isfinite(one)]
+    return round(math.fsum(known), _ROUND) if len(known) == len(logarithms) else None
+
+
+@dataclass
+class Known:
+    """What is known of the probability of a member: that it is at least so much, and how much more it may be."""
+
+    least: float
+    more: float
+
+
+def _give(known: Mapping[str, Known], names: Iterable[str], more: float) -> None:
+    """Each of ``names`` may have as much more."""
+    for name in names:
+        known[name].more += more
+
+
+def _name(text: bytes, *, is_json: bool) -> str:
+    """A value as JSON, whichever text it has: 1 may be written 1.0."""
+    value = json.loads(text) if is_json else text.decode()
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, ensure_ascii=False)
+
+
+def _members(known: Mapping[str, Known]) -> list[dict[str, Any]]:
+    return [
+        {"value": json.loads(name), "probability": round(one.least, _ROUND) if one.more <= TOLERANCE else None}
+        for name, one in known.items()
+    ]

@@ -1,0 +1,456 @@
+"""GBNF, the grammars of llama.cpp, and xgrammar's EBNF, which extends it (docs/grammars.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dotllm import cancellation
+from dotllm.charset import ANY_CHAR, CharSet, Range
+from dotllm.grammar import Expression, Grammar, Rule
+from dotllm.languages.dispatch import refuse_excluded, tag_dispatch, token_tag_dispatch
+from dotllm.languages.source import Source
+from dotllm.languages.substring import substring_expression
+from dotllm.languages.token_names import TokenNames, token_expression
+
+# Text of a GBNF or xgrammar EBNF grammar → tokens. White space and ends of lines have no meaning.
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<SPACE>(?:[ \t\r\n\f]|\#[^\r\n]*)+)
+    | (?P<STRING>"(?:[^"\\\n]|\\.)*")
+    | (?P<CLASS>\[(?:[^\]\\\n]|\\.)*\])
+    | (?P<TOKEN>!?<(?:\[\d+\]|[^<>\s]+)>)
+    | (?P<NUMBER>\d++(?![A-Za-z_-]|\.[\w-]))
+    | (?P<NAME>[\w-](?:[\w-]|\.(?=[\w-]))*)
+    | (?P<SIGN>::=|[|()*+?{},.=])
+    """,
+    re.VERBOSE | re.ASCII,
+)
+_HINTS = {
+    "'": ": strings are written in double quotes",
+    '"': ": this string does not end on its line",
+    "[": ": this character class does not end on its line",
+    "/": ": comments begin with '#'",
+    ":": ": rules are defined by '::=', as the others are",
+    ";": ": a rule ends where the next one begins, without a sign",
+}
+
+
+class EbnfToken(NamedTuple):
+    """``kind`` is a group of the expression above, or the sign itself, or "END". (In GBNF a NUMBER may name a rule.)"""
+
+    kind: str
+    text: str
+    at: int
+
+
+def tokenise(source: Source) -> list[EbnfToken]:
+    """The tokens of a grammar, ending in END. Raises InvalidSpecError where no token begins."""
+    text, at, tokens = source.text, 0, []
+    while at < len(text):
+        cancellation.check()
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise source.invalid(f"unexpected {text[at]!r}{_HINTS.get(text[at], '')}", at)
+        kind = match.lastgroup
+        assert kind is not None  # every alternative is a group
+        if kind != "SPACE":
+            tokens.append(EbnfToken(match.group() if kind == "SIGN" else kind, match.group(), at))
+        at = match.end()
+    tokens.append(EbnfToken("END", "", len(text)))
+    return tokens
+
+
+# String literals and character classes of GBNF and xgrammar EBNF.
+
+
+_SIMPLE = {c: c for c in "\"\\/'?[]-"} | dict(zip("nrtbfav0e", "\n\r\t\b\f\a\v\0\x1b", strict=True))
+_IN_CLASS = _SIMPLE | {c: c for c in "^$.*+(){}|"}
+_HEX = re.compile(r"[0-9a-fA-F]*")
+_DIGITS = {"x": 2, "u": 4, "U": 8}
+
+
+def string(source: Source, begin: int, end: int) -> str:
+    """The string that the literal at ``begin:end``, quotes included, stands for."""
+    text = source.text[begin + 1 : end - 1]
+    if "\\" not in text:
+        return text
+    parts, at, stop = [], begin + 1, end - 1
+    while at < stop:  # bounded: by the text
+        character, at = _character(source, at, _SIMPLE)
+        parts.append(character)
+    return "".join(parts)
+
+
+def character_class(source: Source, begin: int, end: int) -> CharSet:
+    """The set that the class at ``begin:end``, brackets included, stands for; ``[^]`` is any character."""
+    at, stop = begin + 1, end - 1
+    if at == stop:
+        raise source.invalid(
+            "a class of no characters, [], has no agreed meaning: for llama.cpp it is the empty text, for others it "
+            'matches nothing; write "" for the empty text',
+            begin,
+            "[]",
+        )
+    negated = source.text.startswith("^", at)
+    at += negated
+    ranges: list[Range | str | int] = []
+    while at < stop:  # bounded: by the text
+        first_at = at
+        first, at = _character(source, at, _IN_CLASS)
+        last = first
+        if source.text.startswith("-", at) and at + 1 < stop:
+            last, at = _character(source, at + 1, _IN_CLASS)
+            if last < first:
+                raise source.invalid(f"the range {first}-{last} ends before it begins", first_at)
+        ranges.append((ord(first), ord(last)))
+    found = CharSet.of(*ranges)
+    return ~found if negated else found
+
+
+def _character(source: Source, at: int, simple: dict[str, str]) -> tuple[str, int]:
+    """The character at ``at``, and the offset after it."""
+    text = source.text
+    if text[at] != "\\":
+        return text[at], at + 1
+    letter = text[at + 1]
+    count = _DIGITS.get(letter)
+    if count is None:
+        found = simple.get(letter)
+        if found is None:
+            raise source.invalid(f"unknown escape \\{letter}", at)
+        return found, at + 2
+    match = _HEX.match(text, at + 2)
+    digits = match.group() if match else ""
+    if letter == "x" and len(digits) > 2:
+        raise source.invalid(
+            f"\\x{digits} is read differently by llama.cpp (two digits) and xgrammar (all of them): write \\u or \\U",
+            at,
+            "\\x",
+        )
+    code = int(digits[:count], 16) if len(digits) >= (1 if letter == "x" else count) else 0x110000
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise source.invalid(f"{text[at : at + 2 + count]} is not a character", at)
+    return chr(code), at + 2 + min(count, len(digits))
+
+
+# xgrammar's macros in EBNF: Token, ExcludeToken, TagDispatch, TokenTagDispatch, Regex, Substring.
+#
+# https://xgrammar.mlc.ai/docs/xgrammar_features/ebnf_grammar.html
+
+
+MACROS = frozenset({"Token", "ExcludeToken", "TagDispatch", "TokenTagDispatch", "Regex", "Substring"})
+
+
+class Macro(NamedTuple):
+    """A use of a macro: its name, its positional and its named arguments, a tuple as a list."""
+
+    name: EbnfToken
+    values: list[EbnfToken | list[EbnfToken]]
+    named: dict[str, tuple[EbnfToken, EbnfToken | list[EbnfToken]]]
+
+
+def expand(macro: Macro, grammar: Grammar, rules: Mapping[str, Rule], source: Source) -> Expression:
+    """The expression a macro stands for. Raises InvalidSpecError for arguments it does not take."""
+    return _Expansion(macro, grammar, rules, source).expression()
+
+
+class _Expansion:
+    def __init__(self, macro: Macro, grammar: Grammar, rules: Mapping[str, Rule], source: Source) -> None:
+        self.macro = macro
+        self.grammar = grammar
+        self.rules = rules
+        self.source = source
+
+    def expression(self) -> Expression:
+        name, grammar = self.macro.name.text, self.grammar
+        if name in ("TagDispatch", "TokenTagDispatch"):
+            return self._dispatch(tokens=name == "TokenTagDispatch")
+        for key, _ in self.macro.named.values():
+            if name == "Regex" and key.text == "flags":
+                raise self.source.unsupported(
+                    "flags of Regex are not supported: write them into the expression, as (?i)", key.at, key.text
+                )
+            raise self.source.invalid(f"{name} has no argument {key.text}", key.at, key.text)
+        if name in ("Token", "ExcludeToken"):
+            ids = [self._number(value) for value in self.macro.values]
+            if not ids:
+                raise self._wrong()
+            return grammar.tokens(ids, exclude=name == "ExcludeToken")
+        texts = [self._string(value) for value in self.macro.values]
+        if name == "Substring":
+            return substring_expression(texts, grammar)
+        if len(texts) != 1:
+            raise self._wrong()
+        from dotllm.languages.regex import regex_to_expression  # few grammars need it
+
+        with self.source.inside(self.macro.name.at):
+            return regex_to_expression(texts[0], grammar, search=False)
+
+    def _dispatch(self, *, tokens: bool) -> Expression:
+        loop, excludes = True, []
+        for name, (key, value) in self.macro.named.items():
+            if name == "loop_after_dispatch" and isinstance(value, EbnfToken) and value.text in ("true", "false"):
+                loop = value.text == "true"
+            elif name == "excludes" and isinstance(value, list):
+                excludes = value
+            else:
+                raise self.source.invalid(f"{self.macro.name.text} has no such argument {name}", key.at, name)
+        pairs = [self._pair(value) for value in self.macro.values]
+        if tokens:
+            by_id = [(self._number(tag), expression) for tag, expression in pairs]
+            return token_tag_dispatch(self.grammar, by_id, [self._number(x) for x in excludes], loop=loop)
+        by_text = [(self._string(tag), expression) for tag, expression in pairs]
+        excluded = [self._string(x) for x in excludes]
+        with self.source.inside(self.macro.name.at):
+            refuse_excluded((tag for tag, _ in by_text), excluded)
+        return tag_dispatch(self.grammar, by_text, excluded, loop=loop)
+
+    def _pair(self, value: EbnfToken | list[EbnfToken]) -> tuple[EbnfToken, Expression]:
+        if not isinstance(value, list) or len(value) != 2 or value[1].kind != "NAME":
+            raise self._wrong()
+        rule = self.rules.get(value[1].text)
+        if rule is None:
+            raise self.source.undefined("rule ", value[1].text, value[1].at, self.rules)
+        return value[0], self.grammar.call(rule)
+
+    def _number(self, value: EbnfToken | list[EbnfToken]) -> int:
+        if not isinstance(value, EbnfToken) or value.kind != "NUMBER" or len(value.text) > 9:
+            raise self._wrong()
+        return int(value.text)
+
+    def _string(self, value: EbnfToken | list[EbnfToken]) -> str:
+        if not isinstance(value, EbnfToken) or value.kind != "STRING":
+            raise self._wrong()
+        text = string(self.source, value.at, value.at + len(value.text))
+        if not text and self.macro.name.text == "TagDispatch":
+            raise self._wrong()
+        return text
+
+    def _wrong(self) -> Exception:
+        name = self.macro.name
+        return self.source.invalid(f"{name.text} does not take such arguments", name.at, name.text)
+
+
+# GBNF and xgrammar EBNF → Grammar, in one pass over the tokens.
+#
+# No recursion: a frame per open parenthesis holds what has been read inside it.
+
+
+MAX_COUNT = 2**30 - 1
+WITHOUT_EFFECT = frozenset({"capture", "capture_name"})
+ROOT = "root"
+_NAMES = ("NAME", "NUMBER")
+
+_OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+
+
+def ebnf_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
+    """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
+
+    Raises InvalidSpecError for a text that is not a grammar, UnsupportedError for one that cannot be enforced;
+    ``location`` says where.
+    """
+    return _EbnfCompiler(text, token_names).compile()
+
+
+class _EbnfFrame:
+    """An open parenthesis: the alternatives before, and the sequence so far."""
+
+    __slots__ = ("at", "choices", "parts")
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.choices: list[Expression] = []
+        self.parts: list[Expression] = []
+
+
+class _EbnfCompiler:
+    def __init__(self, text: str, token_names: TokenNames | None) -> None:
+        self.source = Source(text)
+        self.tokens = tokenise(self.source)
+        self.i = 0
+        self.token_names = token_names
+        self.grammar = Grammar()
+        self.rules: dict[str, Rule] = {}
+
+    @property
+    def token(self) -> EbnfToken:
+        return self.tokens[self.i]
+
+    def compile(self) -> Grammar:
+        for i, token in enumerate(self.tokens):
+            if self._is_head(i):
+                if token.text in self.rules:
+                    raise self.source.invalid(f"rule {token.text} is defined twice", token.at, token.text)
+                self.rules[token.text] = self.grammar.rule(token.text)
+        if ROOT not in self.rules:
+            defined = {token.text: token.at for i, token in enumerate(self.tokens) if self._is_head(i)}
+            raise self.source.without_first_rule(ROOT, defined, "start", 'Lark: start: "…"')
+        while self.token.kind != "END":
+            cancellation.check()
+            if not self._is_head(self.i):
+                raise self._unexpected("a rule: name ::= …")
+            rule = self.rules[self.token.text]
+            self.i += 1
+            if self.token.kind == "CLASS":
+                self._check_options(self.token)
+                self.i += 1
+            self.i += 1
+            self.grammar.define(rule, self._expression())
+        self.grammar.start = self.grammar.call(self.rules[ROOT])
+        return self.grammar
+
+    def _is_head(self, i: int) -> bool:
+        """Whether a rule begins here: ``name ::=`` or ``name[option] ::=``."""
+        if self.tokens[i].kind not in _NAMES:
+            return False
+        following = [token.kind for token in self.tokens[i + 1 : i + 3]]
+        return following[:1] == ["::="] or following == ["CLASS", "::="]
+
+    def _check_options(self, token: EbnfToken) -> None:
+        """``[capture]`` and ``[capture="…"]``, as in Lark, say what to report; no other option is supported."""
+        for option in token.text[1:-1].split(","):
+            name = option.split("=")[0].strip()
+            if name not in WITHOUT_EFFECT:
+                raise self.source.unsupported(f"the rule option {name} is not supported", token.at, name)
+
+    def _expression(self) -> Expression:
+        """Everything up to the next rule."""
+        frames = [_EbnfFrame(self.token.at)]
+        while True:  # bounded: by the text
+            token, frame = self.token, frames[-1]
+            if token.kind == "(":
+                if self.tokens[self.i + 1].kind == "=":
+                    raise self.source.unsupported("lookahead assertions are not supported", token.at, "(=")
+                frames.append(_EbnfFrame(token.at))
+                self.i += 1
+            elif token.kind == ")" and len(frames) > 1:
+                self.i += 1
+                frames.pop()
+                frames[-1].parts.append(self._repeated(self._close(frame)))
+            elif token.kind == "|":
+                self.i += 1
+                frame.choices.append(self.grammar.seq(frame.parts))
+                frame.parts = []
+            elif token.kind == "END" or self._is_head(self.i):
+                if len(frames) > 1:
+                    raise self.source.invalid("'(' is never closed", frame.at)
+                return self._close(frame)
+            else:
+                frame.parts.append(self._repeated(self._atom()))
+
+    def _close(self, frame: _EbnfFrame) -> Expression:
+        return self.grammar.alt([*frame.choices, self.grammar.seq(frame.parts)])
+
+    def _atom(self) -> Expression:
+        grammar, token = self.grammar, self.token
+        end = token.at + len(token.text)
+        if token.kind == "NAME" and token.text in MACROS and token.text not in self.rules:
+            return expand(self._macro(), grammar, self.rules, self.source)
+        self.i += 1
+        if token.kind == "STRING":
+            return grammar.literal(string(self.source, token.at, end))
+        if token.kind == "CLASS":
+            return grammar.chars(character_class(self.source, token.at, end))
+        if token.kind == ".":
+            return grammar.chars(ANY_CHAR)
+        if token.kind in _NAMES:
+            rule = self.rules.get(token.text)
+            if rule is None:
+                raise self.source.undefined("rule ", token.text, token.at, self.rules)
+            return grammar.call(rule)
+        if token.kind == "TOKEN":
+            name = token.text.removeprefix("!")
+            found = token_expression(name, self.token_names, grammar, self.source, token.at)
+            if name == token.text:
+                return found
+            ids, exclude = grammar.token_sets[grammar.a[found]]
+            return grammar.tokens(ids, exclude=not exclude)
+        self.i -= 1
+        raise self._unexpected("an expression")
+
+    def _repeated(self, expression: Expression) -> Expression:
+        """The expression with the repetitions that follow it."""
+        while True:  # bounded: by the text
+            kind = self.token.kind
+            if kind in _OPERATORS:
+                self.i += 1
+                expression = self.grammar.repeat(expression, *_OPERATORS[kind])
+            elif kind == "{":
+                expression = self.grammar.repeat(expression, *self._bounds())
+            else:
+                return expression
+
+    def _bounds(self) -> tuple[int, int | None]:
+        at = self.token.at
+        self.i += 1
+        low = 0 if self.token.kind == "," else self._count()
+        high: int | None = low
+        if self.token.kind == ",":
+            self.i += 1
+            high = self._count() if self.token.kind == "NUMBER" else None
+        self._expect("}", "'}'")
+        if high is not None and high < low:
+            raise self.source.invalid(f"at least {low} and at most {high} times is never", at)
+        return low, high
+
+    def _count(self) -> int:
+        token = self._expect("NUMBER", "a number")
+        if len(token.text) > 10 or int(token.text) > MAX_COUNT:
+            raise self.source.invalid(f"{token.text} repetitions are too many", token.at)
+        return int(token.text)
+
+    def _macro(self) -> Macro:
+        """``Name(value, (value, value), key=value)``."""
+        macro = Macro(self.token, [], {})
+        self.i += 1
+        self._expect("(", "'('")
+        while self.token.kind != ")":  # bounded: by the text
+            if self.token.kind == "NAME" and self.tokens[self.i + 1].kind == "=":
+                key = self.token
+                self.i += 2
+                macro.named[key.text] = (key, self._value())
+            else:
+                macro.values.append(self._value())
+            if self.token.kind != ",":
+                break
+            self.i += 1
+        self._expect(")", "')'")
+        return macro
+
+    def _value(self) -> EbnfToken | list[EbnfToken]:
+        token = self.token
+        self.i += 1
+        if token.kind != "(":
+            if token.kind not in ("STRING", "NUMBER", "NAME"):
+                self.i -= 1
+                raise self._unexpected("a value")
+            return token
+        values = []
+        while self.token.kind in ("STRING", "NUMBER", "NAME"):  # bounded: by the text
+            values.append(self.token)
+            self.i += 1
+            if self.token.kind != ",":
+                break
+            self.i += 1
+        self._expect(")", "')'")
+        return values
+
+    def _expect(self, kind: str, what: str) -> EbnfToken:
+        token = self.token
+        if token.kind != kind:
+            raise self._unexpected(what)
+        self.i += 1
+        return token
+
+    def _unexpected(self, what: str) -> Exception:
+        token = self.token
+        found = "the end of the grammar" if token.kind == "END" else repr(token.text)
+        return self.source.invalid(f"expected {what}, found {found}", token.at)
+
+
+__all__ = ["ebnf_to_grammar"]

@@ -1,0 +1,101 @@
+"""``x-guidance``: what llguidance lets a schema say about how its documents are written.
+
+It counts at the root of a schema. Each of its options is honoured, or changes nothing that we do, or is refused.
+
+https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError
+from dotllm.languages.json_schema.emission.json_text import separator_texts
+from dotllm.languages.json_schema.options import Options
+
+KEYWORD = "x-guidance"
+_EVERY_ESCAPE = frozenset('nrbtf"u\\')
+# Ours is JSON Schema's oneOf, and what cannot be enforced is always refused: neither changes what is valid.
+_WITHOUT_EFFECT = ("coerce_one_of", "lenient")
+
+
+def guided(options: Options, schema: Any) -> Options:
+    """``options`` as changed by the ``x-guidance`` of ``schema``, if it has one.
+
+    Raises:
+        InvalidSpecError: it is not an object of known options.
+        UnsupportedError: an option cannot be honoured.
+    """  # noqa: DOC501 - functions make the errors
+    if not isinstance(schema, dict) or KEYWORD not in schema:
+        return options
+    said = schema[KEYWORD]
+    if not isinstance(said, dict):
+        raise _wrong("must be an object of options")
+    separators = {"item_separator": ",", "key_separator": ":"}
+    for name, value in said.items():
+        if name in separators:
+            separators[name] = _separator(name, value, separators[name])
+        elif name == "whitespace_pattern":
+            if value is not None and not isinstance(value, str):
+                raise _wrong("must be a regular expression or null", name)
+        elif name == "json_allowed_escapes":
+            if value is not None and (not isinstance(value, str) or frozenset(value) != _EVERY_ESCAPE):
+                raise _unsupported(name, "strings are escaped only where JSON requires it; leave it out")
+        elif name == "json_allow_general_unicode_escapes":
+            if value is not False:
+                raise _unsupported(name, "strings are escaped only where JSON requires it; leave it out")
+        elif name not in ("whitespace_flexible", *_WITHOUT_EFFECT):
+            raise _wrong(f"has no option {name!r}", name, "unknown_field")
+        elif not isinstance(value, bool):
+            raise _wrong("must be true or false", name)
+    if said.get("whitespace_pattern") is not None:
+        pattern = f"(?:{said['whitespace_pattern']})*"  # it is ignored between tokens, as often as it comes
+        options = options._replace(any_whitespace=True, whitespace_pattern=pattern)
+    elif "whitespace_flexible" in said:
+        options = options._replace(
+            any_whitespace=said["whitespace_flexible"], whitespace_pattern=None, whitespace="any"
+        )
+    return options._replace(separators=(separators["item_separator"], separators["key_separator"]))
+
+
+def refuse(schema: Any) -> None:
+    """For other styles of writing a value than JSON.
+
+    Raises:
+        UnsupportedError: ``schema`` has an ``x-guidance``.
+    """
+    if isinstance(schema, dict) and KEYWORD in schema:
+        raise UnsupportedError(
+            f"{KEYWORD} says how JSON is written, and this is another style; leave it out",
+            location=Pointer() / KEYWORD,
+            keyword=KEYWORD,
+        )
+
+
+def _separator(name: str, value: Any, sign: str) -> str:
+    """A separator, which is a regular expression of the sign with blanks around it."""
+    if not isinstance(value, str):
+        raise _wrong("must be a regular expression", name)
+    try:
+        separator_texts(value, sign)
+    except SpecError as error:
+        raise error.replaced(
+            message=f"{name}: {error.message}", location=Pointer() / KEYWORD / name, keyword=KEYWORD
+        ) from None
+    return value
+
+
+def _wrong(message: str, name: str = "", code: Any = "invalid_value") -> InvalidSpecError:
+    place = Pointer() / KEYWORD
+    return InvalidSpecError(
+        f"{name or KEYWORD} {message}" if code == "invalid_value" else f"{KEYWORD} {message}",
+        location=place / name if name else place,
+        keyword=KEYWORD,
+        code=code,
+    )
+
+
+def _unsupported(name: str, remedy: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name} of {KEYWORD} is not supported: {remedy}", location=Pointer() / KEYWORD / name, keyword=KEYWORD
+    )

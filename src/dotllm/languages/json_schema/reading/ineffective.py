@@ -1,0 +1,395 @@
+"""Keywords that mean nothing where they stand: misspelt ones, and those about values of another type.
+
+The standard has a validator ignore what it does not know (JSON Schema Core 2020-12 §4.3.1), and keywords of strings
+where a number stands (§7.6.1); so does the compiler. The author of ``"requierd": ["name"]`` or of ``"maxLength": 3`` in
+an array wants to hear of it all the same: ``dotllm check`` and the server ask here. A schema in which no keyword at all
+is known is refused: it is an example or a wrapper, and would allow any value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from dotllm.errors import InvalidSpecError, Pointer, SpecError
+from dotllm.languages.json_schema.guidance_options import KEYWORD
+from dotllm.languages.json_schema.reading import remedies
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, dialect_named
+from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, NUMERIC, OBJECTS, STRINGS
+from dotllm.languages.json_schema.reading.remedies import TYPE_NAMES
+from dotllm.languages.json_schema.reading.subschemas import ANNOTATIONS, HOLDING, equal_branches, pointer, subschemas
+from dotllm.languages.json_schema.strings import formats
+from dotllm.suggestions import closest, did_you_mean
+
+_OF_OPENAPI = frozenset({"discriminator", "xml", "externalDocs", "example"})
+"""The annotations that it adds (OpenAPI 3.1.0 §4.8.24.2). Pydantic writes ``discriminator`` into tagged unions."""
+_STRUCTURE = frozenset(
+    {"$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$defs", "definitions"}
+)
+_CONTENT = frozenset({"contentEncoding", "contentMediaType", "contentSchema"})
+_NO_ASSERTIONS = ANNOTATIONS | _STRUCTURE | _CONTENT | _OF_OPENAPI
+_SAYING = frozenset().union(*ASSERTIONS.values(), _STRUCTURE, _CONTENT) - {"$schema", "$id", "id"}
+_KNOWN = _SAYING | _NO_ASSERTIONS
+_REMEDIES = {
+    "nullable": 'it is OpenAPI 3.0; JSON Schema says {"type": ["string", "null"]}',
+    "optional": 'a property is optional unless "required" of its object names it',
+}
+_TYPES_OF = {
+    **dict.fromkeys(NUMERIC, ("number", "integer")),
+    **dict.fromkeys(STRINGS, ("string",)),
+    **dict.fromkeys(ARRAYS | {"unevaluatedItems"}, ("array",)),
+    **dict.fromkeys(OBJECTS | {"unevaluatedProperties", "dependentSchemas"}, ("object",)),
+}
+"""The types of values that a keyword is about."""
+_NEEDS = {
+    **dict.fromkeys(("then", "else"), "if"),
+    **dict.fromkeys(("minContains", "maxContains"), "contains"),
+}
+_BETWEEN = {"int32": 31, "int64": 63}
+"""OpenAPI's formats of integers: signed, with this many bits without the sign."""
+_NOT_ENFORCED = {
+    "jwt": "its parts are JSON in base64url, which is not regular; a pattern can say that there are three",
+    "json-string": "what a string holds is not looked into",
+    "password": "it is a hint of OpenAPI for forms",
+    "binary": "it is OpenAPI's name for any bytes",
+    "multi-host-uri": "it is Pydantic's name for the addresses of several hosts; write a pattern",
+    **dict.fromkeys(("cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid"), "it is a library's; write its pattern"),
+    **dict.fromkeys(("path", "file-path", "directory-path"), "whether a path exists is not known here"),
+}
+"""Formats of others that are not misspellings."""
+_DEPEND = (
+    frozenset({*_NEEDS, "exclusiveMinimum", "exclusiveMaximum", "oneOf", "if", "additionalItems", "format"}) | _CONTENT
+)
+"""Keywords of which the value or the neighbours decide whether they mean something."""
+
+
+_ITS_VALUES = "values"
+
+
+def _meant(dialect: Dialect, about: str | None) -> frozenset[str]:
+    """Keywords that mean something, or are meant to mean nothing, whatever their values, next to the type ``about``, to
+    none (None), or to values without one."""
+    apart = _DEPEND | {"$schema"} | ({"$ref"} if dialect < Dialect.DRAFT2019 else set())
+    return frozenset(
+        keyword
+        for keyword in (ASSERTIONS[dialect] | _NO_ASSERTIONS) - apart
+        if about is None or about in _TYPES_OF.get(keyword, (*TYPE_NAMES, _ITS_VALUES))
+    )
+
+
+_MEANT = {dialect: {about: _meant(dialect, about) for about in (*TYPE_NAMES, _ITS_VALUES, None)} for dialect in Dialect}
+
+
+_OF_ZOD = frozenset(
+    {"starts_with", "ends_with", "includes", "lowercase", "uppercase", "emoji", "e164", "mac", "cidrv4", "cidrv6"}
+    | {"cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid", "guid", "hex", "template_literal"}
+    | {f"{name}_{spelling}" for name in ("md5", "sha1", "sha256", "sha384", "sha512")
+       for spelling in ("hex", "base64", "base64url")}
+)  # fmt: skip
+"""Names of zod 4, which writes the pattern that it means next to each, or several in allOf."""
+_LISTS = ("allOf", "anyOf", "oneOf")
+_LONG = 64  # characters of a keyword that is not remembered
+_DEEPEST = 4  # of what is looked for in a wrapper
+
+
+class Ineffective(NamedTuple):
+    """One keyword, or one name of a format, that asserts nothing."""
+
+    pointer: str
+    """JSON Pointer (RFC 6901) of the keyword."""
+    message: str
+
+
+def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Iterator[Ineffective]:
+    """Find the keywords without meaning in ``schema`` (a result of `json.loads`), which need not be valid.
+
+    Names that begin with ``x-`` are extensions by custom, and left alone.
+
+    Yields:
+        Each such keyword, in the order of the text; none of a wrapper (`says_something`).
+
+    Raises:
+        InvalidSpecError: ``default_dialect`` is not a known dialect.
+    """
+    try:
+        says_something(schema)
+    except InvalidSpecError:
+        if _schema_inside(schema) or schema.get("type") == "structural_tag":  # it has no keywords
+            return
+    has_dialect = isinstance(schema, dict) and "$schema" in schema
+    held: frozenset[str] | None = None
+    for node, path, dialect in subschemas(schema, dialect_named(default_dialect), _is_plain):
+        if _is_clear(node, dialect):
+            continue
+        types, are_read = None, False
+        is_reference = "$ref" in node and dialect < Dialect.DRAFT2019
+        for keyword, value in node.items():
+            message = _about(keyword, dialect)
+            if message is not None and not path:  # it may hold what is referred to
+                held = _referred_to(schema) if held is None else held
+                message = None if keyword in held else message
+            if keyword == "nullable" and not has_dialect:
+                message = _about_nullable(node) if value is True else None
+            elif keyword == KEYWORD and path:
+                message = f"{KEYWORD!r} counts at the root of a schema alone; move it there"
+            elif message is None and keyword in ASSERTIONS[dialect]:
+                if is_reference:
+                    message = None if keyword == "$ref" else f"{keyword!r} is ignored next to $ref in {dialect.uri}"
+                else:
+                    if not are_read and keyword in _TYPES_OF:
+                        types, are_read = _types_of(node), True
+                    message = (
+                        _about_type(keyword, value, types)
+                        or _about_neighbours(keyword, value, node)
+                        or (_about_format(value, node) if keyword == "format" and isinstance(value, str) else None)
+                    )
+            elif message is None and keyword in _CONTENT:
+                message = _about_content(keyword, value, node, dialect)
+            if message is not None:
+                yield Ineffective(pointer((*path, keyword)), message)
+
+
+def _is_plain(schema: Any, dialect: Dialect) -> bool:
+    """Whether a sub-schema is clear and holds no other."""
+    return schema.__class__ is dict and HOLDING.isdisjoint(schema) and _is_clear(schema, dialect)
+
+
+def _is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Whether ``node`` has only keywords that mean something: so nearly all have, and this is quick."""
+    about = node.get("type")
+    if about is None and ("enum" in node or "const" in node):
+        about = _ITS_VALUES
+    meant = _MEANT[dialect].get(about) if about is None or about.__class__ is str else None
+    return meant is not None and meant.issuperset(node)
+
+
+def looks_like_schema(value: Any) -> bool:
+    """Whether a JSON value is meant for a schema, right or wrong: nothing else has such keywords, or it has no names
+    but keywords."""
+    if not isinstance(value, dict):
+        return value is None or isinstance(value, bool)  # None: nested too deeply to be read
+    if _has_telling_keyword(value):
+        return True
+    kind = value.get("type")
+    is_other_type = isinstance(kind, str) and not remedies.is_known(kind)
+    if not is_other_type and all(name in _KNOWN or name.startswith("x-") for name in value):
+        return True
+    telling = {"type", "properties", *_LISTS}
+    misspelled = {closest(name, telling): inner for name, inner in value.items() if inner and name not in _KNOWN}
+    return _has_telling_keyword({name: inner for name, inner in misspelled.items() if name})
+
+
+def _has_telling_keyword(value: dict[str, Any]) -> bool:
+    kind = value.get("type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    return bool(
+        {"$schema", "$ref", "$defs", "$anchor"} & value.keys()
+        or any(name in TYPE_NAMES for name in kinds if isinstance(name, str))
+        or (isinstance(value.get("properties"), dict) and all(map(_is_schema_object, value["properties"].values())))
+        or any(isinstance(value.get(name), list) and all(map(_is_schema_object, value[name])) for name in _LISTS)
+    )
+
+
+def _is_schema_object(value: Any) -> bool:
+    return isinstance(value, (dict, bool))
+
+
+def _referred_to(root: Any) -> frozenset[str]:
+    """The first names of the references into ``root``, wherever in it they stand."""
+    found, pending = set[str](), [root]
+    while pending:  # bounded: by the document, once
+        value = pending.pop()
+        if isinstance(value, dict):
+            reference = value.get("$ref")
+            if isinstance(reference, str) and reference.startswith("#/"):
+                found.add(reference.split("/")[1])
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return frozenset(found)
+
+
+def says_something(root: Any) -> None:
+    """Refuse a value that would allow everything because it is not a schema: an example (``{"name": "string"}``), or a
+    schema wrapped up as in a request (``{"name": …, "schema": {…}}``). Sub-schemas may be of that kind;
+    `ineffective_keywords` names them.
+
+    Raises:
+        InvalidSpecError: ``root`` is one; ``help`` says what to write.
+    """
+    if not isinstance(root, dict):
+        return
+    kind = root.get("type")
+    if kind == "structural_tag":
+        wrong, at = f"unknown type {kind!r}", Pointer("/type")
+        help = remedies.type_name(kind)
+        raise InvalidSpecError(wrong, location=at, keyword="type", code="unknown_type", help=help)
+    is_type_of_wrapper = isinstance(kind, str) and kind not in TYPE_NAMES
+    if not is_type_of_wrapper and not _SAYING.isdisjoint(root):
+        return
+    if all(name in _KNOWN or name.startswith("x-") for name in root):
+        return
+    inside = _schema_inside(root)
+    if is_type_of_wrapper:
+        if not _SAYING.isdisjoint(root.keys() - {"type"}) or not inside:
+            return  # a type of another name, which is refused as such
+        raise InvalidSpecError(
+            f"unknown type {kind!r}", location=Pointer("/type"), keyword="type", code="unknown_type", help=_pass(inside)
+        )
+    fields = [name for name, value in root.items() if isinstance(value, dict) and _is_schema(value)]
+    is_map_of_fields = len(fields) > 1 or (fields == [*root] and "properties" not in root[fields[0]])
+    unknown = [name for name in root if name in fields or name not in _KNOWN]
+    value = root[unknown[0]]
+    kind_of_field = value.get("type") if isinstance(value, dict) else value
+    written = json.dumps(
+        {"type": kind_of_field if isinstance(kind_of_field, str) and kind_of_field in TYPE_NAMES else "string"}
+    )
+    example = f'write {{"type": "object", "properties": {{{_quoted(unknown[0])}: {written}, …}}}}'
+    raise InvalidSpecError(
+        f"no keyword of JSON Schema that says anything of a value, but {', '.join(map(_quoted, unknown[:5]))}",
+        location=Pointer(),
+        help=_pass(inside) if inside and not is_map_of_fields else example,
+    )
+
+
+def _pass(inside: str) -> str:
+    return f"pass what is under {inside}"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name[:40]}"'
+
+
+def _schema_inside(root: Mapping[str, Any]) -> str:
+    """The JSON Pointer of the first schema, from the outside in, that stands in what is none."""
+    pending: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
+    for value, path in pending:  # bounded: by the document, for an error
+        if path and _is_schema(value):
+            return pointer(path)
+        if len(path) < _DEEPEST:
+            pending += [(child, (*path, name)) for name, child in value.items() if isinstance(child, dict)]
+    return ""
+
+
+def _is_schema(value: Mapping[str, Any]) -> bool:
+    """Whether an object looks like a schema."""
+    kind = value.get("type", "object")
+    says = {"type", "properties", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"} & value.keys()
+    return bool(says) and (isinstance(kind, list) or (isinstance(kind, str) and kind in TYPE_NAMES))
+
+
+def _about(keyword: str, dialect: Dialect) -> str | None:
+    """Why ``keyword`` asserts nothing, with what was probably meant; None for one that means something."""
+    if keyword in ASSERTIONS[dialect] or keyword in _NO_ASSERTIONS or keyword.startswith("x-"):
+        return None
+    if keyword in _REMEDIES:
+        return f"{keyword!r} is not a keyword of JSON Schema: {_REMEDIES[keyword]}"
+    if any(keyword in known for known in ASSERTIONS.values()):
+        return f"{keyword!r} is not a keyword of {dialect.uri}, the schema's dialect"
+    meant = _similar(keyword, dialect) if len(keyword) <= _LONG else did_you_mean(keyword, _known(dialect))
+    return f"{keyword!r} is not a keyword of JSON Schema{meant and '; '}{meant}"
+
+
+@lru_cache(maxsize=1024)  # tools write the same keywords of their own again and again
+def _similar(keyword: str, dialect: Dialect) -> str:
+    return did_you_mean(keyword, _known(dialect))
+
+
+def _known(dialect: Dialect) -> frozenset[str]:
+    return ASSERTIONS[dialect] | _NO_ASSERTIONS
+
+
+def _about_nullable(node: Mapping[str, Any]) -> str | None:
+    """OpenAPI 3.0.3: ``nullable`` adds null to the ``type`` next to it, and nothing to ``enum``."""
+    if "type" not in node:
+        return '\'nullable\' adds null to the type next to it, and there is none; write anyOf with {"type": "null"}'
+    values = node.get("enum", [node["const"]] if "const" in node else None)
+    if isinstance(values, list) and None not in values:
+        return "'nullable' adds null to the type, not to enum or const, which must list null, too"
+    return None
+
+
+def _types_of(node: Mapping[str, Any]) -> frozenset[str] | None:
+    """The types that values of ``node`` can have by its own type, enum and const; None: not said."""
+    types = node.get("type")
+    said = None
+    if isinstance(types, (str, list)):
+        said = frozenset(name for name in ([types] if isinstance(types, str) else types) if isinstance(name, str))
+    values = node.get("enum", [node["const"]] if "const" in node else None)
+    if isinstance(values, list):
+        kinds = frozenset(name for value in values for name in _names_of_type(value))
+        said = kinds if said is None else said & kinds
+    return said
+
+
+def _names_of_type(value: Any) -> tuple[str, ...]:
+    if isinstance(value, bool):
+        return ("boolean",)
+    if isinstance(value, (str, list, dict)):
+        return ({str: "string", list: "array", dict: "object"}[type(value)],)
+    return ("null",) if value is None else ("number", "integer")
+
+
+def _about_type(keyword: str, value: Any, types: frozenset[str] | None) -> str | None:
+    about = _TYPES_OF.get(keyword)
+    if about is None or types is None or not types or not types.isdisjoint(about):
+        return None
+    allowed = " or ".join(sorted(types))
+    bits = _BETWEEN.get(value) if keyword == "format" and "integer" in types and isinstance(value, str) else None
+    if bits:
+        return f'the format {value!r} is not enforced; write "minimum": {-(1 << bits)}, "maximum": {(1 << bits) - 1}'
+    return f"{keyword!r} is about values of type {about[0]} and asserts nothing of type {allowed}"
+
+
+def _about_neighbours(keyword: str, value: Any, node: Mapping[str, Any]) -> str | None:
+    needed = _NEEDS.get(keyword)
+    if keyword in ("exclusiveMinimum", "exclusiveMaximum") and value is True:
+        needed = keyword.removeprefix("exclusive").lower()
+    if needed is not None and needed not in node:
+        return f"{keyword!r} asserts nothing without {needed!r}"
+    if keyword == "oneOf" and isinstance(value, list):
+        same = equal_branches(value)
+        if same is not None:
+            return (
+                f"branches {same[0]} and {same[1]} of oneOf say the same, so what fits them is not allowed; write anyOf"
+            )
+    if keyword == "if" and "then" not in node and "else" not in node:
+        return "'if' asserts nothing without 'then' or 'else'"
+    if keyword == "additionalItems" and ("prefixItems" in node or not isinstance(node.get("items"), list)):
+        return "'additionalItems' asserts nothing without a list of schemas in 'items'"
+    return None
+
+
+def _parts(node: Mapping[str, Any]) -> list[Any]:
+    """The entries of its allOf."""
+    parts = node.get("allOf")
+    return parts if isinstance(parts, list) else []
+
+
+def _about_content(keyword: str, value: Any, node: Mapping[str, Any], dialect: Dialect) -> str | None:
+    """An encoding or a structure that only an annotation asks for (JSON Schema Validation 2020-12 §8). A media type by
+    itself, as of an image, asks nothing of the text; a format or a pattern next to it may say it all."""
+    if dialect < Dialect.DRAFT7 or "pattern" in node or "format" in node:
+        return None
+    if keyword == "contentEncoding" and value in ("base64", "base64url"):
+        return f'\'contentEncoding\' asserts nothing; write "format": "{value}"'
+    is_json = keyword == "contentMediaType" and value == "application/json" and "contentSchema" not in node
+    if is_json or keyword == "contentSchema":
+        return f"{keyword!r} asserts nothing: what a string holds is not looked into; write the value without it"
+    return None
+
+
+def _about_format(name: str, node: Mapping[str, Any]) -> str | None:
+    if name in _OF_ZOD and any("pattern" in part for part in (node, *_parts(node)) if isinstance(part, dict)):
+        return None
+    try:
+        if formats.find(name) is not None:
+            return None
+    except SpecError:  # the compiler refuses it, with its place
+        return None
+    if name in _NOT_ENFORCED:
+        return f"the format {name!r} is not enforced: {_NOT_ENFORCED[name]}"
+    meant = did_you_mean(name, formats.FORMATS)
+    return f"the format {name!r} is not known and asserts nothing{meant and '; '}{meant}"

@@ -1,0 +1,20 @@
+"""base64: RFC 4648 §4; base64url: §5. Padded (§3.2), and what the last digit does not use is 0 (§3.5): encoders must
+write so, and decoders may insist on it.
+
+OpenAPI's ``byte`` is left an annotation: validators of JSON Schema do not know it, and four of MaskBench's valid
+documents have such strings that are not base64."""
+
+from __future__ import annotations
+
+from dotllm.languages.json_schema.strings.formats.format import Format
+
+
+def _encoding(last: str) -> str:
+    digit = f"[A-Za-z0-9{last}]"
+    return f"(?:{digit}{{4}})*(?:{digit}[AQgw]==|{digit}{{2}}[AEIMQUYcgkosw048]=)?"
+
+
+ENCODING_FORMATS = (
+    Format("base64", "RFC 4648 §4", _encoding("+/")),
+    Format("base64url", "RFC 4648 §5", _encoding("_-")),
+)

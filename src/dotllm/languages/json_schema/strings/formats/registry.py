@@ -1,0 +1,103 @@
+"""The standard values of ``format``, each as the regular language its RFC defines.
+
+JSON Schema Validation 2020-12 §7.3 lists them; all drafts share the names they have in common. Others are Pydantic's
+and OpenAPI's, as far as a reference defines their strings. Names without a grammar (password, and all unknown ones) are
+annotations, which `ineffective_keywords` reports. The file of a format names the parts of its standard that are not
+regular.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+from dotllm.errors import UnsupportedError
+from dotllm.grammar.fragment import Fragment
+from dotllm.grammar.grammar import Grammar
+from dotllm.languages.json_schema.strings import string_network
+from dotllm.languages.json_schema.strings.formats.date_time import DATE_TIME_FORMATS
+from dotllm.languages.json_schema.strings.formats.email import EMAIL_FORMATS
+from dotllm.languages.json_schema.strings.formats.encodings import ENCODING_FORMATS
+from dotllm.languages.json_schema.strings.formats.format import Format
+from dotllm.languages.json_schema.strings.formats.fraction import FRACTION_FORMATS
+from dotllm.languages.json_schema.strings.formats.hostname import HOSTNAME_FORMATS
+from dotllm.languages.json_schema.strings.formats.ip import IP_FORMATS
+from dotllm.languages.json_schema.strings.formats.json_pointer import JSON_POINTER_FORMATS
+from dotllm.languages.json_schema.strings.formats.regex import REGEX_FORMATS
+from dotllm.languages.json_schema.strings.formats.uri import URI_FORMATS
+from dotllm.languages.json_schema.strings.formats.uri_template import URI_TEMPLATE_FORMATS
+from dotllm.languages.json_schema.strings.formats.uuid import UUID_FORMATS
+
+__all__ = ["FORMATS", "Format", "build_ahead", "find", "fragment"]
+
+FORMATS: dict[str, Format] = {
+    known.name: known
+    for family in (
+        DATE_TIME_FORMATS,
+        EMAIL_FORMATS,
+        ENCODING_FORMATS,
+        FRACTION_FORMATS,
+        HOSTNAME_FORMATS,
+        IP_FORMATS,
+        JSON_POINTER_FORMATS,
+        REGEX_FORMATS,
+        URI_FORMATS,
+        URI_TEMPLATE_FORMATS,
+        UUID_FORMATS,
+    )
+    for known in family
+}
+
+
+_OF_OTHERS = frozenset(
+    {"base64", "base64url", "fraction", "name-email", *(f"uuid{version}" for version in range(1, 9))}
+    | {f"ip{which}{what}" for which in ("v4", "v6", "vany") for what in ("address", "interface", "network")}
+)
+"""Names that JSON Schema does not list."""
+
+# Standard formats that no automaton can decide, and why.
+_UNDECIDABLE = {"idn-hostname": "Punycode and normal form C are not regular"}
+
+
+def find(name: str) -> Format | None:
+    """The format of this name (names are case-sensitive), or None: then ``format`` is an annotation.
+
+    Raises:
+        UnsupportedError: no automaton can decide this standard format.
+    """
+    reason = _UNDECIDABLE.get(name)
+    if reason is not None:
+        raise UnsupportedError(f"format {name!r} cannot be enforced: {reason}", keyword="format")
+    return FORMATS.get(name)
+
+
+@cache  # there are as many as there are formats
+def fragment(name: str) -> Fragment:
+    """What stands between the quotes of a string of a known format, built once per process."""
+    grammar = Grammar()
+    known = FORMATS[name]
+    if known.build is not None:
+        grammar.start = known.build(grammar)
+    else:
+        grammar.start = string_network.content(grammar, known.dfa(), 0, known.longest)
+    return Fragment(grammar)
+
+
+def build_ahead() -> None:
+    """Build the formats of JSON Schema: 0.1 s, of which the first schema with ``format: email`` would pay a third."""
+    for name in FORMATS.keys() - _OF_OTHERS:
+        fragment(name)
+
+
+@lru_cache(maxsize=32)  # the largest hold some hundred kilobytes
+def fragment_of_length(name: str, low: int, high: int | None) -> Fragment:
+    """The same for strings of ``low`` to ``high`` characters only. Raises `BudgetExceededError` or
+    `UnsupportedError`."""
+    grammar = Grammar()
+    known = FORMATS[name]
+    if known.build is not None and (low, high) == (1, None):
+        grammar.start = known.build(grammar, least=1)
+        return Fragment(grammar)
+    if known.longest is not None:
+        high = known.longest if high is None else min(high, known.longest)
+    grammar.start = string_network.content(grammar, known.dfa(), low, high)
+    return Fragment(grammar)

@@ -1,0 +1,286 @@
+"""LarkGrammar → Grammar: the rules, what is ignored between terminals, templates, embedded JSON Schemas and tokens.
+
+The language is that of the context-free grammar over characters. There is no lexer: a terminal stands for every text
+its expression matches, wherever the grammar has it. (A lexer that always takes the longest match would forbid some of
+these texts; none that a lexer accepts is missing.) `lazy` says which texts a lazy terminal takes away from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from dotllm import cancellation
+from dotllm.errors import BudgetExceededError
+from dotllm.grammar import Expression, Grammar, Rule
+from dotllm.grammar.kinds import ExpressionKind
+from dotllm.languages.lark.lazy import Uses, json_texts
+from dotllm.languages.lark.parser import Parser
+from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
+from dotllm.languages.lark.terminals import Terminals
+from dotllm.languages.source import Source
+from dotllm.languages.token_names import TokenNames, token_expression
+
+MAX_TEMPLATE_USES = 5_000
+
+_TERMINAL_KINDS = (LarkNodeKind.LITERAL, LarkNodeKind.RANGE, LarkNodeKind.PATTERN, LarkNodeKind.STRUCTURED_REGEX)
+
+
+def lark_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
+    """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
+
+    Raises InvalidSpecError for a text that is not a Lark grammar, UnsupportedError for one that cannot be enforced;
+    ``location`` says where.
+    """
+    parser = Parser(text)
+    document = parser.parse()
+    grammar = Grammar()
+    uses = Uses(grammar, parser.source) if _has_lazy(document) else None
+    grammar.start = _LarkCompiler(document, parser.source, grammar, token_names, uses).compile()
+    if uses is not None:
+        uses.define()
+    return grammar
+
+
+def _has_lazy(document: LarkGrammar) -> bool:
+    """Whether the grammar, or one nested in it, has a lazy rule or terminal."""
+    todo = [document]
+    while todo:  # bounded: by the text
+        document = todo.pop()
+        if any(definition.lazy for group in (document.rules, document.terminals) for definition in group.values()):
+            return True
+        todo += [node.value for node in document.nodes if node.kind is LarkNodeKind.GRAMMAR]
+    return False
+
+
+class _Template(NamedTuple):
+    """A template that is an argument of another template."""
+
+    name: str
+
+
+Argument = Expression | _Template
+
+
+class _LarkCompiler:
+    def __init__(
+        self, document: LarkGrammar, source: Source, grammar: Grammar, token_names: TokenNames | None, uses: Uses | None
+    ) -> None:
+        self.document = document
+        self.source = source
+        self.grammar = grammar
+        self.token_names = token_names
+        self.uses = uses
+        """None: no terminal is lazy."""
+        self.terminals = Terminals(document, source, grammar)
+        self.ignored: Expression | None = None
+        self._arguments = {
+            child for node in document.nodes if node.kind is LarkNodeKind.TEMPLATE for child in node.children
+        }
+        self._lexemes: dict[Expression, Expression] = {}
+        self._rules: dict[tuple[str, tuple[Argument, ...]], Rule] = {}
+        self._agenda: list[tuple[Rule, Definition, tuple[Argument, ...]]] = []
+
+    def compile(self) -> Expression:
+        """The expression of the whole."""
+        options = self._options()
+        start = self.document.rules.get("start")
+        if start is None:
+            defined = {name: rule.at for name, rule in (*self.document.rules.items(), *self.document.terminals.items())}
+            raise self.source.without_first_rule("start", defined, "root", 'EBNF: root ::= "…"')
+        self._check_names()
+        self.ignored = self._ignored(once=options.get("skip_repetition") == "once")
+        grammar = self.grammar
+        whole = self._call("start", (), start.at)
+        if self.ignored is not None and options.get("allow_initial_skip"):
+            whole = grammar.seq([self.ignored, whole])
+        while self._agenda:
+            cancellation.check()
+            rule, definition, arguments = self._agenda.pop()
+            if definition.lazy:
+                body = self._lexeme(self._lazy_rule(definition))
+            else:
+                body = self._expression(definition, dict(zip(definition.parameters, arguments, strict=True)))
+            grammar.define(rule, body)
+        return whole
+
+    def _options(self) -> dict[str, Any]:
+        options = self.document.options
+        for name, value in options.items():
+            if name == "allow_invalid_utf8" and value:
+                raise self.source.unsupported("texts are always UTF-8", 0, name)
+            if name not in ("no_forcing", "allow_initial_skip", "allow_invalid_utf8", "skip_repetition"):
+                raise self.source.invalid(f"unknown option {name!r}", 0, name, "unknown_field")
+        return options
+
+    def _check_names(self) -> None:
+        """Names must be defined everywhere, not only where ``start`` reaches them."""
+        document = self.document
+        parameters = {
+            (i, name)
+            for definition in document.rules.values()
+            for name in definition.parameters
+            for i in range(definition.first, definition.root + 1)
+            if document.nodes[i].value == name
+        }
+        for i, node in enumerate(document.nodes):
+            if node.kind in (LarkNodeKind.NAME, LarkNodeKind.TEMPLATE):
+                name = node.value
+                known = name in document.rules or name in document.terminals or name in document.imports
+                if not known and (i, name) not in parameters:
+                    raise self.source.undefined("", name, node.at, document.names)
+
+    # --- rules
+
+    def _call(self, name: str, arguments: tuple[Argument, ...], at: int) -> Expression:
+        rule = self._rules.get((name, arguments))
+        if rule is None:
+            definition = self.document.rules.get(name)
+            if definition is None:
+                raise self.source.undefined("", name, at, self.document.names)
+            if len(definition.parameters) != len(arguments):
+                raise self.source.invalid(f"{name} takes {len(definition.parameters)} arguments", at, name)
+            rule = self._rules[name, arguments] = self.grammar.rule(name)
+            self._agenda.append((rule, definition, arguments))
+            if arguments and len(self._rules) > MAX_TEMPLATE_USES:
+                raise BudgetExceededError(
+                    f"template {name} is used with more than {MAX_TEMPLATE_USES} different arguments",
+                    location=self.source.location(at),
+                    keyword="template",
+                )
+        return self.grammar.call(rule)
+
+    def _expression(self, definition: Definition, parameters: Mapping[str, Argument]) -> Expression:
+        grammar, first = self.grammar, definition.first
+        found: list[Argument] = []
+        for i, node in enumerate(self.document.nodes[first : definition.root + 1], first):
+            kind, value = node.kind, node.value
+            if kind in (LarkNodeKind.NAME, LarkNodeKind.TEMPLATE):
+                arguments = tuple(found[child - first] for child in node.children)
+                found.append(self._named(node, i, arguments, parameters))
+                continue
+            parts = [self._no_template(found[child - first], node.at) for child in node.children]
+            if kind is LarkNodeKind.SEQUENCE:
+                expression = grammar.seq([part for part in parts if part != grammar.empty()])
+            elif kind is LarkNodeKind.CHOICE:
+                expression = grammar.alt(parts)
+            elif kind is LarkNodeKind.REPEAT:
+                expression = grammar.repeat(parts[0], *value)
+            elif kind in _TERMINAL_KINDS:
+                expression = self._lexeme(self._leaf(node, i))
+            elif kind is LarkNodeKind.TOKEN:
+                token = token_expression(value, self.token_names, grammar, self.source, node.at)
+                if self.uses is not None:
+                    token = self.uses.add(token, value, node.at, None)
+                expression = self._lexeme(token)
+            elif kind is LarkNodeKind.JSON:
+                schema = self._json(value, node.at)
+                if self.uses is not None:
+                    schema = self.uses.add(schema, "%json", node.at, json_texts)
+                expression = self._lexeme(schema)
+            elif kind is LarkNodeKind.GRAMMAR:
+                inner = _LarkCompiler(value, self.source, grammar, self.token_names, self.uses)
+                expression = self._lexeme(inner.compile())
+            elif kind is LarkNodeKind.REFERENCE:
+                raise self.source.unsupported(
+                    f"{value} refers to another grammar, and a request has only one", node.at, "@"
+                )
+            else:
+                raise self.source.invalid(
+                    f"{kind.value!r} is for terminals only (capital letters)", node.at, kind.value
+                )
+            found.append(expression)
+        return self._no_template(found[-1], definition.at)
+
+    def _named(
+        self, node: LarkNode, number: int, arguments: tuple[Argument, ...], parameters: Mapping[str, Argument]
+    ) -> Argument:
+        """The expression that a name stands for, with its arguments."""
+        name = node.value
+        if name in parameters:
+            bound = parameters[name]
+            if isinstance(bound, _Template) and node.kind is LarkNodeKind.TEMPLATE:
+                return self._call(bound.name, arguments, node.at)
+            if node.kind is LarkNodeKind.TEMPLATE:
+                raise self.source.invalid(f"the argument for {name} is not a template", node.at, name)
+            return bound
+        if node.kind is LarkNodeKind.TEMPLATE:
+            return self._call(name, arguments, node.at)
+        if is_terminal(name):
+            return self._lexeme(self._terminal(node))
+        definition = self.document.rules.get(name)
+        if definition is not None and definition.parameters and number in self._arguments:
+            return _Template(name)
+        return self._call(name, (), node.at)
+
+    def _no_template(self, argument: Argument, at: int) -> Expression:
+        if isinstance(argument, _Template):
+            raise self.source.invalid(f"the template {argument.name} has no arguments here", at, argument.name)
+        return argument
+
+    # --- terminals; each use is its own if some are lazy
+
+    def _lazy_rule(self, definition: Definition) -> Expression:
+        terminals, expression = self.terminals, self.terminals.expression(definition)
+        if self.uses is None:
+            return expression
+        texts = partial(terminals.dfa, definition)
+        return self.uses.add(expression, definition.name, definition.at, texts, lazy=True, lower=terminals.lower)
+
+    def _terminal(self, node: LarkNode) -> Expression:
+        terminals, name = self.terminals, node.value
+        expression = terminals.named(name, node.at)
+        if self.uses is None:
+            return expression
+        definition = self.document.terminals.get(name)
+        lazy = definition is not None and definition.lazy
+        texts = partial(terminals.named_dfa, name, node.at)
+        return self.uses.add(expression, name, node.at, texts, lazy=lazy, lower=terminals.lower)
+
+    def _leaf(self, node: LarkNode, number: int) -> Expression:
+        terminals, expression = self.terminals, self.terminals.leaf(node)
+        if self.uses is None:
+            return expression
+        texts = partial(terminals.node_dfa, number)
+        return self.uses.add(expression, node.kind.value, node.at, texts, lower=terminals.lower)
+
+    def _json(self, schema: Any, at: int) -> Expression:
+        from dotllm.languages.json_schema import Options, schema_expression  # a large package, needed by few grammars
+
+        if isinstance(schema, str):  # (a str would be read as the text of a schema)
+            raise self.source.invalid("a schema must be an object or a boolean", at, "%json")
+        with self.source.inside(at):
+            # (as in llguidance; options of a request are not for grammars)
+            return schema_expression(schema, self.grammar, Options(additional_properties="open"))
+
+    # --- what is ignored
+
+    def _lexeme(self, terminal: Expression) -> Expression:
+        """A terminal, followed by whatever is ignored."""
+        if self.ignored is None or terminal == self.grammar.empty():
+            return terminal
+        found = self._lexemes.get(terminal)
+        if found is None:
+            found = self._lexemes[terminal] = self.grammar.seq([terminal, self.ignored])
+        return found
+
+    def _ignored(self, *, once: bool) -> Expression | None:
+        """Any number of ignored texts, or (``once``) at most one."""
+        grammar = self.grammar
+        choices = [self.terminals.expression(definition) for definition in self.document.ignored]
+        if not choices:
+            return None
+        if once:
+            return grammar.optional(grammar.alt(choices))
+        # (x+)* is x*: a loop in a loop would only make the machine's states larger.
+        bodies = [
+            Expression(grammar.a[x])
+            if grammar.kind[x] == ExpressionKind.REPEAT and grammar.b[x] <= 1 and grammar.c[x] < 0
+            else x
+            for x in choices
+        ]
+        return grammar.repeat(grammar.alt(bodies))
+
+
+__all__ = ["lark_to_grammar"]

@@ -1,0 +1,402 @@
+"""The texts of a grammar as they are quoted in another text: in a JSON string, or raw, without the marks of a reader.
+
+A tool call holds an argument as a JSON string or raw between two marks. A grammar says what the argument is; the answer
+has to hold it as it is quoted. The reader looks for its marks anywhere, so none may occur in what is quoted.
+
+Quoting reads a text character by character. What it writes for one, and whether that would complete a mark, depends on
+the end of what it has written before: on a state of the automaton of Aho and Corasick over the marks. So the quoted
+texts of a grammar are again those of a grammar, by the construction of Bar-Hillel, Perles and Shamir ("On formal
+properties of simple phrase structure grammars", 1961): a rule for each rule, state before it and state after it. The
+states are nearly always the first one between rules, so the grammar hardly grows.
+
+*In a JSON string* every text can be quoted, in exactly one way: as most writers of JSON do it, and a character that
+would complete a mark is escaped (``</tool_call\\u003e``). *Raw*, a text with a mark in it cannot be, and is left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from dotllm import cancellation
+from dotllm.charset import CharSet
+from dotllm.errors import BudgetExceededError, UnsupportedError
+from dotllm.grammar import Expression, Grammar, Rule
+from dotllm.grammar import kinds as K
+
+MAX_EDGES = 200_000
+"""Edges of all automata of a quoted grammar."""
+_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPED = frozenset({'"', "\\", *map(chr, range(32))})
+"""The characters that a JSON string holds escaped only."""
+
+
+class Quoting:
+    """How characters are written, and which texts of the result a reader would take for marks."""
+
+    def __init__(self, marks: Iterable[str], *, in_json: bool) -> None:
+        self.in_json = in_json
+        self._children: list[dict[int, int]] = [{}]
+        self._completes = [False]
+        for mark in marks:
+            state = 0
+            for byte in mark.encode():
+                if byte not in self._children[state]:
+                    self._children[state][byte] = len(self._children)
+                    self._children.append({})
+                    self._completes.append(False)
+                state = self._children[state][byte]
+            self._completes[state] = bool(state)
+        self._fail = self._failures()
+        written = {character for mark in marks for character in mark}
+        self.each = CharSet.of("".join(written | _ESCAPED if in_json else written))
+        """The characters that are written one by one; every other is as it is, and leads to the first state."""
+
+    def _failures(self) -> list[int]:
+        fail, order = [0] * len(self._children), deque(self._children[0].values())
+        while order:  # bounded: by the states, each added once
+            state = order.popleft()
+            self._completes[state] |= self._completes[fail[state]]
+            for byte, child in self._children[state].items():
+                order.append(child)
+                fail[child] = self._step(fail[state], byte, fail)
+        return fail
+
+    def _step(self, state: int, byte: int, fail: Sequence[int]) -> int:
+        while state and byte not in self._children[state]:  # bounded: by the length of the marks
+            state = fail[state]
+        return self._children[state].get(byte, 0)
+
+    def _after(self, state: int, text: bytes) -> int | None:
+        """The state after ``text``; None if it completes a mark."""
+        for byte in text:
+            state = self._step(state, byte, self._fail)
+            if self._completes[state]:
+                return None
+        return state
+
+    def character(self, state: int, character: str) -> tuple[bytes, int] | None:
+        """What is written for a character after ``state``, and the next state; None if it cannot be."""
+        plain = character
+        if self.in_json and character in _ESCAPED:
+            plain = _SHORT.get(character) or f"\\u{ord(character):04x}"
+        raw = plain.encode()
+        after = self._after(state, raw)
+        if after is None and self.in_json:
+            raw = "".join(f"\\u{unit:04x}" for unit in _units(character)).encode()
+            after = self._after(state, raw)
+        return None if after is None else (raw, after)
+
+    def text(self, state: int, text: bytes) -> tuple[bytes, int] | None:
+        """What is written for ``text`` after ``state``, and the next state; None if it cannot be."""
+        try:
+            characters = text.decode()
+        except UnicodeDecodeError:  # parts of characters, as automata of bytes have them
+            after = self._after(state, text)
+            return None if after is None else (text, after)
+        parts = []
+        for character in characters:
+            found = self.character(state, character)
+            if found is None:
+                return None
+            parts.append(found[0])
+            state = found[1]
+        return b"".join(parts), state
+
+    def may_end(self, state: int, closing: str) -> bool:
+        """Whether ``closing`` may follow: what stands before it and its beginning do not form a mark."""
+        return self._after(state, closing.encode()[:-1]) is not None
+
+
+def _units(character: str) -> Iterator[int]:
+    """The UTF-16 code units of a character, which JSON escapes."""
+    raw = character.encode("utf-16-be")
+    return (int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2))
+
+
+def quoted(source: Grammar, into: Grammar, quoting: Quoting, closing: str = "") -> Expression:
+    """The texts of ``source`` as they are quoted, as an expression of ``into``; ``closing`` follows them.
+
+    Raises:
+        UnsupportedError: ``source`` asks for tokens, or for items that differ.
+        BudgetExceededError: the result is too large.
+    """
+    if source.token_sets:
+        raise UnsupportedError(
+            "tokens by name or id, where the text is quoted in a call", keyword="token", help="write their text"
+        )
+    if source.unique_rules or K.UNORDERED in source.kind:
+        raise UnsupportedError(
+            "uniqueItems, uniqueness of keys or parts in any order, where the text is quoted in a call",
+            keyword="uniqueItems",
+            help="leave it out of the schema in the grammar",
+        )
+    return _Quoted(source, into, quoting).start(closing)
+
+
+Label = int
+"""An expression of the source: a set or a text, or the call of a rule."""
+_At = tuple[int, int]
+"""A state of a rule's automaton, and one of the quoting."""
+
+
+class _Automaton:
+    """The automaton of a rule's body, without empty edges."""
+
+    def __init__(self, grammar: Grammar, body: int) -> None:
+        self._empty: list[list[int]] = [[], []]
+        self._edges: list[list[tuple[Label, int]]] = [[], []]
+        self.size = 0
+        todo = [(int(body), 0, 1)]
+        while todo:  # bounded: by MAX_EDGES, see `_expand`
+            self._expand(grammar, *todo.pop(), todo)
+        closures = [self._closure(state) for state in range(len(self._empty))]
+        self.out = [[edge for each in closure for edge in self._edges[each]] for closure in closures]
+        self.is_final = [1 in closure for closure in closures]
+
+    def _new(self) -> int:
+        self._empty.append([])
+        self._edges.append([])
+        return len(self._empty) - 1
+
+    def _expand(self, grammar: Grammar, node: int, begin: int, end: int, todo: list[tuple[int, int, int]]) -> None:
+        self.size += 1
+        if self.size > MAX_EDGES:
+            raise _too_large()
+        cancellation.check()
+        kind, a, b, c = grammar.kind[node], grammar.a[node], grammar.b[node], grammar.c[node]
+        if kind == K.EMPTY:
+            self._empty[begin].append(end)
+        elif kind == K.SEQ:
+            for part in grammar.children[a : a + b - 1]:
+                after = self._new()
+                todo.append((part, begin, after))
+                begin = after
+            todo.append((grammar.children[a + b - 1], begin, end))
+        elif kind == K.ALT:
+            todo += [(part, begin, end) for part in grammar.children[a : a + b]]
+        elif kind == K.REPEAT:
+            self._repeat(a, b, c, begin, end, todo)
+        elif kind == K.NETWORK:
+            self._network(grammar.children[a : a + b], c, begin, end, todo)
+        elif kind != K.NEVER:
+            self._edges[begin].append((node, end))
+
+    def _repeat(self, body: int, least: int, most: int, begin: int, end: int, todo: list[tuple[int, int, int]]) -> None:
+        if max(least, most) > MAX_EDGES:
+            raise _too_large()
+        for _ in range(least):
+            after = self._new()
+            todo.append((body, begin, after))
+            begin = after
+        if most < 0:
+            loop = self._new()
+            self._empty[begin].append(loop)
+            self._empty[loop].append(end)
+            todo.append((body, loop, loop))
+            return
+        self._empty[begin].append(end)
+        for _ in range(most - least):
+            after = self._new()
+            todo.append((body, begin, after))
+            self._empty[after].append(end)
+            begin = after
+
+    def _network(
+        self, layout: Sequence[int], most_edges: int, begin: int, end: int, todo: list[tuple[int, int, int]]
+    ) -> None:
+        """Its states; of a counted network once for each number of edges."""
+        states, start, finals = layout[0], layout[1], layout[3 : 3 + layout[2]]
+        edges = layout[3 + layout[2] :]
+        if states * (most_edges + 1) > MAX_EDGES:
+            raise _too_large()
+        layers = [[self._new() for _ in range(states)] for _ in range(most_edges + 1)]
+        self._empty[begin].append(layers[0][start])
+        for layer, following in zip(layers, layers[1:] if most_edges else layers, strict=False):
+            for at in range(0, len(edges), 3):
+                todo.append((edges[at + 1], layer[edges[at]], following[edges[at + 2]]))
+        for layer in layers:
+            for final in finals:
+                self._empty[layer[final]].append(end)
+
+    def _closure(self, state: int) -> list[int]:
+        found = {state: None}
+        for each in _in_order(found):
+            for target in self._empty[each]:
+                found.setdefault(target)
+        return list(found)
+
+
+def _in_order(found: dict[int, None]) -> Iterator[int]:
+    """The keys of a dictionary that grows meanwhile."""
+    done = 0
+    while done < len(found):  # bounded: by the states
+        for key in list(found)[done:]:
+            done += 1
+            yield key
+
+
+class _Quoted:
+    def __init__(self, source: Grammar, into: Grammar, quoting: Quoting) -> None:
+        self.source, self.into, self.quoting = source, into, quoting
+        self._automata: dict[int, _Automaton] = {}
+        self._ends: dict[_At, set[int]] = {}
+        """By rule and state before it: the states after it."""
+        self._callers: dict[_At, set[_At]] = {}
+        self._edges: dict[_At, list[tuple[_At, Expression | _At, _At]]] = {}
+        self._leaves: dict[tuple[int, int], list[tuple[Expression, int]]] = {}
+        self._rules: dict[tuple[int, int, int], Rule] = {}
+        self._agenda: list[tuple[int, int, int]] = []
+        self._size = 0
+
+    def start(self, closing: str) -> Expression:
+        root = -1  # the start, as if it were a rule
+        self._find_ends(root)
+        ends = [state for state in sorted(self._ends[root, 0]) if self.quoting.may_end(state, closing)]
+        found = self.into.alt([self._call(root, 0, end) for end in ends])
+        while self._agenda:  # bounded: by the edges, which `_explore` counts
+            rule, before, after = self._agenda.pop()
+            self.into.define(self._rules[rule, before, after], self._body(rule, before, after))
+        return found
+
+    def _automaton(self, rule: int) -> _Automaton:
+        if rule not in self._automata:
+            body = self.source.start if rule < 0 else self.source.rule_body[rule]
+            self._automata[rule] = _Automaton(self.source, body)
+        return self._automata[rule]
+
+    def _find_ends(self, root: int) -> None:
+        """Explore all rules from the states in which they begin, until no new state after one is found."""
+        todo = deque([(root, 0)])
+        self._ends[root, 0] = set()
+        waiting = set(todo)
+        while todo:  # bounded: by the edges, which `_explore` counts; and it looks for cancellation
+            cancellation.check()
+            rule, before = here = todo.popleft()
+            waiting.discard(here)
+            for called in self._explore(rule, before):
+                if called not in self._ends:
+                    self._ends[called] = set()
+                    todo.append(called)
+                    waiting.add(called)
+                self._callers.setdefault(called, set()).add(here)
+            automaton = self._automaton(rule)
+            states = {(0, before), *(target for _, _, target in self._edges[here])}
+            ends = {quoting for state, quoting in states if automaton.is_final[state]}
+            if ends != self._ends[here]:
+                self._ends[here] = ends
+                again = self._callers.get(here, set()) - waiting
+                todo.extend(again)
+                waiting |= again
+
+    def _explore(self, rule: int, before: int) -> set[_At]:
+        """Find the edges of a rule's automaton that begins in a state; the rules that it calls, and where."""
+        automaton, edges, calls = self._automaton(rule), list[tuple[_At, Expression | _At, _At]](), set[_At]()
+        seen = {(0, before)}
+        todo = [(0, before)]
+        while todo:  # bounded: by the states of both automata, each taken once
+            state, quoting = here = todo.pop()
+            for label, target in automaton.out[state]:
+                if self.source.kind[label] == K.CALL:
+                    called = (self.source.a[label], quoting)
+                    calls.add(called)
+                    found: list[tuple[Expression | _At, int]] = [(called, end) for end in self._ends.get(called, ())]
+                else:
+                    found = [*self._written(label, quoting)]
+                for written, end in found:
+                    edges.append((here, written, (target, end)))
+                    if (target, end) not in seen:
+                        seen.add((target, end))
+                        todo.append((target, end))
+        self._size += len(edges) - len(self._edges.get((rule, before), ()))
+        if self._size > MAX_EDGES:
+            raise _too_large()
+        self._edges[rule, before] = edges
+        return calls
+
+    def _call(self, rule: int, before: int, after: int) -> Expression:
+        key = (rule, before, after)
+        if key not in self._rules:
+            self._rules[key] = self.into.rule("quoted" if rule < 0 else self.source.rule_names[rule])
+            self._agenda.append(key)
+        return self.into.call(self._rules[key])
+
+    def _body(self, rule: int, before: int, after: int) -> Expression:
+        """The automaton of a rule from one state of the quoting to another."""
+        edges, automaton = self._edges[rule, before], self._automaton(rule)
+        backwards: dict[_At, list[_At]] = {}
+        for begin, _, end in edges:
+            backwards.setdefault(end, []).append(begin)
+        finals = {(0, before), *(end for _, _, end in edges)}
+        alive = {at: None for at in sorted(finals) if at[1] == after and automaton.is_final[at[0]]}
+        last = [*alive]
+        todo = [*alive]
+        while todo:  # bounded: by the edges
+            for at in backwards.get(todo.pop(), ()):
+                if at not in alive:
+                    alive[at] = None
+                    todo.append(at)
+        number = {at: i for i, at in enumerate(alive)}
+        if (0, before) not in number:
+            return self.into.never()
+        written = [
+            (number[begin], self._call(*label, end[1]) if isinstance(label, tuple) else label, number[end])
+            for begin, label, end in edges
+            if begin in number and end in number
+        ]
+        return self.into.network(len(number), number[0, before], [number[at] for at in last], written)
+
+    # --- what is written for the parts of the source
+
+    def _written(self, label: Label, before: int) -> list[tuple[Expression, int]]:
+        key = (label, before)
+        if key not in self._leaves:
+            self._leaves[key] = [*self._leaf(label, before)]
+        return self._leaves[key]
+
+    def _leaf(self, label: Label, before: int) -> Iterator[tuple[Expression, int]]:
+        source, into = self.source, self.into
+        kind, a = source.kind[label], source.a[label]
+        if kind == K.CHARS:
+            yield from self._characters(source.charsets[a], before)
+            return
+        if kind == K.BYTES:
+            mask = source.byteset_mask(a)
+            ascii_characters = "".join(chr(byte) for byte in range(128) if mask >> byte & 1)
+            yield from self._characters(CharSet.of(ascii_characters), before)
+            texts = [bytes([byte]) for byte in range(128, 256) if mask >> byte & 1]
+        elif kind == K.LITERAL:
+            texts = [bytes(source.data[a : a + source.b[label]])]
+        else:
+            texts = source.literal_sets[a]
+        by_end: dict[int, list[bytes]] = {}
+        for text in texts:
+            found = self.quoting.text(before, text)
+            if found is not None:
+                by_end.setdefault(found[1], []).append(found[0])
+        for end, written in by_end.items():
+            yield into.literals(written), end
+
+    def _characters(self, characters: CharSet, before: int) -> Iterator[tuple[Expression, int]]:
+        into, each = self.into, self.quoting.each
+        by_end: dict[int, list[bytes]] = {}
+        for first, last in (characters & each).ranges:
+            for code_point in range(first, last + 1):
+                found = self.quoting.character(before, chr(code_point))
+                if found is not None:
+                    by_end.setdefault(found[1], []).append(found[0])
+        choices = {end: [into.literals(written)] for end, written in by_end.items()}
+        others = characters - each
+        if others:
+            choices.setdefault(0, []).append(into.chars(others))
+        for end, written_so in choices.items():
+            yield into.alt(written_so), end
+
+
+def _too_large() -> BudgetExceededError:
+    return BudgetExceededError(
+        f"a grammar that needs more than {MAX_EDGES:,} edges where its text is quoted in a call",
+        keyword="grammar",
+        code="too_large",
+        help="use smaller counts of repetitions",
+    )

@@ -1,0 +1,328 @@
+"""Rewritings of an expression before it is lowered: anchors, atomic groups, searches, and what cannot match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from dotllm.automata.dfa import Budget
+from dotllm.charset import ANY_CHAR, CharSet
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, Related, SpecError, UnsupportedError
+from dotllm.languages.regex.lengths import first_chars, has_looks
+from dotllm.languages.regex.lookaround import plain_automaton
+from dotllm.languages.regex.syntax import (
+    ANY_TEXT,
+    EMPTY,
+    NEVER,
+    NO_CHARS,
+    Alt,
+    Assertion,
+    AssertionKind,
+    Atomic,
+    Empty,
+    Look,
+    Never,
+    Node,
+    Repeat,
+    Seq,
+    Text,
+    alt,
+    charset_of,
+    repeat,
+    seq,
+)
+
+# Resolves ``^`` and ``$`` outside look-around in the syntax tree; they need no automaton.
+#
+# An anchor holds where nothing has been read before it (or nothing is read after it). Anywhere else its branch matches
+# nothing: ``(^a|b)c`` is ``ac|bc`` at the start of the text and ``bc`` after it. So a tree has two versions, *at the
+# edge* and *inside*. A sequence at the edge is its first part at the edge and the rest inside, or, if the first part
+# can be empty, the rest at the edge. The inside version accepts nothing that the edge version does not, which is why a
+# first part that is empty by chance does no harm.
+#
+# Described for ``^``; ``$`` is the mirror image.
+
+
+# An anchor after parts that can be empty costs a copy of everything that follows each of them; the copies nest.
+_MAX_SPLITS = 50
+# Most parts and characters of all sequences built.
+_MAX_WORK = 2_000_000
+
+
+def resolve_anchors(node: Node) -> Node:
+    """``node``, matched against a whole text, without `START` and `END` outside look-around; raises
+    BudgetExceededError."""
+    return _Resolver(AssertionKind.END).edge(_Resolver(AssertionKind.START).edge(node))
+
+
+def contains(node: Node, kind: AssertionKind) -> bool:
+    """Whether an anchor stands in ``node`` outside look-around."""
+    if isinstance(node, Assertion):
+        return node.kind is kind
+    if isinstance(node, Repeat):
+        return contains(node.body, kind)
+    if isinstance(node, Seq):
+        return any(contains(part, kind) for part in node.parts)
+    return isinstance(node, Alt) and any(contains(choice, kind) for choice in node.choices)
+
+
+class _Resolver:
+    def __init__(self, kind: AssertionKind) -> None:
+        self.kind = kind
+        self.step = 1 if kind is AssertionKind.START else -1  # direction from the edge inwards
+        self.splits = 0
+        self.work = 0
+
+    def _seq(self, parts: list[Node]) -> Node:
+        """The sequence of ``parts``, given from the edge inwards, in the order of the text.
+
+        Raises:
+            BudgetExceededError: there are too many anchors.
+        """
+        for part in parts:
+            self.work += len(part.parts) if isinstance(part, Seq) else len(part.text) if isinstance(part, Text) else 1
+        if self.work > _MAX_WORK:
+            raise BudgetExceededError("too many anchors", keyword="anchor")
+        return seq(parts[:: self.step])
+
+    def _split(self, choices: list[Node]) -> Node:
+        self.splits += 1
+        if self.splits > _MAX_SPLITS:
+            raise BudgetExceededError(
+                f"anchors after more than {_MAX_SPLITS} parts that can be empty", keyword="anchor"
+            )
+        return alt(choices)
+
+    def edge(self, node: Node) -> Node:
+        """The version of ``node`` at the edge: nothing stands before it."""
+        if isinstance(node, Assertion):
+            return EMPTY if node.kind is self.kind else node
+        if isinstance(node, Alt):
+            return alt([self.edge(choice) for choice in node.choices])
+        if not isinstance(node, (Seq, Repeat)) or not contains(node, self.kind):
+            return node
+        if isinstance(node, Seq):
+            return self._edge_of_seq(node.parts[:: self.step])
+        first = self.edge(node.body)
+        again = self.inside(node.body)
+        below = None if node.maximum is None else node.maximum - 1
+        nothing = self.nothing(node.body)
+        # Rounds before the one that reads something at the edge may read nothing, and still count.
+        least = 0 if isinstance(nothing, Empty) else max(node.minimum - 1, 0)
+        choices = [self._seq([first, repeat(again, least, below)])]
+        if least > 0 and not isinstance(nothing, Never):
+            choices.append(self._seq([nothing, first, repeat(again, 0, None if below is None else below - 1)]))
+        if node.minimum == 0:
+            choices.append(EMPTY)
+        return alt(choices)
+
+    def _edge_of_seq(self, parts: tuple[Node, ...]) -> Node:
+        last = max(i for i, part in enumerate(parts) if contains(part, self.kind))
+        at_edge: Node = self._seq(list(parts[last + 1 :]))
+        inside = at_edge  # the versions of parts[i + 1 :], at the edge and inside
+        for part in reversed(parts[: last + 1]):
+            here = self.edge(part)
+            if isinstance(part, (Assertion, Look)):
+                at_edge = self._seq([here, at_edge])
+            else:
+                some = self._seq([here, inside])
+                nothing = self.nothing(part)
+                if at_edge is inside or isinstance(nothing, Never):
+                    at_edge = some
+                else:
+                    at_edge = self._split([some, self._seq([nothing, at_edge])])
+            inside = self._seq([self.inside(part), inside])
+        return at_edge
+
+    def inside(self, node: Node) -> Node:
+        """The version of ``node`` inside: something stands before it."""
+        if isinstance(node, Assertion):
+            return NEVER if node.kind is self.kind else node
+        if isinstance(node, Seq):
+            return seq([self.inside(part) for part in node.parts])
+        if isinstance(node, Alt):
+            return alt([self.inside(choice) for choice in node.choices])
+        if isinstance(node, Repeat):
+            return repeat(self.inside(node.body), node.minimum, node.maximum)
+        return node
+
+    def nothing(self, node: Node) -> Node:
+        """The condition under which ``node`` matches the empty text at the edge."""
+        if isinstance(node, (Empty, Look)):
+            return node
+        if isinstance(node, Assertion):
+            return EMPTY if node.kind is self.kind else node
+        if isinstance(node, Seq):
+            return seq([self.nothing(part) for part in node.parts])
+        if isinstance(node, Alt):
+            return alt([self.nothing(choice) for choice in node.choices])
+        if isinstance(node, Repeat):
+            return EMPTY if node.minimum == 0 else self.nothing(node.body)
+        return NEVER
+
+
+# Drops atomic groups and possessive quantifiers where they cannot change the language, and refuses them where they
+# can.
+#
+# ``(?>x)`` keeps the first match of its body, which depends on the order of backtracking. An automaton has no such
+# order. The group changes nothing if only one match of the body can lead to a match of the whole:
+#
+# * the body's language is prefix-free, so at any place at most one of its words can be read (``(?>GET|POST)``); or
+# * the body repeats one character set greedily and what can follow begins with another character (``"[^"]*+"``): a
+#   shorter run than the longest would leave a character that nothing can read. This holds only where it is written like
+#   that: an expression that was simplified to such a repetition may have tried its ways in another order (``(?>a+?)``,
+#   ``(?:|a)*+``, ``(?>(?:a{2,3}){1,2})``, which stops after three of four).
+
+
+def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
+    """An equivalent of ``node`` without `Atomic`.
+
+    ``follow``: the characters that may come after a match of ``node``.
+
+    Raises:
+        UnsupportedError: a group matches other texts when it is not backtracked into.
+    """
+    if isinstance(node, Atomic):
+        body = without_atomic(node.body, follow, budget)
+        if not _is_harmless(body, follow, budget):
+            raise UnsupportedError(
+                "unsupported in a regular expression: this atomic group or possessive quantifier changes which texts "
+                "match; use an ordinary group or quantifier",
+                location=Offset(node.offset),
+                keyword="atomic group",
+            )
+        return body
+    if isinstance(node, Seq):
+        parts: list[Node] = []
+        for part in reversed(node.parts):
+            parts.append(without_atomic(part, follow, budget))
+            first, empty = first_chars(part)
+            follow = first | follow if empty else first
+        return seq(parts[::-1])
+    if isinstance(node, Alt):
+        return alt([without_atomic(choice, follow, budget) for choice in node.choices])
+    if isinstance(node, Repeat):
+        again = first_chars(node.body)[0] if node.maximum is None or node.maximum > 1 else NO_CHARS
+        body = without_atomic(node.body, again | follow, budget)
+        return node if body is node.body else repeat(body, node.minimum, node.maximum)
+    if isinstance(node, Look):
+        # Anything may follow a look-ahead, and a look-behind is read from its end.
+        return Look(without_atomic(node.body, ANY_CHAR, budget), node.ahead, node.negated)
+    return node
+
+
+def _is_harmless(body: Node, follow: CharSet, budget: Budget) -> bool:
+    if has_looks(body):
+        return False
+    if isinstance(body, Repeat) and body.run:
+        charset = charset_of(body.body)
+        if charset is not None and not charset & follow:
+            return True
+    dfa = plain_automaton(body, budget)
+    return not any(dfa.accepting[state] and any(row) for state, row in enumerate(dfa.rows))
+
+
+# Simplifies search expressions: a repetition next to "any text" needs only its least number of matches.
+#
+# A search for ``[a-z]+`` is ``.*[a-z]+.*``, and that is ``.*[a-z].*``: any further letters are part of the neighbouring
+# text. So is all of ``([A-Z]+)?``, which every text contains. This saves the automaton a choice at every character.
+
+
+def simplify_search(node: Node) -> Node:
+    """``node``, in which the parts of a sequence next to `ANY_TEXT` are repeated no more often than they must be."""
+    if not isinstance(node, Seq):
+        return node
+    forwards = _after_any_text(list(node.parts), 1)
+    return seq(_after_any_text(forwards[::-1], -1)[::-1])
+
+
+def _after_any_text(parts: list[Node], step: int) -> list[Node]:
+    """``parts``, with those after `ANY_TEXT` shortened; ``step`` is -1 if they stand in reverse, else 1."""
+    kept: list[Node] = []
+    todo = parts[::-1]
+    while todo:  # bounded: by the parts of the pattern
+        part = todo.pop()
+        if kept and _is_any_text(kept[-1]) and isinstance(part, Repeat) and not has_looks(part):
+            if part.minimum == 0:
+                continue
+            if part.maximum != part.minimum:
+                least = repeat(part.body, part.minimum, part.minimum)
+                todo.extend(least.parts[::-step] if isinstance(least, Seq) else (least,))
+                continue
+        kept.append(part)
+    return kept
+
+
+def _is_any_text(node: Node) -> bool:
+    return node is ANY_TEXT or (
+        isinstance(node, Repeat) and node.minimum == 0 and node.maximum is None and charset_of(node.body) == ANY_CHAR
+    )
+
+
+# Says why no text matches a regular expression: it names the assertion that can never hold.
+#
+# A request's expression matches the whole text, so nothing stands before its beginning or after its end: ``(?<=a)b``
+# and ``a^b`` match nowhere. The assertion at fault is the one without which some text matches.
+
+
+_TRIED = 16
+_ASSERTION = re.compile(
+    r"(?P<skipped>\\[^bBAZz]|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?#[^)]*\))|(?P<group>\(\?<?[=!])|(?P<anchor>\\[bBAZz]|[$^])",
+    re.DOTALL,
+)
+_NAMES = {"(?=": "look-ahead", "(?!": "look-ahead", "(?<=": "look-behind", "(?<!": "look-behind"}
+_BEFORE = "the expression matches the whole text, so nothing stands before its beginning"
+_BEHIND = "the expression matches the whole text, so nothing stands after its end"
+_HELP = {"^": _BEFORE, "\\A": _BEFORE, "$": _BEHIND, "\\Z": _BEHIND, "\\z": _BEHIND}
+
+
+def impossible(pattern: str, matches: Callable[[str], bool], keyword: str) -> InvalidSpecError:
+    """The refusal of a ``pattern`` that no text matches. ``matches`` tells whether some text matches a pattern;
+    ``keyword`` is the refusal's. The assertion is a related place, because the whole expression is refused."""
+    message = "no text matches the regular expression"
+    for begin, end, name in _assertions(pattern):
+        try:
+            if not matches(f"{pattern[:begin]}(?:){pattern[end:]}"):
+                continue
+        except SpecError:  # without it, the expression may be refused for another reason
+            continue
+        help = _HELP.get(name, "")
+        if name == "look-behind" and begin == 0:
+            help = _BEFORE
+        elif name == "look-ahead" and end == len(pattern):
+            help = _BEHIND
+        what = f"the {name} {_shortened(pattern[begin:end])!r}" if name not in _HELP else repr(name)
+        related = (Related(Offset(begin), "it can never hold here"),)
+        message = f"{message}: {what} at offset {begin} can never hold"
+        return InvalidSpecError(message, keyword=keyword, code="unsatisfiable", help=help, related=related)
+    return InvalidSpecError(message, keyword=keyword, code="unsatisfiable")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else text[:40] + "…"
+
+
+def _assertions(pattern: str) -> Iterator[tuple[int, int, str]]:
+    """(Begin, end, name) of the first few assertions of ``pattern``."""
+    found = 0
+    for match in _ASSERTION.finditer(pattern):
+        if match.lastgroup == "skipped":
+            continue
+        found += 1
+        if found > _TRIED:
+            return
+        if match.lastgroup == "anchor":
+            word = {"\\b": "word boundary", "\\B": "word boundary"}
+            yield match.start(), match.end(), word.get(match[0], match[0])
+        else:
+            yield match.start(), _end_of_group(pattern, match.end()), _NAMES[match[0]]
+
+
+def _end_of_group(pattern: str, at: int) -> int:
+    """The offset after the parenthesis that closes the group whose content begins at ``at``."""
+    depth = 1
+    for match in re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]", re.DOTALL).finditer(pattern, at):
+        depth += (match[0] == "(") - (match[0] == ")")
+        if not depth:
+            return match.end()
+    return len(pattern)

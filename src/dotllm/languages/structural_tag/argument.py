@@ -1,0 +1,94 @@
+"""The one argument of a call that a grammar describes: ``input`` of a custom tool.
+
+A ``json_schema`` with ``input_grammar`` (a ``syntax``: ``lark`` or ``regex``, and a ``definition``) is an object with
+the one string ``input``, which is a text of the grammar, in the notation that ``style`` names. So a call of a custom
+tool is written as chat templates write a call of a function with one argument, and every tool parser reads it
+(docs/structural-tags.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
+from dotllm.grammar import Expression, Grammar
+from dotllm.languages.cfg import grammar_to_grammar
+from dotllm.languages.json_schema import Options
+from dotllm.languages.json_schema.extension import from_prelude
+from dotllm.languages.quoted import Quoting, quoted
+from dotllm.languages.regex import regex_to_expression
+from dotllm.languages.structural_tag import markup
+from dotllm.languages.structural_tag.compiler import Fields, TagCompiler
+from dotllm.languages.structural_tag.styles import STYLES
+
+NAME = "input"
+"""The argument's."""
+SYNTAXES = ("lark", "regex")
+
+
+def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, options: Options) -> Expression:
+    """The object with the argument that the grammar ``value`` of a format describes.
+
+    Raises:
+        UnsupportedError: the style is unknown.
+        SpecError: the grammar is refused; ``location`` is a JSON Pointer.
+    """
+    inner = Fields(value, fields.at("input_grammar"))
+    source = _source(compiler, inner)
+    inner.finish()
+    grammar, write = compiler.grammar, compiler.text
+    space = from_prelude(grammar, options).whitespace
+
+    def content(closing: str, *excludes: str, in_json: bool = False) -> Expression:
+        quoting = Quoting((closing, *excludes) if not in_json else excludes, in_json=in_json)
+        try:
+            return quoted(source, grammar, quoting, closing)
+        except SpecError as error:
+            raise error.at(inner.at("definition").around(error.location)) from error
+
+    if style == "json":
+        colon = grammar.optional(grammar.literal(" ")) if options.any_whitespace else grammar.empty()
+        opening = [grammar.literal("{"), space, grammar.literal(f'"{NAME}":'), colon, grammar.literal('"')]
+        string = content('"', *options.excludes, in_json=True)
+        return grammar.seq([*opening, string, grammar.literal('"'), space, grammar.literal("}")])
+    if style == markup.COHERE:
+        close = "</cofl:value>"
+        return grammar.seq(
+            [space, write(f'<cofl:value name="{NAME}" type="raw">'), content(close), write(close), space]
+        )
+    if style == markup.MINIMAX_M3:
+        close = f"{markup.MARK}</{NAME}>"
+        return grammar.seq([space, write(f"{markup.MARK}<{NAME}>"), content(markup.MARK), write(close), space])
+    if style not in STYLES:
+        raise UnsupportedError(f"the style {style!r}", location=fields.at("style"), keyword="style")
+    about = STYLES[style]
+    line = "\n" if about.is_trimmed else ""  # a reader takes one off each end, so that those of the text stay
+    after = [write(about.after), space] if about is STYLES["glm_xml"] else [write(about.after)]
+    text = content(line + about.close, about.close, *options.excludes)
+    ends = [grammar.literal(line)] if line else []
+    value_ = [write(about.kinds[0]), *ends, text, *ends, write(about.close)]
+    return grammar.seq([space, write(about.before), grammar.literal(NAME), *after, *value_, space])
+
+
+def _source(compiler: TagCompiler, inner: Fields) -> Grammar:
+    """The grammar itself.
+
+    Raises:
+        InvalidSpecError: its syntax is another one, or it is wrong.
+        SpecError: it is refused.
+    """
+    syntax, definition = inner.string("syntax"), inner.string("definition")
+    if syntax not in SYNTAXES:
+        raise InvalidSpecError(
+            f"'syntax' must be one of {', '.join(SYNTAXES)}, not {syntax!r}",
+            location=inner.at("syntax"),
+            keyword="syntax",
+        )
+    try:
+        if syntax == "lark":
+            return grammar_to_grammar(definition, "lark", compiler.token_names)
+        source = Grammar()
+        source.start = regex_to_expression(definition, source, search=False)
+    except SpecError as error:
+        raise error.at(inner.at("definition").around(error.location)) from error
+    return source

@@ -1,0 +1,371 @@
+"""The formats of a structural tag: tags and triggers, combinations, contents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError
+from dotllm.grammar import Expression
+from dotllm.languages.cfg import grammar_to_grammar
+from dotllm.languages.dispatch import token_tag_dispatch
+from dotllm.languages.json_input import read_json
+from dotllm.languages.json_schema import Options
+from dotllm.languages.regex import regex_to_expression
+from dotllm.languages.structural_tag import markup
+from dotllm.languages.structural_tag.argument import argument
+from dotllm.languages.structural_tag.compiler import Ends, Fields, Format, TagCompiler
+from dotllm.languages.structural_tag.styles import STYLES, some_characters, styled_expression
+
+# The formats that contain tags, and the free text before them.
+
+
+class Tag(NamedTuple):
+    """A tag, compiled except for its beginning."""
+
+    begin: str
+    rest: Callable[[int], Expression]  # content and end, after the first n characters of begin
+
+
+def _tag(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    begin = fields.any("begin")
+    rest = _tag_rest(compiler, fields)
+    if isinstance(begin, str):
+        opening = compiler.text(begin)
+    else:
+        opening = compiler.grammar.tokens([compiler.token_of_format(begin, fields.at("begin"))])
+    return compiler.grammar.seq([opening, rest])
+
+
+def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
+    """Content and end of a tag.
+
+    Raises:
+        InvalidSpecError: the end is not a string, strings, or a token.
+    """
+    end = fields.any("end")
+    content = fields.any("content")
+    if isinstance(end, Mapping):
+        token = compiler.token_of_format(end, fields.at("end"))
+        inner = compiler.format(content, fields.at("content"), (token,))
+        return compiler.grammar.seq([inner, compiler.grammar.tokens([token])])
+    ends = [end] if isinstance(end, str) else end
+    if not isinstance(ends, list) or not ends or not all(isinstance(text, str) for text in ends):
+        raise InvalidSpecError("'end' must be a string, strings, or a token", location=fields.at("end"), keyword="end")
+    inner = compiler.format(content, fields.at("content"), tuple(text for text in ends if text))
+    return compiler.grammar.seq([inner, compiler.grammar.alt([compiler.text(text) for text in ends])])
+
+
+def _tag_of(compiler: TagCompiler, begin: str, rest: Expression) -> Tag:
+    return Tag(begin, lambda n: compiler.grammar.seq([compiler.text(begin[n:]), rest]))
+
+
+def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
+    """The tags of a list, which must begin with strings.
+
+    Raises:
+        InvalidSpecError: there is none.
+    """
+    tags = []
+    for i, value in enumerate(fields.items("tags")):
+        tag = Fields(value, fields.at("tags") / i)
+        tag.any("type", None)
+        begin, tail = tag.string("begin"), _tag_rest(compiler, tag)
+        tag.finish()
+        tags.append(_tag_of(compiler, begin, tail))
+    if not tags:
+        raise InvalidSpecError("'tags' must not be empty", location=fields.at("tags"), keyword="tags")
+    return tags
+
+
+def _triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    tags, triggers = _tags(compiler, fields), fields.strings("triggers")
+    return triggered(
+        compiler, tags, triggers, fields.strings("excludes"), ends, fields.at("triggers"),
+        at_least_one=fields.flag("at_least_one"), stop_after_first=fields.flag("stop_after_first"),
+    )  # fmt: skip
+
+
+def triggered(
+    compiler: TagCompiler, tags: list[Tag], triggers: list[str], excluded: list[str], ends: Ends, pointer: Pointer, *,
+    at_least_one: bool, stop_after_first: bool,
+) -> Expression:  # fmt: skip
+    """Free text with tags after their triggers; ``at_least_one``: it begins with a tag.
+
+    Raises:
+        InvalidSpecError: there is no trigger, or a tag does not begin with exactly one.
+    """
+    grammar = compiler.grammar
+    _require_triggers(triggers, "triggers", pointer, json.dumps([tag.begin for tag in tags], ensure_ascii=False))
+    groups: dict[str, list[Tag]] = {trigger: [] for trigger in triggers}
+    for tag in tags:
+        matching = [trigger for trigger in groups if tag.begin.startswith(trigger)]
+        if len(matching) != 1:
+            what = "no trigger" if not matching else "more than one trigger"
+            raise InvalidSpecError(f"{what} is a prefix of the tag {tag.begin!r}", location=pointer, keyword="triggers")
+        groups[matching[0]].append(tag)
+    dispatch = [
+        (trigger, grammar.alt([tag.rest(len(trigger)) for tag in group])) for trigger, group in groups.items() if group
+    ]
+    first = grammar.alt([grammar.seq([compiler.text(trigger), rest]) for trigger, rest in dispatch])
+    if at_least_one and stop_after_first:
+        return first
+    text = compiler.free(dispatch, excluded, ends, loop=not stop_after_first)
+    return grammar.seq([first, text]) if at_least_one else text
+
+
+def _require_triggers(triggers: Sequence[object], field: str, pointer: Pointer, example: str) -> None:
+    """Raises InvalidSpecError if there is none."""
+    if not triggers:
+        raise InvalidSpecError(
+            f"{field!r} is missing or empty: no tag could begin in the text",
+            location=pointer,
+            keyword=field,
+            help=f"write {field}: {example}",
+        )
+
+
+def _token_triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    grammar = compiler.grammar
+    triggers = compiler.tokens(fields, "trigger_tokens")
+    excluded = compiler.excluded_tokens(fields, ends)
+    _require_triggers(triggers, "trigger_tokens", fields.at("trigger_tokens"), "the tokens that begin the tags")
+    tags = []
+    for i, value in enumerate(fields.items("tags")):
+        tag = Fields(value, fields.at("tags") / i)
+        tag.any("type", None)
+        token = compiler.token_of_format(tag.any("begin"), tag.at("begin"))
+        if token not in triggers:
+            raise InvalidSpecError("no trigger token begins this tag", location=tag.at("begin"), keyword="begin")
+        tags.append((token, _tag_rest(compiler, tag)))
+        tag.finish()
+    at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
+    first = grammar.alt([grammar.seq([grammar.tokens([token]), rest]) for token, rest in tags])
+    if at_least_one and once:
+        return first
+    text = token_tag_dispatch(grammar, tags, [*triggers, *excluded], loop=not once)
+    return grammar.seq([first, text]) if at_least_one else text
+
+
+def _tags_with_separator(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    grammar = compiler.grammar
+    separator = compiler.text(fields.string("separator"))
+    tags = [
+        compiler.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, fields.at("tags") / i, ())
+        for i, tag in enumerate(fields.items("tags"))
+    ]
+    at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
+    one = grammar.alt(tags)
+    rule = grammar.rule("tag")
+    grammar.define(rule, one)
+    one = grammar.call(rule)
+    found = one if once else grammar.seq([one, grammar.repeat(grammar.seq([separator, one]))])
+    return found if at_least_one else grammar.optional(found)
+
+
+def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    rules = []
+    for i, rule in enumerate(fields.items("rules")):
+        at = fields.at("rules") / i
+        if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
+            raise InvalidSpecError("a rule is a pattern and a format", location=at, keyword="rules")
+        rules.append((rule[0], compiler.format(rule[1], at / 1, ends)))
+    return compiler.free(rules, fields.strings("excludes"), ends, loop=fields.flag("loop", True))
+
+
+def _token_dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    rules = []
+    for i, rule in enumerate(fields.items("rules")):
+        at = fields.at("rules") / i
+        if not isinstance(rule, list | tuple) or len(rule) != 2:
+            raise InvalidSpecError("a rule is a token and a format", location=at, keyword="rules")
+        rules.append((compiler.token(rule[0], at / 0), compiler.format(rule[1], at / 1, ends)))
+    excluded = compiler.tokens(fields, "exclude_tokens")
+    return token_tag_dispatch(compiler.grammar, rules, excluded, loop=fields.flag("loop", True))
+
+
+def legacy_tag(compiler: TagCompiler, item: Fields) -> Tag:
+    """One of ``structures``: a begin, a schema and an end. Raises `SpecError`."""
+    schema = item.any("schema", {})
+    if isinstance(schema, str):
+        schema = read_json(schema, "the schema", item.at("schema"))
+    content = compiler.schema(schema, item.at("schema"), compiler.options)
+    begin, end = item.string("begin"), item.string("end")
+    item.finish()
+    return _tag_of(compiler, begin, compiler.grammar.seq([content, compiler.text(end)]))
+
+
+TAGS: Mapping[str, Format] = {
+    "tag": _tag,
+    "triggered_tags": _triggered_tags,
+    "token_triggered_tags": _token_triggered_tags,
+    "tags_with_separator": _tags_with_separator,
+    "dispatch": _dispatch,
+    "token_dispatch": _token_dispatch,
+}
+"""By ``type``."""
+
+
+# The formats that combine others: sequences, choices and repetitions.
+
+
+def _sequence(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    elements = fields.items("elements")
+    return compiler.grammar.seq([compiler.format(e, fields.at("elements") / i, ends) for i, e in enumerate(elements)])
+
+
+def _any_of(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    elements = fields.items("elements")
+    if not elements:
+        raise InvalidSpecError("'or' needs at least one element", location=fields.at("elements"), keyword="elements")
+    return compiler.grammar.alt([compiler.format(e, fields.at("elements") / i, ends) for i, e in enumerate(elements)])
+
+
+def _optional(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    return compiler.grammar.optional(compiler.format(fields.any("content"), fields.at("content"), ends))
+
+
+def _plus(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    return compiler.grammar.repeat(compiler.format(fields.any("content"), fields.at("content"), ends), 1)
+
+
+def _star(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    return compiler.grammar.repeat(compiler.format(fields.any("content"), fields.at("content"), ends))
+
+
+def _repeat(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    low, high = fields.count("min"), fields.count("max", minimum=-1)
+    if 0 <= high < low:
+        raise InvalidSpecError("'max' is below 'min'", location=fields.at("max"), keyword="max")
+    body = compiler.format(fields.any("content"), fields.at("content"), ends)
+    return compiler.grammar.repeat(body, low, None if high < 0 else high)
+
+
+COMBINATIONS: Mapping[str, Format] = {
+    "sequence": _sequence,
+    "or": _any_of,
+    "optional": _optional,
+    "plus": _plus,
+    "star": _star,
+    "repeat": _repeat,
+}
+"""By ``type``."""
+
+
+# The formats that hold no other format: fixed and free text, schemas, expressions, grammars, tokens.
+
+
+def _const_string(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    return compiler.text(fields.string("value"))
+
+
+def _json_schema(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    schema, style = fields.any("json_schema"), fields.string("style", "json")
+    options = compiler.options
+    if fields.flag("any_order"):
+        options = options._replace(order="any")
+    blanks = fields.count("max_whitespace_cnt", None)
+    if blanks is not None:
+        options = options._replace(whitespace_pattern=rf"[ \t\n\r]{{0,{blanks}}}")
+    pattern = fields.string("whitespace_pattern", "")
+    if pattern and blanks is not None:
+        raise InvalidSpecError(
+            "'whitespace_pattern' together with 'max_whitespace_cnt'",
+            location=fields.at("whitespace_pattern"),
+            keyword="whitespace_pattern",
+        )
+    if pattern and options.any_whitespace:
+        options = options._replace(whitespace_pattern=pattern)
+    options = options._replace(excludes=tuple(fields.strings("excludes")))
+    if fields.flag("finite_numbers"):
+        options = options._replace(number_digits="bounded")
+    grammar = fields.any("input_grammar", None)
+    if grammar is not None:
+        return argument(compiler, grammar, fields, style, options)
+    if style == "json":
+        return compiler.schema(schema, fields.at("json_schema"), options)
+    return _styled(compiler, schema, fields, style, options)
+
+
+def _qwen_xml_parameter(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    return _styled(compiler, fields.any("json_schema"), fields, "qwen_xml", compiler.options)
+
+
+def _styled(compiler: TagCompiler, schema: Any, fields: Fields, style: str, options: Options) -> Expression:
+    if options.excludes and style in markup.STYLES:
+        raise UnsupportedError(f"'excludes' in the style {style!r}", location=fields.at("excludes"), keyword="excludes")
+    try:
+        if style in markup.STYLES:
+            return markup.markup_expression(schema, compiler.grammar, options, style, compiler.text)
+        if style in STYLES:
+            return styled_expression(schema, compiler.grammar, options, STYLES[style], compiler.text)
+    except SpecError as error:
+        raise error.at(fields.at("json_schema").around(error.location)) from error
+    raise UnsupportedError(f"the style {style!r}", location=fields.at("style"), keyword="style")
+
+
+def _grammar(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    try:
+        other = grammar_to_grammar(fields.string("grammar"), token_names=compiler.token_names)
+    except SpecError as error:
+        raise error.at(fields.at("grammar").around(error.location)) from error
+    return compiler.grammar.include(other)
+
+
+def _regex(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    try:
+        return regex_to_expression(fields.string("pattern"), compiler.grammar, search=False)
+    except SpecError as error:
+        raise error.at(fields.at("pattern").around(error.location)) from error
+
+
+def _any_text(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    excluded = fields.strings("excludes")
+    tokens, characters = fields.count("max_tokens", None), fields.count("max_chars", None)
+    if tokens is not None and (excluded or any(isinstance(end, str) for end in ends)):
+        raise UnsupportedError(
+            "'max_tokens' together with an end string or 'excludes'",
+            location=fields.at("max_tokens"),
+            keyword="max_tokens",
+        )
+    if characters is not None and tokens is not None:
+        raise UnsupportedError(
+            "'max_tokens' together with 'max_chars'", location=fields.at("max_chars"), keyword="max_chars"
+        )
+    if characters is not None:
+        # Special tokens are not characters, so free text never holds one.
+        plain = [text for text in (*excluded, *compiler.texts(ends)) if len(compiler.symbols(text)) == len(text)]
+        return some_characters(compiler.grammar, characters, tuple(plain))
+    if tokens is not None:
+        stops = [end for end in ends if isinstance(end, int)]
+        ordinary = compiler.grammar.tokens([*compiler.token_names.special.values(), *stops], exclude=True)
+        return compiler.grammar.repeat(ordinary, 0, tokens)
+    return compiler.free([], excluded, ends)
+
+
+def _token(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    return compiler.grammar.tokens([compiler.token(fields.any("token"), fields.at("token"))])
+
+
+def _exclude_token(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    return compiler.grammar.tokens(compiler.excluded_tokens(fields, ends), exclude=True)
+
+
+def _any_tokens(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    one = _exclude_token(compiler, fields, ends)
+    return compiler.grammar.repeat(one, 0, fields.count("max_tokens", None))
+
+
+CONTENTS: Mapping[str, Format] = {
+    "const_string": _const_string,
+    "json_schema": _json_schema,
+    "qwen_xml_parameter": _qwen_xml_parameter,
+    "grammar": _grammar,
+    "regex": _regex,
+    "any_text": _any_text,
+    "token": _token,
+    "exclude_token": _exclude_token,
+    "any_tokens": _any_tokens,
+}
+"""By ``type``."""

@@ -1,0 +1,308 @@
+"""Refuses a request of an API before its response begins, with the place of the fault in the request.
+
+The engine compiles every specification, and ends a refused request with the reason (`errors`). For a request that is
+not streamed, such an end is HTTP 400. vLLM begins the response of a stream before the engine has compiled. Here the
+endpoint of a constrained stream first waits for the engine's first output, and keeps back what the API would send
+earlier (`_begun`). So everything that ends a request without a token, such as a refusal or a full queue, becomes the
+HTTP status on every API.
+
+Two kinds begin before the engine has compiled: reasoning, and responses in the background. These are also checked in
+the front end, on a thread (`validation_cache`), before the response begins.
+
+``include_reasoning: false`` leaves the reasoning out of an answer. vLLM constrains such a chat from its first token, so
+that the model does not reason, and its parser takes the answer for a reasoning, which is left out. Here the model
+reasons as usual, and the constraint begins after the reasoning.
+
+A completion is constrained from its first token, also if the server has a reasoning parser. vLLM would constrain
+nothing before the reasoning ends; but no parser looks for reasoning in a completion, so free text would be its answer.
+We tell the engine that its reasoning has ended. A rendered request (``/v1/completions/render``) says the same in a
+field, which reaches ``/inference/v1/generate``.
+
+A forced call follows the schemas of its tools, even where the client has not asked for it (`unasked`). So if the engine
+refuses those, the request is sent again with what vLLM would ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel
+
+from dotllm.compilation import validation_cache
+from dotllm.diagnosis.openai_error import error_fields
+from dotllm.errors import SpecError
+from dotllm.vllm_plugin.api import response_headers, unsupported_fields
+from dotllm.vllm_plugin.api.call import Call, current
+from dotllm.vllm_plugin.api.refusal_response import refusal_response
+from dotllm.vllm_plugin.enforce import engine_info, request_errors, validation
+from dotllm.vllm_plugin.extra.mass import record
+from dotllm.vllm_plugin.hook import Hook, Original, Target
+from dotllm.vllm_plugin.tools import constraints, custom_tools, cut_calls
+from dotllm.vllm_plugin.vllm_types import AsyncLLM, PoolingParams, RequestOutputCollector, SamplingParams
+
+_OPENAI = "vllm.entrypoints.openai"
+_TOKENS = "vllm.entrypoints.scale_out.token_in_token_out"
+_WITH_CODES = (_OPENAI, _TOKENS, "vllm.entrypoints.anthropic")
+
+HOOK = Hook(
+    name="endpoints",
+    summary="a streamed request that is refused gets HTTP 400; a completion is constrained from its first token; "
+    "use_beam_search with a constraint is refused",
+    targets=(
+        Target(f"{_TOKENS}.protocol", "GenerateRequest.reasoning_ended"),
+        Target("vllm.v1.engine", "EngineCoreRequest.reasoning_ended"),
+        Target("vllm.entrypoints.serve.engine.protocol", "ErrorInfo.code"),
+        Target("vllm.entrypoints.serve.engine.protocol", "ErrorResponse.error"),
+    ),
+    without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads are "
+    "ignored, and constraints with online beam search; with a reasoning parser, completions of a model that does not "
+    "reason are free text",
+)
+
+
+class NothingSaid(BaseException):
+    """Ends a stream without any output, for ``error``. This is not an ``Exception``: vLLM would write an exception into
+    the stream, and its traceback into the log.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+async def _answer(call: Call, answer: Any) -> Any:
+    """``answer`` of an endpoint, once it may leave. Raises what the request is refused with."""
+    if call.in_background or (call.streams and engine_info.may_reason()):
+        await _leave_what_is_refused(call)
+    if not engine_info.is_constrained(call.params):
+        return answer
+    stream = answer if call.streams and isinstance(answer, AsyncGenerator) else None
+    with validation.refused_as_by_vllm():
+        specification = validation.specification_of(call.params, engine_info.config())
+        if not call.in_background and (stream is None or not engine_info.may_reason()):
+            answer = answer if stream is None else await _begun(call, stream)
+        else:  # the engine compiles meanwhile, and refuses most of what is refused
+            checking = asyncio.ensure_future(validation_cache.check_beside(specification, engine_info.token_names))
+            try:
+                answer = answer if stream is None else await _begun(call, stream)
+                await checking
+            except BaseException:
+                checking.cancel()
+                if stream is not None:
+                    await stream.aclose()
+                raise
+    await response_headers.warn_of(specification, call.located)
+    return answer
+
+
+async def _served(call: Call, answering: Awaitable[Any]) -> Any:
+    """`_answer`. What vLLM fails at is looked for, and refused by name."""
+    from vllm.exceptions import VLLMValidationError
+
+    try:
+        return await _answer(call, await answering)
+    except (VLLMValidationError, TypeError, ValueError, RecursionError) as error:
+        if engine_info.serves() and isinstance(call.request, BaseModel) and not getattr(error, "dotllm_code", ""):
+            if isinstance(error, TypeError | UnicodeError):
+                unsupported_fields.refuse_half_characters_of_prompt(call.request)
+            unsupported_fields.refuse_too_deep(call.request)
+        raise
+
+
+async def _leave_what_is_refused(call: Call) -> None:
+    """What nobody has asked for is left out of an answer that begins before the engine says that it is refused."""
+    params, unasked = call.params, call.unasked
+    if unasked is None or not unasked.is_in(params) or not engine_info.is_constrained(params):
+        return
+    try:
+        specification = validation.specification_of(params, engine_info.config())
+        await validation_cache.check_beside(specification, engine_info.token_names)
+    except SpecError as error:
+        if unasked.is_in(params):  # (`_sent` may have left it meanwhile)
+            unasked.leave(params, call.located(str(error)))
+
+
+async def _begun(call: Call, stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    """``stream``, after the engine's first output. (The first `anext` sends the request.)"""
+    chunks = []
+    try:
+        while not call.answered:
+            chunks.append(await anext(stream))
+    except StopAsyncIteration:
+        pass
+    except BaseException as error:
+        await stream.aclose()
+        raise (error.error if isinstance(error, NothingSaid) else error) from None
+    return _continued(chunks, stream)
+
+
+async def _continued(chunks: list[Any], stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    try:
+        for chunk in chunks:
+            yield chunk
+        async for chunk in stream:
+            yield chunk
+    except NothingSaid as nothing:  # of another prompt, at the same moment as the first word
+        raise RuntimeError("one of several prompts was not answered") from nothing.error
+    finally:
+        await stream.aclose()
+
+
+@HOOK.replaces(  # Anthropic's and Cohere's APIs go through that of chats
+    f"{_OPENAI}.chat_completion.serving:OpenAIServingChat.create_chat_completion",
+    f"{_OPENAI}.chat_completion.batch_serving:OpenAIServingChatBatch.create_batch_chat_completion",
+    f"{_OPENAI}.completion.serving:OpenAIServingCompletion.create_completion",
+    f"{_OPENAI}.responses.serving:OpenAIServingResponses.create_responses",
+    f"{_TOKENS}.serving:ServingTokens.serve_tokens",
+)
+async def _endpoint(self: object, request: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+    from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+    from vllm.exceptions import GracefulHTTPError, VLLMValidationError
+
+    call, engine = Call(self, request), getattr(self, "engine_client", None)
+    token = current.set(call)
+    with engine_info.of(engine):
+        try:
+            answer = await _served(call, original(self, request, *args, **kwargs))
+            if call.record is not None:
+                call.record.engine = engine
+                answer = await call.record.add(answer)
+            if engine_info.is_constrained(call.params):
+                cut_calls.leave_out(call.request, answer)
+            return custom_tools.answered(call.request, answer)
+        except VLLMValidationError as error:
+            message, code = call.located(error.args[0]), getattr(error, "dotllm_code", "")
+            if code and type(self).__module__.startswith(_WITH_CODES):  # Cohere's API has errors of its own
+                return refusal_response()(error=error_fields(message, code, call.request, error.parameter))
+            raise VLLMValidationError(message, parameter=error.parameter, value=error.value) from None
+        except GracefulHTTPError as error:
+            if getattr(error, "dotllm_code", None) is None:
+                raise
+            response_headers.retry_later()
+            if not type(self).__module__.startswith(_WITH_CODES):
+                raise
+            return create_error_response(error)
+        finally:
+            current.reset(token)
+
+
+@HOOK.replaces("vllm.entrypoints.serve.exception_handling.error_response:create_error_response")
+def _create_error_response(message: str | Exception, *args: Any, original: Original, **kwargs: Any) -> Any:
+    """Of an error that ends a stream, too."""
+    written, code = original(message, *args, **kwargs), getattr(message, "dotllm_code", None)
+    if code is None:
+        return written
+    return refusal_response()(error={**written.error.model_dump(), "reason": code or request_errors.UNAVAILABLE})
+
+
+@HOOK.replaces(
+    f"{_OPENAI}.chat_completion.protocol:ChatCompletionRequest.to_sampling_params",
+    f"{_OPENAI}.chat_completion.protocol:ChatCompletionRequest.to_beam_search_params",
+    f"{_OPENAI}.completion.protocol:CompletionRequest.to_sampling_params",
+    f"{_OPENAI}.completion.protocol:CompletionRequest.to_beam_search_params",
+    f"{_OPENAI}.responses.protocol:ResponsesRequest.to_sampling_params",
+)
+def _parameters(self: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+    call = current.get()
+    wanted = None if call is None else record.is_wanted(self, may_say=call.says_masses)
+    unsupported_fields.refuse_fields(self)
+    params = original(self, *args, **kwargs)
+    constraints.refuse_unenforced(self, params)
+    if call is not None:
+        call.request, call.params = self, params
+        if call.unasked is not None:
+            call.unasked.constraint = params.structured_outputs
+        if wanted is not None:
+            call.record = call.record or wanted
+            call.record.let_ask(params)
+    return params
+
+
+@HOOK.replaces(f"{_OPENAI}.chat_completion.protocol:ChatCompletionRequest.resolve_reasoning_ended")
+def _resolve_reasoning_ended(self: Any, parser: Any, prompt_token_ids: list[int], *, original: Original) -> Any:
+    if not self.include_reasoning and engine_info.serves():
+        self = self.model_copy(update={"include_reasoning": True})
+    return original(self, parser, prompt_token_ids)
+
+
+@HOOK.replaces("vllm.entrypoints.scale_out.render.serving:ServingRender.render_completion_request")
+async def _render_completion_request(
+    self: object, request: object, *args: Any, original: Original, **kwargs: Any
+) -> Any:
+    rendered = await original(self, request, *args, **kwargs)
+    for one in rendered if isinstance(rendered, list) else ():
+        if engine_info.is_constrained(one.sampling_params) and one.reasoning_ended is None:
+            one.reasoning_ended = True
+    return rendered
+
+
+@HOOK.replaces("vllm.v1.engine.async_llm:AsyncLLM.add_request")
+async def _add_request(
+    self: AsyncLLM,
+    request_id: str,
+    prompt: object,
+    params: SamplingParams | PoolingParams,
+    *args: Any,
+    original: Original,
+    **kwargs: Any,
+) -> Any:
+    with engine_info.of(self):
+        if not engine_info.is_constrained(params):
+            return await original(self, request_id, prompt, params, *args, **kwargs)
+        validation.claim(params.structured_outputs)  # the engine decides
+        call = current.get()
+        if call is not None and call.record is None:
+            record.refuse_what_is_not_said(params)
+        if call is not None and call.is_completion and kwargs.get("reasoning_ended") is None:
+            kwargs["reasoning_ended"] = True
+        if call is not None and call.record is not None:
+            call.record.reasoning_ended = kwargs.get("reasoning_ended")
+        send = partial(original, self, request_id, prompt, params, *args, **kwargs)
+        if call is None:
+            return await send()
+        if not call.streams:
+            return await _sent(self, call, params, send)
+        try:
+            collector = await _sent(self, call, params, send)
+            await _wait_for_output(self, collector)
+        except Exception as error:
+            if call.answered:  # another prompt of it
+                raise
+            raise NothingSaid(error) from error
+        call.answered = True
+        return collector
+
+
+async def _sent(
+    engine: AsyncLLM, call: Call, params: SamplingParams, send: Callable[[], Awaitable[RequestOutputCollector]]
+) -> RequestOutputCollector:
+    """The outputs of a request; if it is refused for what nobody has asked for, those of the request without it."""
+    from vllm.exceptions import VLLMValidationError
+
+    unasked = call.unasked
+    if unasked is None or not unasked.is_in(params):
+        return await send()
+    try:
+        collector = await send()
+        await _wait_for_output(engine, collector)
+    except VLLMValidationError as refusal:
+        if unasked.is_in(params):  # (the check on the thread may have found the same)
+            unasked.leave(params, call.located(refusal.args[0]))
+        if params.structured_outputs is not None:
+            validation.claim(params.structured_outputs)
+        return await send()
+    return collector
+
+
+async def _wait_for_output(engine: AsyncLLM, collector: RequestOutputCollector) -> None:
+    """Wait for the first output; raise it if it is an error. An error, or a client that goes away meanwhile, ends the
+    request and its n answers, as in vLLM."""
+    try:
+        await collector.ready.wait()
+        if isinstance(collector.output, Exception):
+            raise collector.output
+    except (Exception, asyncio.CancelledError):
+        await engine.abort(collector.request_id, internal=True)
+        raise

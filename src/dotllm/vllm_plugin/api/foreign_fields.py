@@ -1,0 +1,292 @@
+"""Recognises constraints in fields that an API does not read, by their names and by their values.
+
+Clients of other servers write a constraint where those look for it: Ollama in ``format``, llama.cpp in ``grammar``, TGI
+in ``parameters.grammar``, SGLang in ``sampling_params``, NIM in ``nvext``, and a client without an SDK in the SDK's
+``extra_body``. No list of such fields is complete. So an unknown field is looked into, four objects deep and through
+lists: it is a constraint if its name says so (`_NAMED`, also behind a word for the answer: ``response_type``,
+``output_regex``), or if its value is a JSON Schema, a grammar, or an object of a type like ``regex`` with a value. The
+unknown fields of a request may be a schema together, if a client has spread one among them.
+
+A name that also means something else (``format``, ``schema``) counts by its value. Fields that an API's reference
+defines as notes (``metadata``) are not examined. An unknown field that repeats the request's own constraint is not a
+conflict: guidance's client sends ``guided_grammar`` with the same ``structured_outputs.grammar``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dotllm.vllm_plugin.specification import KINDS, OPTIONS
+
+DEPTH = 4
+"""So many objects within an unknown field are looked into."""
+_LISTS = 8
+"""So many lists in lists are."""
+_LEVELS = 8
+"""So many levels of a value are looked at to tell whether it is a schema."""
+
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_KEYWORDS = frozenset({
+    "$schema", "$id", "$anchor", "$defs", "$ref", "$comment", "$dynamicRef", "$dynamicAnchor", "$vocabulary",
+    "definitions", "type", "enum", "const", "properties", "patternProperties", "additionalProperties",
+    "propertyNames", "required", "minProperties", "maxProperties", "unevaluatedProperties", "dependentRequired",
+    "dependentSchemas", "dependencies", "items", "prefixItems", "additionalItems", "contains", "minContains",
+    "maxContains", "minItems", "maxItems", "uniqueItems", "unevaluatedItems", "pattern", "format", "minLength",
+    "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "allOf", "anyOf",
+    "oneOf", "not", "if", "then", "else", "title", "description", "default", "examples", "example", "deprecated",
+    "readOnly", "writeOnly", "contentEncoding", "contentMediaType", "nullable", "strict", "name",
+})  # fmt: skip
+_OF_SCHEMAS = ("items", "additionalProperties", "contains", "not", "if", "propertyNames", "unevaluatedProperties")
+_OF_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_OF_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+
+_NOTES = ("metadata", "prediction", "user", "prompt_cache_key", "safety_identifier")
+_WRAPPERS = frozenset({
+    "extra_body", "extra_json", "extra_params", "model_kwargs", "additional_model_request_fields",
+    "sampling_params", "parameters", "nvext", "generation_config", "inference_config", "options",
+})  # fmt: skip
+"""Fields of clients and other servers that hold fields of a request."""
+
+SINGLE_CALL = _PARALLEL, _NOT_PARALLEL = "parallel_tool_calls", "disable_parallel_tool_use"
+"""OpenAI's field and Anthropic's that ask for one call at most: by false, and by true."""
+
+_GUIDED, _NOT_GUIDED = "guided_", ("decoding_backend", "backend")
+_NAMED = {
+    **{name: name for name in (*KINDS, *OPTIONS)},
+    **dict.fromkeys(("guided_decoding", "guided_options", "structured_output", "structured_outputs",
+                     "structured_generation"), "structured_outputs"),
+    **dict.fromkeys(("response_format", "text_format", "output_format", "format"), "format"),
+    **dict.fromkeys(("schema", "json_schema", "response_schema", "response_model", "output_model"), "json"),
+    **dict.fromkeys(("json_mode", "json_output"), "json_object"),
+    **dict.fromkeys(("ebnf", "gbnf", "lark"), "grammar"),
+    **dict.fromkeys(("enum", "choices"), "choice"),
+    **dict.fromkeys(("pattern", "regexp"), "regex"),
+    **dict.fromkeys(("tools", "functions", "function_declarations", "tool_config"), "tools"),
+    **dict.fromkeys(("tool_choice", "function_call"), "tool_choice"),
+    **dict.fromkeys(SINGLE_CALL, "single_call"),
+}  # fmt: skip
+"""The field that a field of this name stands for: one of ``structured_outputs``, or one of the request."""
+_LAST_WORDS = {"schema": "json", "grammar": "grammar", "regex": "regex"}
+"""The same by the last word of another name, where the value agrees."""
+_AMBIGUOUS = frozenset({
+    "json", "schema", "choice", "choices", "enum", "pattern", "grammar", "format", "tools", "tool_choice",
+    "tool_config", "functions", "function_call",
+})  # fmt: skip
+"""Names that may mean something else in an object that is not a request."""
+_ANSWER = ("response", "output", "answer", "result", "return", "reply", "completion", "generation")
+"""Words before a name of `_NAMED` that leave it what it is."""
+_KIND = ("type", "mode", "format", "mime_type", "content_type", "kind")
+"""Words behind one of `_ANSWER` in a name whose value says of which kind the answer is."""
+_PREFIX, _OURS = "dotllm_", "vllm_xargs"
+"""What a field of ours (``dotllm_…``) asks for where it is not read."""
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_RULE = re.compile(r"(?m)^\s*(%llguidance\b|<?[\w-]+>?\s*::=)")
+_LARK, _TERMINAL = re.compile(r"(?m)^\s*\??start\s*:"), re.compile(r'"|/[^/\n]+/')
+_FORMATS = ("json", "json_object", "json_schema", "regex", "grammar", "structural_tag")
+_TYPED = (*_FORMATS, "ebnf", "gbnf", "lark", "cfg", "choice")
+_UNMISTAKABLE = ("json_object", "json_schema", "structural_tag")
+_VALUES = (*_TYPED, "value", "pattern", "schema", "definition", "choices", "syntax", "enum")
+"""Members of an object of a type of `_TYPED` that hold the constraint."""
+_NO = ("", "0", "false", "no", "off", "none", "null", "text", "never", "disabled")
+
+
+class Constraint(NamedTuple):
+    """A constraint that would not be enforced: where it stands, what it asks for (`_NAMED`), and its value."""
+
+    path: str
+    kind: str
+    value: object
+
+
+def constraints_in(fields: Mapping[str, object], place: str = "", depth: int = 0) -> Iterator[Constraint]:
+    """Constraints in ``fields``, none of which the API reads; ``place`` is the path of the object they stand in."""
+    spread = {name: value for name, value in fields.items() if name in _KEYWORDS and value != ""}
+    if depth == 0 and is_schema(spread):
+        first = next(iter(spread))
+        yield Constraint(f"{place}.{first}" if place else first, "json", spread)
+    for field, value in fields.items():
+        name = _CAPITAL.sub("_", str(field)).replace("-", "_").lower()
+        if value is None or (depth == 0 and (name in _NOTES or name.endswith("metadata"))):
+            continue
+        path = f"{place}.{field}" if place else str(field)
+        is_wrapper = name in _WRAPPERS and isinstance(value, dict) and not place
+        kind = None if is_wrapper and is_schema(value) else _asked(name, value, depth)
+        if kind is not None:
+            yield Constraint(path, kind, value)
+        elif is_wrapper and isinstance(value, dict):
+            yield from constraints_in(value, path)
+        elif depth < DEPTH:
+            for inner in _objects(value):
+                asked = _type(inner)
+                if asked is not None:
+                    yield Constraint(path, asked, inner)
+                else:
+                    yield from constraints_in(inner, path, depth + 1)
+
+
+def _objects(value: object, lists: int = _LISTS) -> Iterator[dict[str, Any]]:
+    """``value`` if it is an object, those in it if it is a list of them, or of such lists."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value if isinstance(value, list) and lists else ():
+        yield from _objects(inner, lists - 1)
+
+
+def is_repeated(found: Constraint, read: Mapping[str, object]) -> bool:
+    """Whether the fields that the API reads say the same."""
+    if found.kind == "single_call":
+        return read.get(_PARALLEL) is False or _member(read.get("tool_choice"), _NOT_PARALLEL) is True
+    said = [value for value in _said(read, found.kind) if value is not None]
+    return _written(found) in [_written(found._replace(value=value)) for value in said]
+
+
+def is_schema(value: object, levels: int = _LEVELS) -> bool:
+    """Whether a value, or the JSON in a text, is a JSON Schema that asks for something: one of its keywords holds
+    another schema, or says what a value must be and there is no member that schemas do not have."""
+    value = _parsed(value)
+    if not isinstance(value, dict) or not levels:
+        return False
+    for name, part in value.items():
+        parts = (
+            [part] if name in _OF_SCHEMAS
+            else part if name in _OF_LISTS and isinstance(part, list)
+            else part.values() if name in _OF_NAMES and isinstance(part, dict)
+            else ()
+        )  # fmt: skip
+        if any(isinstance(one, dict) and is_schema(one, levels - 1) for one in parts):
+            return True
+    if isinstance(value.get("$schema"), str) or isinstance(value.get("$ref"), str):
+        return True
+    types = value.get("type")
+    types = types if isinstance(types, list) else [types]
+    says = (
+        (bool(types) and all(one in _TYPES for one in types))
+        or isinstance(value.get("enum"), list)
+        or (isinstance(value.get("pattern"), str) and len(value) > 1)  # (alone, it may be of a log or a file)
+        or isinstance(value.get("required"), list)
+        or "const" in value
+    )
+    return says and all(name in _KEYWORDS or str(name).startswith("x-") for name in value)
+
+
+def _asked(name: str, value: Any, depth: int) -> str | None:
+    """The constraint that a field asks for; None if it is not a constraint. ``depth``: 0 of a field of the request."""
+    if name.startswith(_GUIDED) and name not in _NAMED:
+        rest = name.removeprefix(_GUIDED)
+        return None if rest in _NOT_GUIDED else _NAMED.get(rest, "structured_outputs")
+    if name.startswith(_PREFIX):
+        return _OURS
+    begins, _, rest = name.partition("_")
+    if begins in _ANSWER and name not in _NAMED:
+        if rest in _KIND and isinstance(value, str) and _says_json(value):
+            return "format"
+        name = rest
+    kind = _NAMED.get(name)
+    if kind is not None and _asks(name, kind, value, is_sure=depth == 0 or name not in _AMBIGUOUS):
+        # TGI's ``grammar`` holds schemas and regular expressions, too.
+        return (_type(value) or kind) if kind == "grammar" else kind
+    if kind == "json" and value is True and depth == 0:
+        return "json_object"
+    if is_schema(value):
+        return "json"
+    if _is_grammar(value):
+        return "grammar"
+    if (asked := _type(value)) is not None:
+        return asked
+    kind = _LAST_WORDS.get(name.rpartition("_")[2])
+    return kind if kind is not None and _fits(kind, value) else None
+
+
+def _asks(name: str, kind: str, value: Any, *, is_sure: bool) -> bool:
+    """Whether the value of a field with a name of `_NAMED` asks for something; ``is_sure``: the name can mean nothing
+    else."""
+    if kind == "single_call":
+        return str(value).strip().lower() == ("false" if name == _PARALLEL else "true")
+    if kind in ("json_object", "disable_any_whitespace", "disable_additional_properties"):
+        return str(value).strip().lower() not in _NO if isinstance(value, str | int) else bool(value)
+    if kind == "structured_outputs":
+        if not isinstance(value, dict):
+            return bool(value)
+        # An empty schema or text asks for something, too.
+        return any(part not in (None, False) for field, part in value.items() if "backend" not in str(field))
+    if not is_sure:
+        return name != "pattern" and _fits(kind, value)
+    if kind == "format":
+        return value in _FORMATS if isinstance(value, str) else bool(value) and _member(value, "type") != "text"
+    if kind == "tool_choice":
+        return bool(value) and value not in ("auto", "none")
+    # An empty schema asks for JSON, an empty list of tools for nothing.
+    return isinstance(value, str | dict | list) and (bool(value) or (kind == "json" and isinstance(value, dict)))
+
+
+def _fits(kind: str, value: object) -> bool:
+    """Whether a value is what it would be if an ambiguous name meant a constraint."""
+    if kind == "regex":
+        return isinstance(value, str) and bool(value)
+    if kind == "format":
+        return _member(value, "type") in _FORMATS
+    if kind == "grammar":
+        return _is_grammar(value) or (isinstance(value, dict) and {"type", "value"} <= value.keys())
+    return kind == "json" and (is_schema(value) or (isinstance(value, dict) and any(map(is_schema, value.values()))))
+
+
+def _type(value: object) -> str | None:
+    """What an object asks for that has a type, as ``{"type": "regex", "value": …}``."""
+    if not isinstance(value, dict) or value.get("type") not in _TYPED:
+        return None
+    held = [part for field in _VALUES if (part := value.get(field)) not in (None, "", [], {})]
+    return _NAMED.get(value["type"], "grammar") if held or value["type"] in _UNMISTAKABLE else None
+
+
+def _says_json(value: str) -> bool:
+    return value in _FORMATS or value.rpartition("/")[2].partition(";")[0].rpartition("+")[2] == "json"
+
+
+def _is_grammar(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    return _RULE.search(value) is not None or bool(_LARK.search(value) and _TERMINAL.search(value))
+
+
+def _parsed(value: object) -> object:
+    """``value``, or the JSON object in a text."""
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _written(found: Constraint) -> str:
+    value = _parsed(found.value)
+    if found.kind == "structured_outputs" and isinstance(value, dict):
+        value = {name: part for name, part in value.items() if part not in (None, False)}
+    return json.dumps(value, default=repr)
+
+
+def _said(read: Mapping[str, object], kind: str) -> list[object]:
+    """What fields that are read say of ``kind``."""
+    structured = read.get("structured_outputs")
+    fields = structured if isinstance(structured, dict) else {}
+    flat = [_member(read.get(field), "format") for field in ("text", "output_config")]
+    forms = [read.get("response_format"), *flat]
+    if kind == "json":
+        named = _member(_member(forms[0], "json_schema"), "schema")
+        return [fields.get(kind), named, *(_member(form, "schema") for form in flat)]
+    if kind == "json_object":
+        return [fields.get(kind), *(True for form in forms if _member(form, "type") == kind)]
+    if kind == "format":
+        return forms
+    if kind == "tools":
+        tools = read.get("tools")
+        return [tools, [_member(tool, "function") for tool in tools] if isinstance(tools, list) else None]
+    return [fields.get(kind), *(form for form in forms if _member(form, "type") == kind), read.get(kind)]
+
+
+def _member(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None

@@ -1,0 +1,57 @@
+"""Our metrics in vLLM's /metrics.
+
+/metrics is answered by an API server, while what is counted happens in the engine core (see
+`dotllm.compilation.metrics`). So the first process that loads the plugin makes a directory for all of them,
+and puts its name into the environment before vLLM starts the others. The registry that answers /metrics gets our
+collector. With one API server this is vLLM's own registry. With several it is a registry that is made anew at each
+scrape, together with prometheus_client's collector for several processes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+from typing import Any
+
+from dotllm.vllm_plugin.hook import Hook, Original
+
+
+def _share_directory() -> None:
+    from dotllm.compilation.metrics import DIRECTORY_VARIABLE, shared_directory
+
+    if os.environ.get(DIRECTORY_VARIABLE):
+        return
+    directory, owner = shared_directory(), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # a forked child leaves it to us
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
+
+
+HOOK = Hook(
+    name="metrics",
+    summary="compiles, caches and refusals in /metrics",
+    apply=_share_directory,
+    without_it="/metrics shows nothing of dotllm",
+)
+
+
+@HOOK.replaces("vllm.v1.metrics.prometheus:get_prometheus_registry")
+def _get_prometheus_registry(*, original: Original) -> Any:
+    from dotllm.compilation.exposition import register
+
+    registry = original()
+    register(registry)
+    return registry
+
+
+@HOOK.replaces("prometheus_client.multiprocess:MultiProcessCollector.__init__")
+def _init(self: Any, registry: Any, path: str | None = None, *, original: Original) -> None:
+    from dotllm.compilation.exposition import register
+
+    original(self, registry, path)
+    if registry is not None:
+        register(registry)

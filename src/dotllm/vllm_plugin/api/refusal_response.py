@@ -1,0 +1,35 @@
+"""The body of HTTP 400 for a refusal: vLLM's ``ErrorResponse`` with the fields of `dotllm.diagnosis.openai_error`.
+
+vLLM's routers answer with the HTTP status that stands in ``code``. So it stays there, and is written differently.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from pydantic import Field, model_serializer
+
+PREFIX = "dotllm."
+"""Of the codes of refusals."""
+
+
+@cache
+def refusal_response() -> Any:
+    """The class of the response: its ``error`` is made of `error_fields`, and its code is written "dotllm.REASON"."""
+    from vllm.entrypoints.serve.engine.protocol import ErrorInfo, ErrorResponse
+
+    class RefusalInfo(ErrorInfo):
+        code: int = 400
+        reason: str = Field(exclude=True)
+        url: str | None = None
+
+        @model_serializer(mode="wrap")
+        def _written(self, write: Any) -> dict[str, Any]:
+            body = {**write(self), "code": f"{PREFIX}{self.reason}"}
+            return body if self.url else {name: value for name, value in body.items() if name != "url"}
+
+    class RefusalResponse(ErrorResponse):
+        error: RefusalInfo
+
+    return RefusalResponse

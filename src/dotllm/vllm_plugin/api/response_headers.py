@@ -1,0 +1,133 @@
+"""Headers of ours on an answer: ``x-dotllm-warnings``, and ``Retry-After``.
+
+`warn` adds a text to the answer to the request at hand, in any API: a keyword without effect, a forced call that is not
+enforced. The header is a JSON array of such texts. A stream has it, too, and an answer without warnings has none. So
+a text must be said before the answer's first byte. Where there are no headers (``run-batch``), it is logged once.
+
+``Retry-After`` stands on a 503 of ours (`retry_later`): too many specifications wait, or no compile process lives.
+
+A context variable leads to the headers of a request: each task that serves it has a copy of the context, and in it the
+same object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from dotllm.compilation import Specification
+from dotllm.vllm_plugin import settings
+from dotllm.vllm_plugin.hook import Hook, Original
+
+logger = logging.getLogger(__name__)
+
+HEADER = "x-dotllm-warnings"
+RETRY_AFTER_S = 2
+"""A compile process starts in a second; a queue is half as long a moment later."""
+MOST_CHARACTERS = 300
+"""Of one text."""
+MOST_BYTES = 2048
+"""Of the header: proxies allow an answer 4 to 8 KiB for all of its headers."""
+
+HOOK = Hook(
+    name="response-headers",
+    summary=f"the header {HEADER} of an answer says what is in its request without effect; a 503 has Retry-After",
+    without_it="no answer says which keywords of its schema have no effect, and a 503 not when to try again",
+)
+
+
+@dataclass
+class _Headers:
+    texts: list[str] = field(default_factory=list)
+    retry: bool = False
+
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """As ASGI has them."""
+        found = [(HEADER.encode(), header(self.texts).encode())] if self.texts else []
+        return [*found, (b"retry-after", str(RETRY_AFTER_S).encode())] if self.retry else found
+
+
+_headers: ContextVar[_Headers | None] = ContextVar("dotllm_headers", default=None)
+
+
+def warn(message: str) -> None:
+    """Add ``message`` to the warnings of the request that is served in this context; one of equal texts."""
+    headers = _headers.get()
+    if not settings.warns():
+        return
+    if headers is None:
+        _log(message)
+    elif message not in headers.texts:
+        headers.texts.append(message)
+
+
+def retry_later() -> None:
+    """The answer to the request at hand is 503, and tells its client to try again."""
+    if headers := _headers.get():
+        headers.retry = True
+
+
+async def warn_of(specification: Specification, located: Callable[[str], str]) -> None:
+    """`warn` of what `spec_warnings` finds in ``specification``. ``located`` writes a text with its place in the
+    request."""
+    if settings.warns():
+        # On a thread, because its kernels may still be loading: other requests must not wait for them.
+        name = "dotllm.compilation.spec_warnings"
+        spec_warnings: Any = sys.modules.get(name) or await asyncio.to_thread(importlib.import_module, name)
+        for text in await spec_warnings.texts_beside(specification):
+            warn(located(text))
+
+
+@functools.lru_cache(maxsize=1024)
+def _log(message: str) -> None:
+    logger.warning("dotllm: %s", message)
+
+
+def header(texts: list[str]) -> str:
+    """``texts`` as JSON in printable ASCII, of at most `MOST_BYTES`; what is left out is counted."""
+    short = [text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…" for text in texts]
+    for kept in range(len(short), -1, -1):
+        more = [f"and {len(short) - kept} more"] if kept < len(short) else []
+        value = json.dumps([*short[:kept], *more]).replace("\x7f", "\\u007f")
+        if len(value) <= MOST_BYTES:
+            break
+    return value
+
+
+class Middleware:
+    """ASGI middleware that puts the headers into the answer."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = _Headers()
+
+        def send_with_headers(message: Any) -> Awaitable[None]:
+            if message["type"] == "http.response.start" and (fields := headers.fields()):
+                message = {**message, "headers": [*message.get("headers", ()), *fields]}
+            return send(message)
+
+        before = _headers.set(headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            _headers.reset(before)
+
+
+@HOOK.replaces("vllm.plugins.endpoint_plugins.interface:attach_endpoint_plugins")
+def _attach_endpoint_plugins(app: Any, supported_tasks: Any, *, original: Original) -> None:
+    original(app, supported_tasks)
+    app.add_middleware(Middleware)

@@ -1,0 +1,1 @@
+"""The minimum: constraints are enforced, or refused with the reason."""

@@ -1,0 +1,82 @@
+"""EngineBackend: vLLM's ``StructuredOutputBackend``, the compiler of one engine."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
+
+from dotllm.compilation import Compiled, Specification
+from dotllm.device_masks.sender import StepMasks
+from dotllm.index import Guide
+from dotllm.index.token_space import TokenSpace
+from dotllm.vllm_plugin.enforce import per_process
+from dotllm.vllm_plugin.enforce.extras import GIVEN
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.enforce.request_state import tokens_left
+from dotllm.vllm_plugin.vllm_types import Request
+
+
+@dataclass
+class EngineBackend(StructuredOutputBackend):
+    """Compiles specifications to `RequestGrammar`s; equal specifications share one index."""
+
+    ends_of_model: bool = True
+    """Whether all tokens that the model's generation config names end a text, or the tokenizer's own alone."""
+    searched: Specification | None = None  # what `compile_grammar` compiles
+
+    def __post_init__(self) -> None:
+        self._ends = per_process.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
+        self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
+        self.compiler = per_process.compiler(self.vocabulary, self)
+        self.spelling = None if GIVEN.spelling is None else GIVEN.spelling(self.vllm_config)
+        """By request how its forced text is spelt."""
+        self.step_masks: StepMasks | None = None
+        """Chosen at the first step (see `manager_hook`): a `RowSender`, or `Bitmasks`."""
+
+    def begin(self, specification: Specification, request: Request, limit: Any = None) -> Future[RequestGrammar]:
+        """Start compiling for ``request``; the future yields its `RequestGrammar` or raises why there is none.
+        ``limit``: an `AnswerLimit`, if the answer is to end in time.
+
+        Dropping the future withdraws the request: its compile is not started, or cancelled.
+        """
+        spelling_of = None if self.spelling is None else self.spelling(request)
+        stops, vocabulary = tuple(request.sampling_params.all_stop_token_ids), self.vocabulary
+        max_model_len = self.vllm_config.model_config.max_model_len
+
+        def make(compiled: Compiled) -> RequestGrammar:
+            begun: Guide | Compiled = compiled
+            if limit is not None:
+                begun = guide = compiled.guide()  # (a warmer index may not know the shortest ways)
+                limit.begin(request, max_model_len, guide.tokens_to_finish)
+                guide.mask_within(tokens_left(request, max_model_len))  # the first one here, not in the engine's loop
+            return RequestGrammar(begun, stops, vocabulary, spelling_of=spelling_of, limit=limit)
+
+        return self.compiler.submit(specification, make, slow=limit is not None)
+
+    def compile_grammar(self, request_type: Enum, grammar_spec: str) -> StructuredOutputGrammar:
+        """vLLM's own way in, used by beam search: compile now. (What vLLM passes lacks the options of the request.)
+
+        Raises:
+            dotllm.errors.SpecError: the specification is refused.
+        """
+        assert self.searched is not None
+        compiled: Compiled = self.compiler.submit(self.searched).result()
+        return RequestGrammar(compiled, self._ends, self.vocabulary)
+
+    def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor:
+        """int32 [max_num_seqs, ceil(vocab_size / 32)], all tokens allowed."""
+        return torch.full((max_num_seqs, self.vocabulary.words), -1, dtype=torch.int32)
+
+    def destroy(self) -> None:
+        """Stop compiling, if no other backend of this process does (offline beam search has its own)."""
+        per_process.close_compiler(self.vocabulary, self)
+
+    @property
+    def token_space(self) -> TokenSpace:
+        """The table of mask rows that all grammars share."""
+        return TokenSpace.of(self.vocabulary)

@@ -1,0 +1,135 @@
+"""The front-end process's knowledge of its engines: vLLM parses requests without reading the engine's configuration.
+
+vLLM makes one ``InputProcessor`` in each process that takes requests, with the configuration of the engine it takes
+them for. It is remembered here. A process may have several engines; `of` gives the one that serves a request.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from dotllm.compilation import Kind, Specification, validation_cache
+from dotllm.vllm_plugin.enforce import per_process, reasoning_warning
+from dotllm.vllm_plugin.enforce.preparation import in_background
+from dotllm.vllm_plugin.hook import Hook, Original, Target
+from dotllm.vllm_plugin.settings import BACKEND, is_ours
+from dotllm.vllm_plugin.specification import ConstrainedParams
+from dotllm.vllm_plugin.vllm_types import (
+    ModelConfig,
+    PoolingParams,
+    SamplingParams,
+    StructuredOutputsConfig,
+    VllmConfig,
+)
+
+if TYPE_CHECKING:
+    from dotllm.languages.token_names import TokenNames
+
+_PROCESSORS = "vllm.logits_processors"
+"""The entry points of those that are installed."""
+
+_last: VllmConfig | None = None
+_of_request: ContextVar[VllmConfig | None] = ContextVar("dotllm_engine", default=None)
+
+HOOK = Hook(
+    name="front-end",
+    summary="the front end knows its engine's backend, and says at start which reasoning parser is missing",
+    targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
+    without_it="streams that are refused get HTTP 200 and an error event; the backend is taken for auto",
+)
+
+
+def remember(vllm_config: VllmConfig | None) -> None:
+    """The engine that this process takes requests for; the last of several."""
+    global _last
+    _last = vllm_config
+
+
+@contextmanager
+def of(engine: Any) -> Iterator[None]:
+    """While a request of ``engine`` (vLLM's client of it; None: unknown) is served, all here is about this engine."""
+    before = _of_request.set(getattr(engine, "vllm_config", None) or _of_request.get())
+    try:
+        yield
+    finally:
+        _of_request.reset(before)
+
+
+def configuration() -> VllmConfig | None:
+    """The engine's whole configuration, None without an engine."""
+    return _of_request.get() or _last
+
+
+def config() -> StructuredOutputsConfig | None:
+    """The engine's, None while there is no engine."""
+    vllm_config = configuration()
+    return None if vllm_config is None else vllm_config.structured_outputs_config
+
+
+def serves(backend: str | None = None) -> bool:
+    """Whether requests go to dotllm; ``backend`` is what vLLM has chosen for this one, if it has."""
+    configured = config()
+    return backend == BACKEND or is_ours(backend or ("auto" if configured is None else configured.backend))
+
+
+def is_constrained(params: SamplingParams | PoolingParams | None) -> TypeGuard[ConstrainedParams]:
+    """Whether ``params`` have a constraint that dotllm enforces; those of pooling models have none."""
+    structured = getattr(params, "structured_outputs", None)
+    return bool(structured and not structured.all_constraints_none() and config() and serves(structured._backend))
+
+
+def may_reason() -> bool:
+    """Whether requests may say something before their constraint begins, and before it has been compiled."""
+    configured = config()
+    return configured is not None and bool(configured.reasoning_parser)
+
+
+def has_processors() -> bool:
+    """Whether the server's operator has added logits processors, which may read any field of ``vllm_xargs``."""
+    vllm_config = configuration()
+    model_config = getattr(vllm_config, "model_config", None)
+    return bool(getattr(model_config, "logits_processors", None)) or _installed()
+
+
+@functools.cache
+def _installed() -> bool:
+    return bool(entry_points(group=_PROCESSORS))
+
+
+def token_names() -> TokenNames | None:
+    """The tokens of the engine's tokenizer that a specification may name, None while there is no engine."""
+    return None if configuration() is None else per_process.token_names(*tokenizer_and_model())
+
+
+def tokenizer_and_model() -> tuple[Any, ModelConfig]:
+    """The engine's."""
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    vllm_config = configuration()
+    assert vllm_config is not None, "vLLM makes an engine before it takes requests"
+    model_config = vllm_config.model_config
+    return cached_tokenizer_from_config(model_config=model_config), model_config
+
+
+def prepare(vllm_config: VllmConfig) -> None:
+    """Warn of a reasoning parser that is missing. Load what warnings of a specification and types of arguments need;
+    with a reasoning parser, what checking needs, too (`endpoints`)."""
+    reasoning_warning.warn(vllm_config)
+    from dotllm.compilation import spec_warnings  # noqa: F401
+    from dotllm.languages.json_schema import flat_properties  # noqa: F401
+
+    if may_reason():
+        for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
+            validation_cache.check(Specification.create(kind, text))
+
+
+@HOOK.replaces("vllm.v1.engine.input_processor:InputProcessor.__init__")
+def _init(self: object, vllm_config: VllmConfig, *args: Any, original: Original, **kwargs: Any) -> None:
+    remember(vllm_config)
+    in_background(prepare, vllm_config)
+    original(self, vllm_config, *args, **kwargs)

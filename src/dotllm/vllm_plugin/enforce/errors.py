@@ -1,0 +1,146 @@
+"""A request that its constraint ends with an error is answered with the reason.
+
+The engine core compiles every specification of a server, so it also ends the requests that cannot go on: their
+specification is refused, a budget is exceeded, the queue is full, other parameters forbid all that the constraint
+allows, or we have a bug. vLLM only remembers that there was an error, and the client gets "Internal server error".
+(Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug.) So the scheduler puts the reason into
+the output's ``stop_reason``, which travels anyway, and the front end makes an error of it (`request_errors`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple
+
+from dotllm.compilation.errors import Unavailable
+from dotllm.diagnosis.openai_error import beside
+from dotllm.errors import InvalidSpecError, SpecError, without_frames
+from dotllm.vllm_plugin.enforce.request_state import tokens_left
+from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, ModelConfig, Request, Scheduler
+
+logger = logging.getLogger(__name__)
+
+# Begins every stop_reason of ours. (A user's stop string may look like it, but comes with another finish reason.)
+_MARK = "\0dotllm "
+# Parameters of a request that can leave none of the tokens that its constraint allows.
+_FORBIDDING = ("allowed_token_ids", "bad_words")
+
+
+class TokenNotAllowed(RuntimeError):
+    """A token was sampled that the constraint does not allow. Either other parameters forbade all that the mask allows,
+    or the model's logits were NaN, so that any token may be sampled.
+    """
+
+    def __init__(self, token: int) -> None:
+        super().__init__(
+            f"token {token} was sampled, which the constraint does not allow here (did the model return NaN?)"
+        )
+
+
+class Failure(NamedTuple):
+    """Why a request was ended: HTTP status, message, and of a refusal its code (`dotllm.errors.CODES`)."""
+
+    status: int
+    message: str
+    code: str = ""
+    field: str | None = None
+    """The field that is refused, if it is not the constraint."""
+
+
+def encode(error: Exception, what: str = "the specification could not be compiled") -> str:
+    """An error as a ``stop_reason``; ``what`` it has done, if it is not a refusal."""
+    status = 400 if isinstance(error, SpecError) else 503 if isinstance(error, Unavailable) else 500
+    text = str(error) if status != 500 else f"{what}: {error}"
+    field = beside(error) if isinstance(error, SpecError) else None
+    return _MARK + json.dumps(Failure(status, text, getattr(error, "code", ""), field)._asdict())
+
+
+def decode(stop_reason: object) -> Failure | None:
+    """The error in a ``stop_reason`` of dotllm's; None for any other."""
+    if not isinstance(stop_reason, str) or not stop_reason.startswith(_MARK):
+        return None
+    return Failure(**json.loads(stop_reason.removeprefix(_MARK)))
+
+
+class Failures:
+    """Outputs of requests that ended with an error of ours say why."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._processors = logits_processors(scheduler.vllm_config.model_config)
+        self._ended: dict[str, Request] | None = None
+        """Those that have ended since `watch`: the scheduler forgets them."""
+
+    def watch(self) -> None:
+        """The results of a step are read next."""
+        self._ended = {}
+
+    def ended(self, request: Request) -> None:
+        """``request`` has ended."""
+        if self._ended is not None:
+            self._ended[request.request_id] = request
+
+    def explain(self, outputs: Mapping[int, Any]) -> None:
+        """Put the reasons into ``outputs`` of vLLM's, by client."""
+        ended, self._ended = self._ended or {}, None
+        for client in outputs.values():
+            for output in [output for output in client.outputs if output.finish_reason is not None]:
+                request = ended.get(output.request_id) or self._scheduler.requests[output.request_id]
+                how = str(output.finish_reason)
+                if how == "stop":
+                    self._tell_if_closed(request, output)
+                elif how == "error":
+                    self._tell_reason(request, output)
+
+    def _tell_reason(self, request: Request, output: EngineCoreOutput) -> None:
+        reason = _reason(request, self._processors)
+        if reason is None:
+            return
+        # (Where the token that is not allowed is one of the request's stop tokens, vLLM has said so here.)
+        output.stop_reason = reason
+        error = getattr(output, "error", None)
+        if error is not None:  # since 0.33, of a compile that failed
+            output.error = _in_our_words(error, reason)  # type: ignore[attr-defined]
+
+    def _tell_if_closed(self, request: Request, output: EngineCoreOutput) -> None:
+        """Say of an answer that has ended if it did so on account of its limit."""
+        limit = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
+        if limit is not None and limit.was_needed(tokens_left(request, self._scheduler.max_model_len)):
+            output.stop_reason = limit.CLOSED
+            backend: Any = self._scheduler.structured_output_manager.backend  # ours, as the grammar is
+            backend.compiler.metrics.add("dotllm_answers_closed")
+
+
+def _in_our_words(error: Any, reason: str) -> Any:
+    """vLLM's ``RequestError``, which every front end understands, with the status and the message of ``reason``."""
+    status, message, *_ = decode(reason) or Failure(500, "")
+    code = "validation_error" if status == 400 else "structured_outputs"
+    return type(error)(code=code, message=message, retryable=status == 503)
+
+
+def logits_processors(model_config: ModelConfig) -> tuple[str, ...]:
+    """Names of the logits processors that the server's operator has added to vLLM's."""
+    named = model_config.logits_processors or ()
+    installed = (point.value for point in entry_points(group="vllm.logits_processors"))
+    return (*(one if isinstance(one, str) else one.__qualname__ for one in named), *installed)
+
+
+def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
+    """Why ``request`` was ended, if that is ours to say. ``processors``: see `logits_processors`."""
+    grammar = getattr(request.structured_output_request, "_grammar", None)
+    if isinstance(grammar, Exception):
+        return encode(without_frames(grammar))  # vLLM caught it in a frame that holds the request
+    error = getattr(grammar, "error", None)  # of another backend's none
+    if not isinstance(error, Exception):
+        return None
+    forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]
+    if processors and not forbidding:
+        forbidding.append(f"the server's logits processors ({', '.join(processors)})")
+    if isinstance(error, TokenNotAllowed) and forbidding:
+        message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
+        error = InvalidSpecError(message, keyword=forbidding[0], code="conflict")
+    logger.warning("request %s is ended: %s", request.request_id, error)
+    return encode(error, "the constraint could not be followed")

@@ -1,0 +1,94 @@
+"""Objects of which a process has one each: the vocabulary of a tokenizer, the compiler of a vocabulary."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dotllm.compilation import CompilationManager
+    from dotllm.languages.token_names import TokenNames
+    from dotllm.vllm_plugin.vllm_types import ModelConfig
+    from dotllm.vocabulary import Vocabulary
+
+_lock = threading.Lock()
+_vocabularies: weakref.WeakKeyDictionary[object, dict[tuple[int, tuple[int, ...]], Vocabulary]] = (
+    weakref.WeakKeyDictionary()
+)
+_compilers: dict[Vocabulary, CompilationManager] = {}
+_holders: dict[Vocabulary, set[int]] = {}  # ids of the backends that compile with it
+_further_ends: dict[int, tuple[ModelConfig, tuple[int, ...]]] = {}  # by the config's id
+
+
+def further_ends(model_config: ModelConfig) -> tuple[int, ...]:
+    """The ids that end a text by the model's generation config, as vLLM reads it. Chat models often have several.
+
+    vLLM passes them with each request, among its stop tokens. As per-request stop tokens they would give each request a
+    mask row of its own in each step. Every request has them, so they are made EOS of the vocabulary.
+    """
+    known = _further_ends.get(id(model_config))
+    if known is None:  # reading it may take a request to a model hub
+        from dotllm.vocabulary.content import ids_of
+
+        ends = ids_of(model_config.try_get_generation_config().get("eos_token_id"))
+        known = _further_ends[id(model_config)] = model_config, ends
+    return known[1]
+
+
+def vocabulary(tokenizer: object, size: int, further_eos: tuple[int, ...]) -> Vocabulary:
+    """The `Vocabulary` of ``tokenizer``, padded to ``size`` ids (a model's output may be wider); made once per process.
+    ``further_eos`` end a text, too.
+
+    Raises:
+        dotllm.errors.SpecError: the bytes of this tokenizer's tokens cannot be known.
+    """
+    from dotllm.vocabulary import Vocabulary
+
+    with _lock:
+        made = _vocabularies.setdefault(tokenizer, {})
+        key = size, further_eos
+        if key not in made:
+            made[key] = Vocabulary.from_tokenizer(tokenizer, further_eos_token_ids=further_eos, size=size)
+        return made[key]
+
+
+def compiler(vocabulary: Vocabulary, holder: object = None) -> CompilationManager:
+    """The `CompilationManager` of ``vocabulary``: one per process, until its last ``holder`` closes it."""
+    from vllm.platforms import current_platform
+
+    from dotllm.compilation import CompilationManager
+
+    with _lock:
+        made = _compilers.get(vocabulary)
+        if made is None:
+            made = _compilers[vocabulary] = CompilationManager(vocabulary)
+            if current_platform.is_cuda_alike():  # to launch a step of a GPU takes Python longer than a compile does
+                made.always_offload()
+        if holder is not None:
+            _holders.setdefault(vocabulary, set()).add(id(holder))
+        return made
+
+
+def close_compiler(vocabulary: Vocabulary, holder: object = None) -> None:
+    """Close the compiler of ``vocabulary`` (unless others hold it). New indexes go to the caches that outlive this
+    process."""
+    with _lock:
+        others = _holders.pop(vocabulary, set()) - {id(holder)}
+        if others:
+            _holders[vocabulary] = others
+        made = None if others else _compilers.pop(vocabulary, None)
+    if made is not None:
+        made.close()
+
+
+def vocabulary_of_model(tokenizer: object, model_config: ModelConfig) -> Vocabulary:
+    """The `vocabulary` of an engine."""
+    return vocabulary(tokenizer, model_config.get_vocab_size(), further_ends(model_config))
+
+
+def token_names(tokenizer: object, model_config: ModelConfig) -> TokenNames:
+    """The tokens that a specification may name."""
+    from dotllm.languages.token_names import TokenNames
+
+    return TokenNames.of(vocabulary_of_model(tokenizer, model_config))

@@ -1,0 +1,316 @@
+"""RequestGrammar: one request's `Guide`, as vLLM's ``StructuredOutputGrammar``.
+
+vLLM calls these methods from its engine loop, where an exception would end the server and all its requests. None
+leaves this class (`contained`): whatever goes wrong is logged, and from then on this request accepts no token, which
+makes the scheduler end it, and it alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
+
+import torch
+from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+from dotllm.arrays import Int32
+from dotllm.automata.machine.arena import ArenaFull
+from dotllm.compilation.compiled import Compiled
+from dotllm.errors import InvalidSpecError, SpecError, TooFewTokensError, without_frames
+from dotllm.index import Guide
+from dotllm.index.draft_rows import is_set, limit_rows
+from dotllm.index.mask_table import END_ROW
+from dotllm.index.stops import can_finish_after, mask_stops, row_with_stops, set_token
+from dotllm.vllm_plugin.enforce.errors import TokenNotAllowed
+from dotllm.vllm_plugin.enforce.extras import SpellingOf
+from dotllm.vocabulary import Vocabulary
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 8  # stop tokens in a message
+
+Method = TypeVar("Method", bound=Callable[..., object])
+
+
+def contained(otherwise: Callable[[], object]) -> Callable[[Method], Method]:
+    """A decorator of methods: an error ends the request, and then and from then on they return ``otherwise()``. After a
+    move of the guide, since its index was full, a method begins again."""
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def contained_method(self: RequestGrammar, *args: object) -> object:
+            while not self.failed and (self.has_begun or self.begin()):
+                try:
+                    return method(self, *args)
+                except ArenaFull as error:
+                    if not self.guide.move_on():
+                        self.fail(method.__name__, error)
+                except Exception as error:
+                    self.fail(method.__name__, error)
+            return otherwise()
+
+        return cast(Method, contained_method)
+
+    return decorate
+
+
+class RequestGrammar(StructuredOutputGrammar):
+    """A guide, and the stop tokens of one request.
+
+    A token that stops generation must not come before the text is complete, or the answer would be cut. EOS is the
+    guide's business; ``stop_token_ids`` are those of this request (EOS, and what its parameters name). Each is allowed
+    where the text may end; before that only where the grammar itself asks for that very token and is complete with it,
+    as a structural tag may. So an EOS token beyond the tokenizer's own is a stop token where the grammar speaks of it.
+    """
+
+    __slots__ = (
+        "_compiled", "_eos", "_further_eos", "_guide", "_spelling", "_spelling_of", "accepted_ahead",
+        "allowed_ahead", "error", "failed", "has_begun", "is_plain", "limit", "spells_forced_text", "stop_running",
+        "stopped", "stops",
+    )  # fmt: skip
+    # (All of a batch are looked at several times a step: a dictionary would take twice the memory reads.)
+    limited: ClassVar[bool] = False
+    """whether one of them has had a limit"""
+    _guide: Guide
+    """made when first needed (`begin`), when the prompt has been run: a warmer index may have come from the store"""
+    _spelling: Any
+    is_plain: bool
+    """whether its mask is that of its guide's configuration, as long as the text has not ended"""
+
+    def __init__(
+        self,
+        guide: Guide | Compiled,
+        stop_token_ids: Iterable[int],
+        vocabulary: Vocabulary,
+        *,
+        spelling_of: SpellingOf | None = None,
+        limit: Any = None,
+    ) -> None:
+        """``spelling_of``: masks leave this one spelling of forced text, which may be entered (`jump_forward`).
+        ``limit``: its `AnswerLimit`, if the answer is to end in time."""
+        self.limit = limit
+        if limit is not None:
+            RequestGrammar.limited = True
+        self._eos = vocabulary.eos_token_ids
+        stop_token_ids = set(stop_token_ids)
+        self.stops = tuple(sorted(stop_token_ids.difference(self._eos)))
+        """The request's further stop tokens, sorted."""
+        self._further_eos = tuple(token for token in self._eos[1:] if token in stop_token_ids)
+        self.stopped = False
+        """Whether a further stop token has ended the text."""
+        self.failed = False  # whether an internal error has ended this request
+        self.error: Exception | None = None
+        """Why it is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
+        self.spells_forced_text = spelling_of is not None
+        self._spelling_of = spelling_of
+        self.accepted_ahead = False
+        """Whether `batch_accept` let it accept the tokens of the step that is being read, ahead of vLLM's call."""
+        self.allowed_ahead = -1  # how many of its drafts it allows, where `batch_accept` has found that
+        self.stop_running: Callable[[], None] | None = None
+        """Makes the guide ours again, where it runs with its batch (`batch_accept`)."""
+        self.has_begun = False
+        """Whether the guide has been made."""
+        if isinstance(guide, Compiled):
+            self._compiled = guide
+        else:
+            self._take(guide)
+
+    def begin(self) -> bool:
+        """Make the guide; False if that ends the request."""
+        while not (self.has_begun or self.failed):
+            try:
+                self._take(self._compiled.guide())
+            except Exception as error:
+                self.fail("begin", error)
+        return not self.failed
+
+    def _take(self, guide: Guide) -> None:
+        """Take the guide. Further EOS tokens that the grammar speaks of are stop tokens from now on."""
+        index = guide.index
+        if self._further_eos and index.token_sets:
+            named = [token for token in self._further_eos if any(is_set(row, token) for row in index.token_rows)]
+            if named:
+                self.stops = tuple(sorted({*self.stops, *named}))
+        spells = self._spelling_of is not None and not guide.is_stateful
+        self._spelling = self._spelling_of(index) if self._spelling_of is not None and spells else None
+        self.is_plain = not (self.failed or self.stops or self.limit is not None or spells or guide.is_stateful)
+        self._guide = guide
+        self.has_begun = True
+
+    @property
+    def guide(self) -> Guide:
+        """The guide, which does not run with its batch from now on."""
+        if self.stop_running is not None:
+            self.stop_running()
+            self.stop_running = None
+        return self._guide
+
+    @property
+    def spelling(self) -> Any:
+        """How forced text is spelt on the guide's index (`ForcedSpelling`); None where that is the model's choice."""
+        spelling = self._spelling
+        if spelling is not None and spelling.index() is not self.guide.index:  # the guide has moved
+            assert self._spelling_of is not None
+            spelling = self._spelling = self._spelling_of(self.guide.index)
+        return spelling
+
+    @contained(bool)
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
+
+        Tokens after the end of the text are ignored: with ``ignore_eos`` generation goes on freely.
+        """
+        if self.accepted_ahead:
+            return True
+        for advanced, token in enumerate(tokens):
+            if token < 0 or self.is_terminated():
+                break
+            if not self._advance(token):
+                self.error = self.error or self._why_not(token)
+                self.rollback(advanced)
+                return False
+        return not self.failed
+
+    @contained(list)
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """The longest prefix of draft tokens that would be accepted; the state does not change."""
+        if self.allowed_ahead >= 0 or self.stopped:
+            return tokens[: max(0, self.allowed_ahead)]
+        accepted = self.guide.accepts(tokens)
+        if tokens[accepted : accepted + 1] and tokens[accepted] in self.stops:
+            accepted += can_finish_after(tokens[:accepted], self.guide)
+        return tokens[:accepted]
+
+    @contained(type(None))
+    def rollback(self, num_tokens: int) -> None:
+        """Take back the last ``num_tokens`` accepted tokens."""
+        if self.stopped and num_tokens > 0:
+            self.stopped = False
+            num_tokens -= 1
+        if num_tokens > 0:
+            self.guide.rollback(num_tokens)
+
+    def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
+        """Write the mask of the next token into row ``batch_index``."""
+        row: Int32 = bitmask[batch_index].numpy()
+        if not self._fill(row):
+            # The scheduler ends a failed request at its next token; until then it must not produce text.
+            row[:] = 0
+            for token in self._eos:
+                set_token(row, token, allowed=True)
+
+    @contained(bool)
+    def _fill(self, row: Int32) -> bool:
+        only = self.only_row()
+        if only >= 0:
+            mask = self.guide.index.masks[only]
+            row[: mask.size] = mask
+            row[mask.size :] = 0
+        else:
+            self.guide.write_mask(row[None], 0)
+            return not self.stops or mask_stops(row, self.guide, self.stops)
+        return True
+
+    @contained(bool)
+    def is_terminated(self) -> bool:
+        """Whether the text has ended with EOS or a stop token."""
+        return self.stopped or bool(self.guide.is_finished)
+
+    @contained(type(None))
+    def reset(self) -> None:
+        """Back to the first token."""
+        self.stopped = False
+        self.guide.reset()
+
+    @contained(tuple)
+    def forced_after(self, token: int, left: int) -> Sequence[int]:
+        """The tokens that must come after ``token``, which has been sampled; none if nothing is forced, or if the text
+        could not end after them with the tokens ``left``."""
+        spelling, guide = self.spelling, self.guide
+        if spelling is None or self.stopped or token in self.stops:
+            return ()
+        config = guide.config if self.accepted_ahead else guide.index.advance(guide.config, token)
+        tokens = () if config < 0 else spelling.after(guide.index, config)
+        return () if self._stops_within(tokens) or not self._ends_behind(config, tokens, left) else tokens
+
+    def _ends_behind(self, config: int, tokens: Sequence[int], left: int) -> bool:
+        """Whether ``tokens`` after ``config``, with the tokens ``left`` there, let a text under a limit end."""
+        if self.limit is not None and tokens:
+            for token in tokens:
+                config = self.guide.index.advance(config, token)
+            try:
+                self.guide.index.mask_within(config, left - len(tokens))
+            except TooFewTokensError:
+                return False
+        return True
+
+    @contained(type(None))
+    def accept_forced(self, tokens: Iterable[int]) -> None:
+        """Advance by forced tokens."""
+        if self.spelling is None or not self.spelling.follow(self.guide, tokens):
+            raise RuntimeError("a forced token is not allowed")
+
+    @contained(lambda: -1)
+    def only_row(self) -> int:
+        """The mask of forced text, which allows the one token it is spelt with; -1 where nothing is forced."""
+        spelling = self.spelling
+        if spelling is None or self.stopped:
+            return -1
+        index, config = self.guide.index, self.guide.config
+        return -1 if self._stops_within(spelling.after(index, config)) else spelling.row(index, config)
+
+    @contained(lambda: -1)
+    def limit_rows(self, drafts: Sequence[int], left: int, rows: Int32, configs: Int32) -> int:
+        """`draft_rows.limit_rows` with the tokens ``left``."""
+        assert self.limit is not None
+        changed = limit_rows(self.guide, drafts, left, rows, configs)
+        self.limit.note(left, changed)
+        return changed
+
+    @contained(tuple)
+    def too_late(self, tokens: Sequence[int], left: int) -> tuple[int, ...]:
+        """The ``tokens`` after which an answer could not end, given the tokens ``left`` before them."""
+        mask = self.guide.mask_within(left) if tokens else None
+        return () if mask is None else tuple(token for token in tokens if not is_set(mask, token))
+
+    def _stops_within(self, tokens: Sequence[int]) -> bool:
+        """Whether a stop token would end the answer in forced text; then the text is spelt as without coalescence."""
+        return bool(self.stops) and not set(self.stops).isdisjoint(tokens)
+
+    @contained(lambda: END_ROW)
+    def row_with_stops(self, row: int, config: int) -> int:
+        """The mask row of ``config`` with this request's stop tokens; ``row`` is the one without them."""
+        if not self.stops:
+            return row
+        return row_with_stops(self.guide, row, config, self.stops)
+
+    def _advance(self, token: int) -> bool:
+        if self.guide.advance(token):
+            return True
+        if token in self.stops and self.guide.can_finish:
+            self.stopped = True
+            return True
+        return False
+
+    def _why_not(self, token: int) -> Exception:
+        """Why ``token``, which has been sampled, is not allowed."""
+        mask = self.guide.index.masks[self.guide.mask_row].copy()
+        if not self.stops or mask_stops(mask, self.guide, self.stops):
+            return TokenNotAllowed(token)
+        named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
+        message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
+        return InvalidSpecError(message, keyword="stop_token_ids", code="conflict")
+
+    def fail(self, where: str, error: Exception) -> None:
+        """End this request with an error of the engine."""
+        if self.has_begun:
+            _ = self.guide
+        self.failed, self.is_plain = True, False
+        if isinstance(error, SpecError):
+            logger.error("ending this request: %s", error)
+        else:
+            logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
+        error = without_frames(error)
+        self.error = self.error or error

@@ -1,0 +1,239 @@
+"""DotllmScheduler: dotllm's part of a step, in the order in which it happens (docs/vllm.md, "A step, in order").
+
+It is put before the scheduler class that the server uses (sync, async, a user's own). Each of its methods overrides one
+of vLLM's and calls its collaborators in order. Collaborators that make steps faster, and extras, take part if their
+hook has been applied (`takes_part`). A `Part` that does nothing replaces one that is off.
+
+The class keeps the base's name and module visible, and vLLM takes it for the base (no warning about custom schedulers).
+An engine on another backend, or with a pooling model, gets vLLM's own class.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from dotllm.vllm_plugin import vllm_types
+from dotllm.vllm_plugin.enforce import preparation, sessions
+from dotllm.vllm_plugin.enforce.compile_hook import observe_masks
+from dotllm.vllm_plugin.enforce.errors import Failures
+from dotllm.vllm_plugin.hook import Hook, Original, Target, positional
+from dotllm.vllm_plugin.settings import is_ours
+from dotllm.vllm_plugin.vllm_types import (
+    DraftTokenIds,
+    GrammarOutput,
+    ModelRunnerOutput,
+    Request,
+    Scheduler,
+    SchedulerConfig,
+    SchedulerOutput,
+    VllmConfig,
+)
+
+
+class Part:
+    """What takes part in the steps of a scheduler; this one does nothing."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+
+    def begin_step(self) -> None:
+        """Before a step is put together."""
+
+    def unblock(self, request: Request, waited_for: Enum, may_run: bool) -> bool:
+        """Whether a request that waits, as its status ``waited_for`` says, may be scheduled; ``may_run``: whether vLLM
+        lets it."""
+        return may_run
+
+    def scheduled(self, step: SchedulerOutput) -> None:
+        """``step`` has been put together."""
+
+    def need_masks(self, step: SchedulerOutput) -> None:
+        """``step`` has been launched, and its masks are found next."""
+
+    def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
+        """They are these; None: vLLM asks for them."""
+        return None
+
+    def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
+        """They have been: ``masks``, if it constrains any request."""
+
+    def drafts_came(self, drafts: DraftTokenIds) -> None:
+        """Before vLLM reads ``drafts``."""
+
+    def drafts_read(self) -> None:
+        """vLLM has read them."""
+
+    def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
+        """Before vLLM reads the results of ``step``."""
+
+    def results_read(self) -> None:
+        """vLLM has read them."""
+
+    def answered(self, output: ModelRunnerOutput, outputs: Mapping[int, Any]) -> None:
+        """The results ``output`` have become ``outputs``, by client."""
+
+    def ended(self, request: Request) -> None:
+        """A request has ended. (Of those of `BATCH`: or is preempted.)"""
+
+
+PENDING, MASKS, DRAFTS, BATCH, FORCED, MASS = "pending grammars", "masks", "drafts", "batch", "forced text", "mass"
+_parts: dict[str, type[Part]] = {}
+
+
+def takes_part(name: str, part: type[Part]) -> Callable[[], None]:
+    """The function by which a hook lets ``part`` take part in each scheduler that is made from then on."""
+
+    def apply() -> None:
+        _parts[name] = part
+
+    return apply
+
+
+class DotllmScheduler(vllm_types.SchedulerBase):
+    """See the module. (`Part` says when each of its methods is called.)"""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pending, self._masks, self._drafts, self._batch, self._forced, self._mass = (
+            _parts.get(name, Part)(self) for name in (PENDING, MASKS, DRAFTS, BATCH, FORCED, MASS)
+        )
+        self._failures = Failures(self)
+        # The engine core makes its scheduler once the model is loaded, and nothing that takes long comes after it.
+        preparation.wait_for_kernels(self.vllm_config)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        """Points 4 and 5: requests whose compile has ended go on, and a step is put together."""
+        self._pending.begin_step()
+        return super().schedule(*args, **kwargs)
+
+    def _handle_blocked_waiting_request(self, request: Request) -> bool:
+        """Point 3: a request runs its prompt while its grammar compiles."""
+        waited_for = request.status
+        return self._pending.unblock(request, waited_for, super()._handle_blocked_waiting_request(request))
+
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
+        """Point 5: the step takes along what has been entered into its requests."""
+        self._forced.scheduled(scheduler_output)
+        self._mass.scheduled(scheduler_output)
+        super()._update_after_schedule(scheduler_output)
+
+    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
+        """Points 4 and 6: the masks of a step that has been launched, which need the grammars."""
+        self._pending.need_masks(scheduler_output)
+        began = time.perf_counter()
+        masks = self._batch.masks(scheduler_output) or super().get_grammar_bitmask(scheduler_output)
+        observe_masks(self.structured_output_manager, masks, time.perf_counter() - began)
+        self._masks.masks_found(scheduler_output, masks)
+        self._mass.masks_found(scheduler_output, masks)
+        return masks
+
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        """The drafts for the next step have come: too many are dropped, and the others validated."""
+        self._drafts.drafts_came(draft_token_ids)
+        self._batch.drafts_came(draft_token_ids)
+        try:
+            super().update_draft_token_ids(draft_token_ids)
+        finally:
+            self._batch.drafts_read()
+
+    def update_draft_token_ids_in_output(self, draft_token_ids: DraftTokenIds, scheduler_output: Any) -> None:
+        """The drafts have come of a step that runs already, and are validated."""
+        self._batch.drafts_came(draft_token_ids)
+        try:
+            super().update_draft_token_ids_in_output(draft_token_ids, scheduler_output)
+        finally:
+            self._batch.drafts_read()
+
+    def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput) -> Any:
+        """Points 8 to 10: the grammars accept the tokens, text that is forced after them is entered, vLLM reads the
+        results, and requests that fail say why."""
+        self._masks.results_came(scheduler_output, model_runner_output)
+        self._batch.results_came(scheduler_output, model_runner_output)
+        self._forced.results_came(scheduler_output, model_runner_output)
+        self._failures.watch()
+        try:
+            outputs = super().update_from_output(scheduler_output, model_runner_output)
+        finally:
+            self._batch.results_read()
+        self._forced.results_read()
+        self._mass.answered(model_runner_output, outputs)
+        self._failures.explain(outputs)
+        return outputs
+
+    def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """What is in flight for it may come late, or not count."""
+        self._batch.ended(request)
+        super()._preempt_request(request, *args, **kwargs)
+
+    def _update_request_as_session(self, session: Request, update: Any) -> None:
+        """The next turn of a session has its own constraint."""
+        super()._update_request_as_session(session, update)
+        sessions.begin_turn(session, update)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> object:
+        """Point 10: a request has ended, so its compile is withdrawn."""
+        self._batch.ended(request)
+        self._pending.ended(request)
+        self._forced.ended(request)
+        self._mass.ended(request)
+        self._failures.ended(request)
+        future = getattr(request.structured_output_request, "_grammar", None)
+        if isinstance(future, Future):
+            future.cancel()
+        return super()._free_request(request, *args, **kwargs)
+
+
+OVERRIDDEN = (
+    *("schedule", "_handle_blocked_waiting_request", "_update_after_schedule", "get_grammar_bitmask"),
+    *("update_draft_token_ids", "update_draft_token_ids_in_output", "update_from_output"),
+    *("_preempt_request", "_update_request_as_session", "_free_request"),
+)
+"""The methods of vLLM's scheduler that call ours first."""
+
+
+def _require_what_is_overridden() -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    for method in OVERRIDDEN:
+        getattr(Scheduler, method)
+
+
+HOOK = Hook(
+    name="scheduler",
+    summary="the scheduler does our part of each step, and says why a request has failed",
+    targets=[
+        Target("vllm.v1.core.sched.scheduler", f"Scheduler.{method}", positional(getattr(DotllmScheduler, method)))
+        for method in OVERRIDDEN
+    ],
+    apply=_require_what_is_overridden,
+    without_it='the client of a request that fails is only told "Internal server error"; steps are as slow as vLLM\'s; '
+    "a session is constrained in its first turn only",
+)
+
+
+@HOOK.replaces("vllm.config.scheduler:SchedulerConfig.get_scheduler_cls")
+def _get_scheduler_cls(self: SchedulerConfig, *, original: Original) -> type:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    base: type = original(self)
+    if issubclass(base, DotllmScheduler) or not issubclass(base, Scheduler):
+        return base  # a class that shares nothing with vLLM's own does none of this that we change
+    return before(base)  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def before(base: type) -> type:
+    """`DotllmScheduler` before the class ``base``."""
+
+    def __new__(cls: type, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> Any:
+        pools = vllm_config.model_config.runner_type == "pooling"  # nothing of it is constrained
+        if is_ours(vllm_config.structured_outputs_config.backend) and not pools:
+            return object.__new__(cls)
+        return base(vllm_config, *args, **kwargs)
+
+    return type(f"Dotllm{base.__name__}", (DotllmScheduler, base), {"__module__": base.__module__, "__new__": __new__})

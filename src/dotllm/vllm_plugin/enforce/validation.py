@@ -1,0 +1,134 @@
+"""A specification that cannot be enforced is answered with HTTP 400 and the reason.
+
+vLLM validates parameters in the front end, inside its event loop, which must not wait for a compile. So the front end
+of a server makes only cheap checks (`specification`), and the engine decides about the rest (`endpoints`). Offline no
+other request waits, so parameters are checked completely at once (`validation_cache`). On dotllm this check replaces
+vLLM's. vLLM's function mixes checks for all backends with its choice of a backend; `specification` and this module
+repeat the few checks that apply to us.
+
+On every backend, vLLM also asks xgrammar while it parses a request: it compiles structural tags with xgrammar, and asks
+xgrammar whether a constraint may be combined with tool calls. On our servers both answers would be wrong, because
+xgrammar refuses what we enforce and passes what we refuse. So dotllm answers there. For a structural tag it only checks
+that the tag is JSON, because callers go on to parse it. All callers import ``validate_xgrammar_grammar`` inside
+functions, so it is rebound in its module.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from dotllm.compilation import Specification, validation_cache
+from dotllm.diagnosis import openai_error
+from dotllm.errors import Code, InvalidSpecError, SpecError
+from dotllm.languages.json_input import read_json
+from dotllm.vllm_plugin.enforce import engine_info, per_process
+from dotllm.vllm_plugin.hook import Hook, Original, Target
+from dotllm.vllm_plugin.settings import BACKEND, is_ours
+from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params
+from dotllm.vllm_plugin.vllm_types import ModelConfig, StructuredOutputsConfig, StructuredOutputsParams
+
+_PARAMS = "vllm.sampling_params"
+
+HOOK = Hook(
+    name="validation",
+    summary="what cannot be enforced is refused with HTTP 400 and the reason",
+    targets=(Target("vllm.exceptions", "VLLMValidationError"),),
+    required=True,
+    without_it="no request would be given to dotllm, and none refused",
+)
+
+
+def refuse(message: str, parameter: str | None = None, code: Code = "invalid_value") -> NoReturn:
+    """Refuse a request, for its field ``parameter``. Raises ``vllm.exceptions.VLLMValidationError``: HTTP 400."""
+    from vllm.exceptions import VLLMValidationError
+
+    error = VLLMValidationError(message, parameter=parameter)
+    error.dotllm_code = code
+    raise error
+
+
+@contextmanager
+def refused_as_by_vllm(parameter: str | None = None) -> Iterator[None]:
+    """A `SpecError` becomes the error of `refuse`, for the field ``parameter`` if that is known."""
+    try:
+        yield
+    except SpecError as error:
+        refuse(str(error), openai_error.beside(error) or parameter, error.code)
+
+
+def validate(
+    params: ConstrainedParams, model_config: ModelConfig, config: StructuredOutputsConfig, tokenizer: object
+) -> None:
+    """Check ``params`` for an engine on dotllm and claim it for our backend.
+
+    What has been claimed before is not compiled here: it has been checked (parameters are used for many prompts), or
+    is left to the engine. Raises as `refuse`."""
+    structured = params.structured_outputs
+    if model_config.is_diffusion:
+        refuse("structured outputs need a model that writes from left to right; this one is a diffusion model")
+    if tokenizer is None:
+        refuse("structured outputs need a tokenizer, and the server runs with skip_tokenizer_init")
+    if structured._backend not in (None, BACKEND) and not structured._backend_was_auto:
+        refuse(
+            f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
+        )
+    with refused_as_by_vllm():
+        specification = specification_of(params, config)
+        if structured._backend != BACKEND:
+            validation_cache.check(specification, functools.partial(per_process.token_names, tokenizer, model_config))
+    claim(structured)
+
+
+def claim(structured: StructuredOutputsParams) -> None:
+    """A request's constraint is for dotllm, which is what its server's ``auto`` means."""
+    structured._backend, structured._backend_was_auto = BACKEND, True
+
+
+def specification_of(params: ConstrainedParams, config: StructuredOutputsConfig | None) -> Specification:
+    """The specification in a request's parameters. Raises `SpecError` for what is cheap to see."""
+    specification = of_sampling_params(params, config)
+    if isinstance(params.structured_outputs.json, dict):
+        # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
+        params.structured_outputs.json = specification.text
+    return specification
+
+
+@HOOK.replaces(f"{_PARAMS}:SamplingParams._validate_structured_outputs")
+def _validate_structured_outputs(
+    self: ConstrainedParams,
+    model_config: ModelConfig,
+    structured_outputs_config: StructuredOutputsConfig | None,
+    tokenizer: object,
+    *,
+    original: Original,
+) -> None:
+    config = structured_outputs_config
+    structured = self.structured_outputs
+    if config is None or structured is None or not is_ours(config.backend):
+        if structured is not None and structured._backend == BACKEND and structured._backend_was_auto:
+            structured._backend, structured._backend_was_auto = None, False  # another engine of this process had them
+        original(self, model_config, config, tokenizer)
+    else:
+        validate(self, model_config, config, tokenizer)
+
+
+@HOOK.replaces("vllm.v1.structured_output.backend_xgrammar:validate_xgrammar_grammar")
+def _validate_xgrammar_grammar(sampling_params: ConstrainedParams, *, original: Original) -> None:
+    structured = sampling_params.structured_outputs
+    # vLLM's own validation has chosen a backend before it calls this; parsing has not.
+    if structured is None or not engine_info.serves(structured._backend):
+        original(sampling_params)
+    elif structured.structural_tag is None:
+        of_sampling_params(sampling_params, engine_info.config())
+    else:
+        require_object(structured.structural_tag)
+
+
+def require_object(text: str) -> None:
+    """Refuse a structural tag that is no JSON object. Raises as `read_json`."""
+    name = "structured_outputs.structural_tag"
+    if not isinstance(read_json(text, name), dict):
+        raise InvalidSpecError(f"{name} is not a JSON object")

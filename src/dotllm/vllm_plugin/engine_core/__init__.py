@@ -1,1 +1,0 @@
-"""The engine core: compiling, admitting requests whose grammar is not there yet, masks on the CPU, errors."""

@@ -1,0 +1,1 @@
+"""Features of our own; one that fails is left out."""

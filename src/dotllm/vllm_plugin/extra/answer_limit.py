@@ -1,0 +1,75 @@
+"""AnswerLimit: the state of a request whose answer is to end within the tokens left to it.
+
+These are the rest of its ``max_tokens`` and of the model's length. Nothing in flight is missed: vLLM asks for the masks
+of a step when it has read the results of all earlier ones, since the masks depend on them (with asynchronous scheduling
+it samples later for that). Within a draft window, callers subtract the drafts before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dotllm.errors import InvalidSpecError, UnsupportedError
+from dotllm.vllm_plugin.enforce.extras import GIVEN
+from dotllm.vllm_plugin.enforce.request_state import reasoning_end, tokens_left
+from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
+
+
+class AnswerLimit:
+    """See the module."""
+
+    CLOSED = "dotllm: closed within max_tokens"
+    """The ``stop_reason`` of an answer that would have been another one without its limit."""
+
+    def __init__(self, manager: StructuredOutputManager, request: Request, more: int) -> None:
+        """``more``: the number of tokens by which the answer may be longer than the shortest one, after a reasoning.
+
+        Raises:
+            UnsupportedError: it is not known how to end the reasoning of ``request``.
+        """
+        reasons = manager.reasoner_cls is not None and manager._get_constraint_bounds(request, ())[1] > 0
+        self.reasoning_end = reasoning_end(manager, request) if reasons else ()
+        if reasons and not self.reasoning_end:
+            raise UnsupportedError(
+                "the reasoning parser does not say what ends a reasoning", keyword="max_tokens", code="too_few_tokens"
+            )
+        self._answer = more
+        self._changed = 0
+        """How many tokens were left when a mask first was another than without the limit; 0: none was."""
+
+    def begin(self, request: Request, max_model_len: int, shortest: int) -> None:
+        """``shortest``: the number of tokens of the shortest answer. Raises InvalidSpecError if fewer are left."""
+        needed = max(shortest + len(self.reasoning_end), request.sampling_params.min_tokens + 1)
+        left = tokens_left(request, max_model_len)
+        if left < needed:
+            message = f"the shortest answer takes {needed} tokens, and max_tokens and the model's length leave {left}"
+            raise InvalidSpecError(message, keyword="max_tokens")
+        self._answer += shortest
+
+    def note(self, left: int, position: int) -> None:
+        """With ``left`` tokens left, the masks of a step are others from ``position`` on (-1: none is)."""
+        if self._changed <= left:  # else a token has been kept that was drawn under another mask
+            self._changed = left - position if position >= 0 else 0
+
+    def was_needed(self, left: int) -> bool:
+        """Whether an answer that ended with ``left`` tokens left would have been another one without the limit."""
+        return self._changed > left
+
+    def end_now(self, left: int, tokens: Sequence[int]) -> int:
+        """The token with which a reasoning that ends in ``tokens`` must go on to end in time; -1: any."""
+        end = self.reasoning_end
+        said = next(n for n in reversed(range(len(end))) if tuple(tokens[len(tokens) - n :]) == end[:n])
+        return end[said] if left <= len(end) - said + self._answer else -1
+
+
+def _give() -> None:
+    GIVEN.limit = AnswerLimit
+
+
+HOOK = Hook(
+    name="answer-limit",
+    summary="answers that are to end within max_tokens do so",
+    apply=_give,
+    without_it="a request for such an answer is refused",
+)

@@ -1,0 +1,1 @@
+"""Canonical coalescence: forced text has one spelling, and is entered into requests."""

@@ -1,0 +1,129 @@
+"""The workers' side: a step says which tokens have been entered into a request, and the model runner writes them down.
+
+Both model runners keep a request's tokens themselves, and take from the engine core none of those that they sampled.
+What has been entered comes with the first step that runs it, as an attribute of vLLM's ``SchedulerOutput``, and is put
+where the runner keeps the tokens of a prompt, before it reads the step. From there everything is vLLM's.
+
+What the runner has noted about a result that does not count (see `jump_forward`) is written over.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from dotllm.vllm_plugin import vllm_types
+from dotllm.vllm_plugin.hook import Hook, Original, Target, replace_once
+from dotllm.vllm_plugin.settings import coalescence
+
+logger = logging.getLogger(__name__)
+
+HOOK = Hook(
+    name="entered-text",
+    summary="a worker takes the text that the engine core enters into requests",
+    targets=(
+        Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", ("self", "scheduler_output")),
+        Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.add_requests", ("self", "scheduler_output")),
+    ),
+    without_it="no text may be entered (the engine core looks at this hook, too)",
+)
+
+ENTERED = "dotllm_entered"
+"""The attribute of a scheduler output that tells the model runners: a list of `Entered`."""
+
+
+class Entered(NamedTuple):
+    """``tokens`` stand from position ``start`` on, to the request's end; its KV cache is valid for ``computed``."""
+
+    request_id: str
+    start: int
+    tokens: list[int]
+    computed: int
+
+
+@HOOK.replaces("vllm.v1.worker.worker_base:WorkerWrapperBase.init_device")
+def init_device(self: Any, *, original: Original) -> Any:
+    """Of vLLM's ``WorkerWrapperBase.init_device``: the runner that a worker makes takes what is sent."""
+    result = original(self)
+    try:  # whatever this process is told: the engine core decides, on a node that may have been started otherwise
+        wrap_runner(self.worker.model_runner)
+    except Exception:
+        if coalescence() == "canonical":
+            raise  # what is sent must not be lost
+        logger.warning("this worker cannot take text that is entered into requests", exc_info=True)
+    return result
+
+
+def wrap_runner(runner: Any) -> None:
+    """Wrap the method of ``runner``'s class that reads the requests of a step. Idempotent.
+
+    Raises TypeError where it is not as we know it. Runners of other kinds run no text that is entered into requests
+    (pooling, multi-modal encoders) and stay as they are.
+    """
+    if hasattr(runner, "req_states") and hasattr(runner, "add_requests"):
+        from vllm.v1.worker.gpu.model_runner import GPUModelRunner as V2Runner
+
+        replace_once(V2Runner, "add_requests", _add_requests)
+    elif hasattr(runner, "input_batch") and hasattr(runner, "_update_states"):
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner as V1Runner
+
+        replace_once(V1Runner, "_update_states", _update_states)
+
+
+def _update_states(
+    self: vllm_types.GPUModelRunnerV1, scheduler_output: vllm_types.SchedulerOutput, *, original: Original
+) -> Any:
+    for entered in getattr(scheduler_output, ENTERED, ()):
+        write_v1(self.requests, self.input_batch, entered)
+    return original(self, scheduler_output)
+
+
+def write_v1(
+    requests: dict[str, vllm_types.CachedRequestState], batch: vllm_types.InputBatchV1, entered: Entered
+) -> None:
+    """Write into the V1 runner's ``requests`` and its ``InputBatch``.
+
+    The list of a request's output tokens stays the same object: logits processors hold it.
+    """
+    state = requests.get(entered.request_id)
+    if state is None:
+        return
+    state.output_token_ids[entered.start - state.num_prompt_tokens :] = entered.tokens
+    row = batch.req_id_to_index.get(entered.request_id)
+    if row is None:  # it did not take part in the step before: vLLM copies all of its tokens
+        return
+    end = entered.start + len(entered.tokens)
+    batch.token_ids_cpu[row, entered.start : end] = entered.tokens
+    batch.is_token_ids[row, entered.start : end] = True
+    batch.num_tokens_no_spec[row] = end
+    if batch.prev_req_id_to_index:  # asynchronous: its last token is not the one that was sampled last
+        batch.prev_req_id_to_index.pop(entered.request_id, None)
+
+
+def _add_requests(
+    self: vllm_types.GPUModelRunnerV2, scheduler_output: vllm_types.SchedulerOutput, *, original: Original
+) -> Any:
+    entered = getattr(scheduler_output, ENTERED, None)
+    if entered is None:
+        return original(self, scheduler_output)
+    stage_v2(self.req_states, entered)
+    result = original(self, scheduler_output)
+    if not scheduler_output.scheduled_new_reqs:  # else vLLM has done so: twice in a step would be once too often,
+        self.req_states.apply_staged_writes()  # since there are two buffers and a step may be in flight
+    return result
+
+
+def stage_v2(states: vllm_types.RequestState, entered: list[Entered]) -> None:
+    """Write into the V2 runner's ``RequestState``; its ``apply_staged_writes`` brings them to the device.
+
+    A request that has been preempted since has no state here, and is sent whole when it is resumed.
+    """
+    for one in entered:
+        state = states.req_id_to_index.get(one.request_id)
+        if state is None:
+            continue
+        length = one.start + len(one.tokens)
+        states.all_token_ids.stage_write(state, one.start, one.tokens)
+        states.prefill_len.np[state] = length
+        states.total_len.stage_write_elem(state, length)
+        states.num_computed_tokens.stage_write_elem(state, one.computed)

@@ -1,0 +1,66 @@
+"""The engine core's side: a step tells the workers which requests ask, and its outputs say what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dotllm.vllm_plugin.enforce.scheduler import MASS, Part, takes_part
+from dotllm.vllm_plugin.extra.mass import worker
+from dotllm.vllm_plugin.extra.mass.wire import asks, with_masses
+from dotllm.vllm_plugin.extra.mass.worker import ASKED, MASSES
+from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.vllm_types import GrammarOutput, ModelRunnerOutput, Request, Scheduler, SchedulerOutput
+
+
+class Masses(Part):
+    """See the module."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._asking: set[str] = set()
+
+    def scheduled(self, step: SchedulerOutput) -> None:
+        """Remember the requests that ask; ``step`` brings those that are new."""
+        self._asking.update(new.req_id for new in step.scheduled_new_reqs if asks(new.sampling_params))
+
+    def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
+        """The workers are told with the masks of ``step``."""
+        if not self._asking or masks is None:
+            return
+        drafts = step.scheduled_spec_decode_tokens
+        names = self._asking.intersection(masks.structured_output_request_ids)
+        if names:
+            setattr(masks, ASKED, {name: 1 + len(drafts.get(name, ())) for name in names})
+
+    def answered(self, output: ModelRunnerOutput, outputs: Mapping[int, Any]) -> None:
+        """Put the masses of the tokens into ``outputs`` of vLLM's, by client."""
+        masses: dict[str, list[float]] | None = getattr(output, MASSES, None)
+        if masses is None:
+            return
+        for client in outputs.values():
+            for one in client.outputs:
+                if one.new_logprobs is not None and one.request_id in masses:
+                    one.new_logprobs = with_masses(one.new_logprobs, masses[one.request_id])
+
+    def ended(self, request: Request) -> None:
+        """It asks no more."""
+        self._asking.discard(request.request_id)
+
+
+def _require_workers_that_sum() -> None:
+    worker.HOOK.check()
+    takes_part(MASS, Masses)()
+
+
+HOOK = Hook(
+    name="mass",
+    summary="answers say how much probability each mask left, where a request asks",
+    targets=(
+        Target("vllm.v1.engine", "EngineCoreOutput.new_logprobs"),
+        Target("vllm.v1.outputs", "LogprobsLists.logprobs"),
+        Target("vllm.v1.core.sched.output", "NewRequestData.sampling_params"),
+    ),
+    apply=_require_workers_that_sum,
+    without_it="answers do not say how much probability the masks left",
+)

@@ -1,1 +1,0 @@
-"""Tools: constraints of calls, and what parsers read back from them."""

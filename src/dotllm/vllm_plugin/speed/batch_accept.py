@@ -1,0 +1,258 @@
+"""The tokens of a step are accepted by all grammars in one call, and drafts validated.
+
+vLLM asks each request's grammar for its mask and to accept its token, one after another: 0.6 ms of a step of 256
+requests, most of it the way into the engine and back. Here the guides of plain requests run as arrays
+(`index.running`), from their first mask to their end: vLLM's own calls are spared for a batch of them. Other grammars
+(with stop tokens, a limit, a spelling of forced text, drafts) take their tokens in one call, too (`advance_along`), and
+vLLM's calls find that done: `RequestGrammar.accepted_ahead`. With speculation vLLM asks before which drafts the grammar
+allows: `RequestGrammar.allowed_ahead`. The special cases are left to vLLM's per-request calls: stop tokens, tokens that
+a grammar does not allow or that come after its end, guides that remember, requests that reason, and results that were
+in flight when their request was preempted (these may not count).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import partial
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dotllm.vllm_plugin import vllm_types
+from dotllm.vllm_plugin.enforce.compile_hook import backend_of
+from dotllm.vllm_plugin.enforce.scheduler import BATCH, Part, takes_part
+from dotllm.vllm_plugin.hook import Hook, Original
+from dotllm.vllm_plugin.vllm_types import (
+    DraftTokenIds,
+    GrammarOutput,
+    ModelRunnerOutput,
+    Request,
+    Scheduler,
+    SchedulerOutput,
+)
+
+if TYPE_CHECKING:
+    from dotllm.device_masks.sender import StepMasks
+    from dotllm.index.running import Running
+    from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+
+logger = logging.getLogger(__name__)
+
+MIN_BATCH = 8  # requests; fewer are not worth it
+
+
+class BatchAccept(Part):
+    """Lets grammars accept the tokens of a step, and validates drafts, before vLLM asks each of them."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        from vllm.v1.request import RequestStatus
+
+        super().__init__(scheduler)
+        self._accepts_batches = not why_not(scheduler)
+        manager = scheduler.structured_output_manager
+        self._may_reason = manager.reasoner_cls is not None and not manager.enable_in_reasoning
+        self._accepted: list[RequestGrammar] = []
+        self._validated: list[RequestGrammar] = []
+        self._is_running = RequestStatus.RUNNING
+        self._running: Running | None = None  # guides, by the name of their request
+
+    def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
+        """Those of a step without drafts. The guides of its plain requests run from now on."""
+        backend = backend_of(self.scheduler.structured_output_manager)
+        sender = None if backend is None else backend.step_masks
+        drafts = self.scheduler.num_spec_tokens or step.scheduled_spec_decode_tokens
+        if not (self._accepts_batches and step.has_structured_output_requests and sender is not None) or drafts:
+            return None
+        if self._running is None:
+            from dotllm.index.running import Running
+
+            self._running = Running(sender.space)
+        try:
+            found: GrammarOutput | None = self._masks_of(list(step.num_scheduled_tokens), self._running, sender)
+            return found
+        except Exception:
+            logger.exception("masks of a step: vLLM asks for each")
+            return None
+
+    def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:
+        from vllm.v1.core.sched.output import GrammarOutput
+
+        from dotllm.vllm_plugin.speed.rows import rows_asked
+
+        for i in np.flatnonzero(running.places(names) < 0).tolist():
+            self._run_if_plain(names[i], running)
+        rows = running.rows(names)
+        asked = {i: own for i in np.flatnonzero(rows < 0).tolist() if (own := self._constrained(names[i]))}
+        constrained = rows >= 0
+        if asked:
+            found = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
+            if found is None:
+                return None
+            constrained[[*asked]], rows[[*asked]] = True, found[1]
+        if not constrained.all():
+            names, rows = [*compress(names, constrained.tolist())], rows[constrained]
+        return GrammarOutput(names, sender.message(np.ones(len(names), np.int32), rows)) if names else None
+
+    def _constrained(self, name: str) -> Request | None:
+        """The request of this name, if its next token is constrained."""
+        request = self.scheduler.requests.get(name)
+        is_asked = request is not None and request.use_structured_output and not request.is_prefill_chunk
+        return request if is_asked else None
+
+    def _run_if_plain(self, name: str, running: Running) -> None:
+        from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+
+        request = self._constrained(name)
+        if request is None or request.structured_output_request is None:
+            return
+        grammar = request.structured_output_request.grammar
+        if (
+            type(grammar) is RequestGrammar
+            and (grammar.has_begun or grammar.begin())
+            and grammar.is_plain
+            and self._takes(request, grammar)
+            and grammar.guide.index.space is running.space
+        ):
+            running.enter(name, grammar.guide)
+            grammar.stop_running = partial(running.leave, name)
+
+    def ended(self, request: Request) -> None:
+        """Its guide runs no more."""
+        if self._running is not None:
+            self._running.leave(request.request_id)
+
+    def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
+        """The tokens of ``step`` are accepted, one or more for each grammar."""
+        names, tokens = output.req_ids, output.sampled_token_ids
+        if self._running and tokens:
+            names, tokens = self._take(names, tokens, self._running)
+        self._accepted = accept(*self._ready(names, tokens))
+
+    def _take(self, names: list[str], tokens: list[list[int]], running: Running) -> tuple[list[str], list[list[int]]]:
+        """Let the guides that run take their tokens, of which vLLM asks nothing then. Returns the others."""
+        manager, requests = self.scheduler.structured_output_manager, self.scheduler.requests
+        try:
+            others = running.take(names, tokens)
+        except Exception as error:  # it is not known which guides have moved
+            for name in running:
+                requests[name].structured_output_request.grammar.fail("accept", error)  # type: ignore[union-attr]
+            return names, tokens
+        if not others:
+            vars(manager)["accept_tokens"] = _taken
+            return [], []
+        taken, accept_tokens = {*names}.difference([names[i] for i in others]), manager.accept_tokens
+        vars(manager)["accept_tokens"] = lambda request, own: request.request_id in taken or accept_tokens(request, own)
+        return [names[i] for i in others], [tokens[i] for i in others]
+
+    def results_read(self) -> None:
+        """What has been accepted was said of this step alone."""
+        for grammar in self._accepted:
+            grammar.accepted_ahead = False
+        self._accepted = []  # (else a request that has ended would stay)
+        vars(self.scheduler.structured_output_manager).pop("accept_tokens", None)
+
+    def drafts_came(self, drafts: DraftTokenIds) -> None:
+        """Find out how many of its drafts each grammar allows."""
+        grammars, tokens = self._ready(drafts.req_ids, drafts.draft_token_ids)
+        self._validated = grammars
+        with suppress(Exception):  # vLLM's calls meet it again, one by one
+            from dotllm.index.draft_rows import allowed_drafts
+
+            allowed = allowed_drafts([grammar.guide for grammar in grammars], tokens)
+            for grammar, count in zip(grammars, allowed, strict=True):
+                grammar.allowed_ahead = -1 if grammar.stops else count
+
+    def drafts_read(self) -> None:
+        """What has been found out was said of these drafts alone."""
+        for grammar in self._validated:
+            grammar.allowed_ahead = -1
+        self._validated = []
+
+    def _ready(self, names: list[str], tokens: list[list[int]]) -> tuple[list[RequestGrammar], list[list[int]]]:
+        """The grammars that may take tokens now, and the tokens of each; nothing if these are few."""
+        from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+
+        find = self.scheduler.requests.get
+        grammars, found = [], []
+        for name, own in zip(names, tokens, strict=False) if self._accepts_batches else ():
+            request = find(name)
+            if request is None or not own or (structured := request.structured_output_request) is None:
+                continue
+            grammar = structured._grammar
+            if type(grammar) is RequestGrammar and grammar.has_begun and self._takes(request, grammar):
+                grammars.append(grammar)
+                found.append(own)
+        return (grammars, found) if len(found) >= MIN_BATCH else ([], [])
+
+    def _takes(self, request: Request, grammar: RequestGrammar) -> bool:
+        """Whether the next token of ``request`` is one that its grammar, which has begun, takes."""
+        structured = request.structured_output_request
+        return (
+            not grammar.failed
+            and not grammar.stopped
+            and not grammar.guide.is_finished
+            and request.status is self._is_running
+            and not request.num_stale_output_tokens
+            and not request.resumable
+            and structured is not None
+            and bool(structured.reasoning_ended or not self._may_reason)
+        )
+
+
+def _taken(request: Request, tokens: list[int]) -> bool:
+    """vLLM's ``accept_tokens`` where all grammars have taken theirs."""
+    return True
+
+
+def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[RequestGrammar]:
+    """Let grammars accept their tokens, one or more; those that did, which are ``accepted_ahead``."""
+    accepted: list[RequestGrammar] = []
+    try:
+        from dotllm.index.draft_rows import advance_along
+
+        for grammar in compress(grammars, advance_along([grammar.guide for grammar in grammars], tokens)):
+            grammar.accepted_ahead = True
+            accepted.append(grammar)
+    except Exception as error:  # no exception may reach vLLM's loop; it is not known which guides have moved
+        for grammar in grammars:
+            grammar.fail("accept", error)
+    return accepted
+
+
+def why_not(scheduler: vllm_types.Scheduler) -> str:
+    """Why vLLM's calls are the only ones in this engine; "" if they are not."""
+    config = scheduler.vllm_config
+    checks = (
+        (config.parallel_config.pipeline_parallel_size > 1, "pipeline parallelism"),
+        (scheduler.connector is not None, "a KV connector may fail, then results do not count"),
+        (config.model_config.is_diffusion, "the model is a diffusion model"),
+    )
+    return next((reason for applies, reason in checks if applies), "")
+
+
+HOOK = Hook(
+    name="batch-accept",
+    summary="the tokens of a step are accepted by all grammars in one call, and drafts validated",
+    apply=takes_part(BATCH, BatchAccept),
+    without_it="grammars are asked one after another",
+)
+
+
+@HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.accept_tokens")
+def _accept_tokens(
+    self: vllm_types.StructuredOutputManager,
+    request: vllm_types.Request,
+    new_token_ids: list[int],
+    *,
+    original: Original,
+) -> bool:
+    """Several calls lead to a grammar, for every token: the answer is known where `accept` has been, and if free."""
+    structured = request.structured_output_request
+    if structured is None:
+        return True
+    grammar = structured._grammar
+    if getattr(grammar, "accepted_ahead", False) and not grammar.failed:
+        return True
+    return bool(original(self, request, new_token_ids))

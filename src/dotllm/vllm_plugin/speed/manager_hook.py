@@ -1,0 +1,123 @@
+"""The engine core's side: the masks of a step are found in one call for the batch, and where workers keep a table, the
+manager gives out row numbers instead of a bitmask.
+
+``StructuredOutputManager.grammar_bitmask`` has had one signature for all releases, and what it returns is only handed
+on to the workers. Where it does more than fill masks (diffusion models) it is left to vLLM.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from dotllm.arrays import Int32
+from dotllm.device_masks.message import MaskRows
+from dotllm.vllm_plugin import releases
+from dotllm.vllm_plugin.enforce.compile_hook import backend_of
+from dotllm.vllm_plugin.enforce.scheduler import MASKS, Part, takes_part
+from dotllm.vllm_plugin.hook import Hook, Original, Target
+from dotllm.vllm_plugin.settings import gpu_masks
+from dotllm.vllm_plugin.speed import worker_hooks
+from dotllm.vllm_plugin.vllm_types import (
+    GrammarOutput,
+    ModelRunnerOutput,
+    Request,
+    SchedulerOutput,
+    StructuredOutputManager,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Masks(Part):
+    """Rows are sent until the workers have them."""
+
+    def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
+        """Those of ``step`` go to the workers."""
+        backend = backend_of(self.scheduler.structured_output_manager)
+        if backend is not None and backend.step_masks is not None:
+            backend.step_masks.sent_with(step)
+
+    def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
+        """And so the workers have the masks that went with ``step``."""
+        backend = backend_of(self.scheduler.structured_output_manager)
+        if backend is not None and backend.step_masks is not None:
+            backend.step_masks.arrived(step)
+
+
+def _require_workers_that_take_rows() -> None:
+    worker_hooks.HOOK.check()
+    takes_part(MASKS, Masks)()
+
+
+HOOK = Hook(
+    name="gpu-masks",
+    summary="the masks of a step are found in one call; on GPUs they live in a table, and only row numbers travel",
+    targets=(
+        Target("vllm.platforms.interface", "Platform.is_pin_memory_available", ("cls",)),
+        Target("vllm.v1.structured_output.utils", "strip_speculative_padding", ("token_ids",)),
+    ),
+    apply=_require_workers_that_take_rows,
+    without_it="masks are found one by one and copied in every step, as in vLLM; answers do not end within max_tokens",
+)
+
+
+def why_not(manager: StructuredOutputManager) -> str:
+    """Why this engine's masks cannot live on the device; "" if they can."""
+    from vllm.platforms import current_platform
+
+    config, chosen = manager.vllm_config, gpu_masks()
+    worker = str(config.parallel_config.worker_cls)
+    checks = (
+        (chosen == "off", "switched off"),
+        (chosen == "auto" and not current_platform.is_cuda_alike(), "not a CUDA device"),
+        # (Some WSL: row numbers lie in the host's memory, where the kernel reads them.)
+        (chosen == "auto" and not current_platform.is_pin_memory_available(), "no pinned memory"),
+        (chosen == "auto" and not worker.startswith("vllm.v1.worker.gpu_worker."), f"the worker is {worker}"),
+        (
+            config.use_v2_model_runner and config.parallel_config.enable_batch_sharded_sampling,
+            "each tensor-parallel rank samples a part of the batch (--enable-batch-sharded-sampling)",
+        ),
+    )
+    return next((reason for applies, reason in checks if applies), "")
+
+
+def message(
+    manager: StructuredOutputManager, requests: dict[str, Request], ids: list[str], drafts: dict[str, list[int]]
+) -> MaskRows | Int32 | None:
+    """The masks of a step, or None where vLLM's own way is to be taken."""
+    from dotllm.device_masks.sender import Bitmasks, RowSender
+    from dotllm.vllm_plugin.speed import rows
+
+    backend = backend_of(manager)
+    config = manager.vllm_config
+    if not ids or backend is None or config.model_config.is_diffusion:
+        return None
+    if backend.step_masks is None:
+        reason = why_not(manager)
+        logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
+        # Since 0.33 each request has a block of the bitmask's rows.
+        block = 1 + config.num_speculative_tokens if releases.is_since("0.33") else 0
+        backend.step_masks = Bitmasks(backend.token_space, block) if reason else RowSender(backend.token_space)
+    asked = [requests[name] for name in ids]
+    return rows.message_of(manager, backend.step_masks, asked, [drafts.get(name, ()) for name in ids] if drafts else ())
+
+
+@HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.grammar_bitmask")
+def _grammar_bitmask(
+    self: StructuredOutputManager,
+    requests: dict[str, Request],
+    structured_output_request_ids: list[str],
+    scheduled_spec_decode_tokens: dict[str, list[int]],
+    *,
+    original: Original,
+) -> Any:
+    try:
+        found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+    except Exception:
+        # Bitmasks hold the constraint as well, if no limit; workers take either, in any order.
+        logger.exception("masks of a step: falling back to vLLM's bitmasks for this step")
+        found = None
+    if found is not None:
+        return found
+    return original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)

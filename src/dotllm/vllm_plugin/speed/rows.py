@@ -1,0 +1,186 @@
+"""Engine core: the masks of a step as row numbers, found in one call for the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from dotllm.arrays import Int32
+from dotllm.automata.machine.layout import FINISHED
+from dotllm.device_masks.message import MaskRows, positions
+from dotllm.device_masks.sender import StepMasks
+from dotllm.index import NO_LIMIT, mask_rows
+from dotllm.index.draft_rows import NO_MASK, mask_rows_along
+from dotllm.index.limits import tight_guides
+from dotllm.index.mask_table import END_ROW
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.enforce.request_state import reasoning_end, tokens_left
+from dotllm.vllm_plugin.settings import ends_in_reasoning
+from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
+from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends, masked_ends
+
+Drafts = Sequence[Sequence[int]]
+"""By request its draft tokens, padded with -1; none where nothing is drafted."""
+_MASKED = "_dotllm_masked_in_reasoning"  # attribute of a ``StructuredOutputRequest``
+
+
+def rows_of_step(
+    grammars: Sequence[RequestGrammar], drafts: Drafts = (), lefts: Sequence[int] = ()
+) -> tuple[Int32, Int32]:
+    """(counts, rows) for the grammars of a step. ``lefts``: how many tokens each may still generate, the drafts
+    included; needed where one of them has a limit.
+
+    A text that has ended has no mask (with ``ignore_eos`` generation goes on freely). A grammar that fails ends its
+    request, and may only produce the end until then.
+    """
+    guides = [g.guide for g in grammars]
+    counts, configs = np.ones(len(grammars), np.int32), None
+    if drafts:
+        counts += np.fromiter(map(len, drafts), np.int32, len(drafts))
+        rows, configs, failures = mask_rows_along(guides, drafts)
+        rows[configs == FINISHED] = NO_MASK
+    else:
+        rows, failures = mask_rows(guides)
+    for i, error in failures.items():
+        grammars[i].fail("masks", error)
+    special = []
+    tight: list[int] = []
+    if RequestGrammar.limited and lefts:
+        limits = [NO_LIMIT if g.limit is None else left for g, left in zip(grammars, lefts, strict=True)]
+        tight = tight_guides(guides, limits, configs, counts)
+    epoch = guides[0].index.space.epoch if guides else 0
+    for i, grammar in enumerate(grammars):
+        guide = grammar.guide
+        if grammar.is_plain and guide.config != FINISHED:
+            continue
+        if grammar.limit is not None and i not in tight:
+            grammar.limit.note(lefts[i], -1)
+        if grammar.stops or i in tight or grammar.failed or guide.config == FINISHED or guide.is_stateful:
+            special.append(i)
+        elif not drafts and grammar.spelling is not None:  # (where there are drafts, no text has a spelling of ours)
+            only = grammar.spelling.known_rows(epoch).get(guide.config)
+            if only is None:
+                special.append(i)
+            elif only >= 0:
+                rows[i] = only
+    if special:
+        starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
+        for i in special:
+            grammar = grammars[i]
+            only = -1 if drafts else grammar.only_row()
+            if i in tight and not grammar.failed and not grammar.is_terminated():
+                own = slice(starts[i], starts[i + 1])
+                along = np.array([grammar.guide.config]) if configs is None else configs[own]
+                changed = grammar.limit_rows(drafts[i] if drafts else (), lefts[i], rows[own], along)
+                only = only if changed < 0 else -1
+            for at in range(starts[i], starts[i + 1]):
+                if grammar.failed:
+                    rows[at] = END_ROW
+                elif grammar.is_terminated():
+                    rows[at] = NO_MASK
+                elif only >= 0:
+                    rows[at] = only
+                elif rows[at] >= 0:
+                    config = grammar.guide.config if configs is None else int(configs[at])
+                    rows[at] = grammar.row_with_stops(int(rows[at]), config)
+    return counts, rows
+
+
+def message_of(
+    manager: StructuredOutputManager, sender: StepMasks, asked: Sequence[Request], drafts: Drafts
+) -> MaskRows | Int32 | None:
+    """The message for the requests that a step constrains; None if a grammar is another backend's."""
+    found = rows_asked(manager, sender, asked, drafts)
+    return None if found is None else sender.message(*found)
+
+
+def rows_asked(
+    manager: StructuredOutputManager, sender: StepMasks, asked: Sequence[Request], drafts: Drafts = ()
+) -> tuple[Int32, Int32] | None:
+    """`rows_of_step` for the requests that a step constrains; None if a grammar is another backend's.
+
+    Where a reasoning parser decides, a request is free until its reasoning ends, which it may do within its drafts.
+    """
+    lefts = [0] * len(asked)
+    if RequestGrammar.limited:
+        longest = manager.vllm_config.model_config.max_model_len
+        lefts = [tokens_left(request, longest) for request in asked]
+    if manager.reasoner_cls is None:
+        grammars = _grammars(asked)
+        return None if grammars is None else rows_of_step(grammars, drafts, lefts)
+    from vllm.v1.structured_output.utils import strip_speculative_padding
+
+    counts, free, behind = [], [], []
+    at = 0
+    for request, tokens, left in zip(asked, drafts or repeat(()), lefts, strict=False):
+        valid = strip_speculative_padding(list(tokens))
+        # the first draft that the grammar takes, and the first position that it constrains
+        begins, holds = manager._get_constraint_bounds(request, valid)
+        if holds:
+            free.append((at, _reasoning_rows(manager, sender, request, valid[: holds - 1], left)))
+        if holds <= len(valid):
+            behind.append((request, tokens[begins:], left - begins, at + begins))
+        counts.append(1 + len(tokens))
+        at += counts[-1]
+    rows = np.full(at, NO_MASK, np.int32)
+    if behind:
+        constrained, own_drafts, own_lefts, first = zip(*behind, strict=True)
+        grammars = _grammars(constrained)
+        if grammars is None:
+            return None
+        own_counts, own = rows_of_step(grammars, own_drafts if drafts else (), own_lefts)
+        rows[positions(own_counts, first)] = own
+    for start, own_rows in free:
+        rows[start : start + len(own_rows)] = own_rows
+    return np.array(counts, np.int32), rows
+
+
+def _reasoning_rows(
+    manager: StructuredOutputManager, sender: StepMasks, request: Request, drafts: Sequence[int], left: int
+) -> list[int]:
+    """The rows of a request that reasons, before each of ``drafts`` and after the last."""
+    masked = _masked_in_reasoning(manager, request)
+    grammar: Any = getattr(request.structured_output_request, "_grammar", None)
+    limit = getattr(grammar, "limit", None)  # a grammar that is still compiled has none
+    if limit is None:
+        return [sender.row(masked, allowed=False)] * (1 + len(drafts))
+    rows, first, implicit = [], -1, implicit_ends(manager._get_reasoner(request))
+    said = [*request.all_token_ids[-len(limit.reasoning_end) :], *drafts]
+    for position in range(1 + len(drafts)):
+        here = left - position
+        token = limit.end_now(here, said[: len(said) - len(drafts) + position])
+        if token >= 0:
+            rows.append(sender.row((token,), allowed=True))
+            first = position if first < 0 else first
+        else:
+            rows.append(sender.row(masked + grammar.too_late(implicit, here), allowed=False))
+    limit.note(left, first)
+    return rows
+
+
+def _masked_in_reasoning(manager: StructuredOutputManager, request: Request) -> tuple[int, ...]:
+    """What ``request`` must not say while it reasons: a token that would end its whole answer, or one that begins an
+    answer which its constraint forbids. Found once: the grammar does not advance before the reasoning ends."""
+    structured, parameters = request.structured_output_request, request.sampling_params
+    known = getattr(structured, _MASKED, None)
+    if known is None or known[0] is not parameters:  # (a session that goes on may have other stop tokens)
+        masked = masked_ends(manager, request)
+        if not ends_in_reasoning():
+            masked += tuple(sorted(parameters.all_stop_token_ids.difference(reasoning_end(manager, request))))
+        known = parameters, masked
+        setattr(structured, _MASKED, known)
+    return known[1]
+
+
+def _grammars(asked: Sequence[Request]) -> list[RequestGrammar] | None:
+    """Those of ``asked``, which begin with their first mask; None where vLLM's own way is to be taken."""
+    grammars = [one._grammar for request in asked if (one := request.structured_output_request) is not None]
+    if set(map(type, grammars)) != {RequestGrammar}:  # a compile that nobody has looked at since it ended, or others'
+        grammars = [one.grammar for request in asked if (one := request.structured_output_request) is not None]
+        if set(map(type, grammars)) != {RequestGrammar}:
+            return None
+    begun = [grammar.has_begun or grammar.begin() for grammar in grammars]
+    return grammars if all(begun) else None

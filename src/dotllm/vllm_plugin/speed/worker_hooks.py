@@ -1,0 +1,115 @@
+"""The workers' side: a `MaskRows` message in place of a bitmask is applied from the table; anything else is vLLM's.
+
+Both model runners call something named ``apply_grammar_bitmask``: V1 a function, V2 a method of the object that holds
+its buffers.
+
+Triton compiles a kernel at its first launch, some 0.3 s for which a batch would wait. So we launch our kernel once, to
+mask nothing, in the warm-up of the V2 runner, right after vLLM masks the logits of made-up requests with a bitmask.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dotllm.device_masks.message import MaskRows, positions
+from dotllm.vllm_plugin import vllm_types
+from dotllm.vllm_plugin.hook import Hook, Original
+from dotllm.vllm_plugin.settings import gpu_masks
+
+if TYPE_CHECKING:
+    import torch
+
+    from dotllm.device_masks.mask_table import MaskTable
+
+logger = logging.getLogger(__name__)
+
+HOOK = Hook(
+    name="mask-table",
+    summary="a worker keeps the mask rows in a table on its device, and applies those whose numbers come",
+    without_it="a worker would not know the row numbers that the engine core sends (which looks at this hook, too)",
+)
+
+_TABLE = "_dotllm_mask_table"  # attribute of what a model runner keeps for as long as it lives
+
+
+def table(holder: object, device: torch.device) -> MaskTable:
+    """The `MaskTable` of a model runner: a process may have several, with an engine core each, on one device."""
+    from dotllm.device_masks.mask_table import MaskTable
+
+    made: MaskTable | None = getattr(holder, _TABLE, None)
+    if made is None or made.device != device:
+        made = MaskTable(device)
+        setattr(holder, _TABLE, made)
+    return made
+
+
+def first_rows(input_batch: vllm_types.InputBatchV1, step: vllm_types.SchedulerOutput) -> dict[str, int]:
+    """By request in V1's batch, the first of its rows of logits: it has one, and one for each of its drafts."""
+    drafts, first, at = step.scheduled_spec_decode_tokens, {}, 0
+    for name in input_batch.req_ids:
+        first[name] = at
+        at += 1 + len(drafts.get(name, ()))
+    return first
+
+
+@HOOK.replaces("vllm.v1.structured_output.utils:apply_grammar_bitmask")
+def v1(
+    scheduler_output: vllm_types.SchedulerOutput,
+    grammar_output: vllm_types.GrammarOutput,
+    input_batch: vllm_types.InputBatchV1,
+    logits: torch.Tensor,
+    *,
+    original: Original,
+) -> None:
+    """Of V1's function."""
+    message = grammar_output.grammar_bitmask
+    if not isinstance(message, MaskRows):
+        original(scheduler_output, grammar_output, input_batch, logits)
+        return
+    drafts, first = scheduler_output.scheduled_spec_decode_tokens, first_rows(input_batch, scheduler_output)
+    ids = grammar_output.structured_output_request_ids
+    # The runner may have trimmed drafts since the masks were found (ngram_gpu): it has no logits for those.
+    most = [1 + len(drafts.get(name, ())) for name in ids] if drafts or len(message.slots) > len(ids) else None
+    where = positions(message.counts, [first.get(name, -1) for name in ids], most)
+    table(input_batch, logits.device).apply(logits, where, message)
+
+
+@HOOK.replaces("vllm.v1.worker.gpu.structured_outputs:StructuredOutputsWorker.apply_grammar_bitmask")
+def v2(
+    self: vllm_types.StructuredOutputsWorker,
+    logits: torch.Tensor,
+    input_batch: vllm_types.InputBatchV2,
+    grammar_req_ids: list[str],
+    grammar_bitmask: Any,
+    *,
+    original: Original,
+) -> None:
+    """Of V2's method. How many of its drafts a request has is known to the device alone where vLLM trims them."""
+    most = self.mask_stride
+    if not isinstance(grammar_bitmask, MaskRows):
+        original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
+        _warm(self, logits, grammar_bitmask.shape[1], input_batch.cu_num_logits, most)
+        return
+    place = {name: i * most for i, name in enumerate(input_batch.req_ids)}
+    where = positions(grammar_bitmask.counts, [place.get(name, -1) for name in grammar_req_ids])
+    table(self, logits.device).apply(logits, where, grammar_bitmask, input_batch.cu_num_logits, most)
+
+
+_warmed: set[torch.device] = set()
+
+
+def _warm(holder: object, logits: torch.Tensor, words: int, starts: torch.Tensor, most_positions: int) -> None:
+    """Launch the kernel on ``logits``, which stay as they are, after the first bitmask of a device (vLLM's warm-up
+    comes first). Errors are only logged. words: int32s of a mask row."""
+    if logits.device.type == "cpu" or logits.device in _warmed or gpu_masks() == "off":
+        return
+    _warmed.add(logits.device)
+    try:
+        none = np.full(1, -1, np.int32)
+        nothing = MaskRows(0, -none, none, none[:0], np.zeros((0, words), np.int32))
+        table(holder, logits.device).apply(logits, none, nothing, starts, most_positions)
+    except Exception as error:
+        logger.info("our kernel is compiled when it is first used: %s: %s", type(error).__name__, error)

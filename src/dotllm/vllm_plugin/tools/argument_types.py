@@ -1,0 +1,98 @@
+"""Gives the arguments of a call the types that the tool's schema has, references followed.
+
+Most of vLLM's tool parsers (qwen3_coder, glm47, kimi_k2, minimax_m2, deepseek_v32, …) look up the type of a value in
+the tool's schema, and convert it. They follow no ``$ref`` and do not know ``const``: a number or an object under one
+comes back as a string, however right the call was (vLLM issue 46924). Pydantic writes a reference for each nested model
+and enumeration.
+
+So we give the parsers properties without references (`languages.json_schema.flat_properties`).
+
+If the notation says the type of each value, the arguments of a strict tool are right as written, and nothing is
+converted: the string ``"27"`` stays a string even where a number is allowed.
+
+The parsers have a second fault. If a value may be a string, or an object or array, they read any JSON text as the
+latter. Where a string or a list of strings was allowed, the string ``27`` came back as a number, and ``"a"`` lost its
+quotes. Now both are strings. So are texts that are not a number, boolean or null of JSON, such as ``00501`` or ``0``
+for false.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from dotllm.vllm_plugin.enforce import engine_info
+from dotllm.vllm_plugin.hook import Hook, Original, Target
+from dotllm.vllm_plugin.tools import tag_rewrite
+
+_MODULE = "vllm.tool_parsers.utils"
+
+HOOK = Hook(
+    name="argument-types",
+    summary="arguments of calls come back with the types that the tool's schema has for them",
+    targets=(Target(_MODULE, "extract_types_from_schema", ("schema",)),),
+    without_it="from many tool parsers, numbers and objects under a $ref come back as strings, and strings as what "
+    "they are as JSON",
+)
+
+_TYPES: dict[type, frozenset[str]] = {
+    type(None): frozenset({"null"}), bool: frozenset({"boolean"}), int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}), dict: frozenset({"object"}), list: frozenset({"array"}), str: frozenset(),
+}  # fmt: skip
+"""The types that a schema allows for a value that was read; before, it was a string."""
+_NAMES = frozenset({"string"}).union(*_TYPES.values())  # vLLM knows others, as "int"
+
+_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+_AS_JSON = {type(None): "null", bool: "true|false", int: _NUMBER, float: _NUMBER}
+"""How JSON writes what was read."""
+
+_known: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
+"""What `properties_of` found, by the identity of the tool's function, while that lives: parsers ask for every token."""
+
+
+def properties_of(function: Any) -> dict[str, Any]:
+    """The ``properties`` of a function's ``parameters``, without references."""
+    from vllm.tool_parsers import utils
+
+    from dotllm.languages.json_schema import flat_properties
+
+    if id(function) not in _known:
+        _remember(function, flat_properties.properties(function.parameters, utils.extract_types_from_schema))
+    return _known[id(function)][1]
+
+
+def leave_as_written(function: Any) -> None:
+    """No argument of this function is converted, while it lives."""
+    _remember(function, {})
+
+
+def convert_again(function: Any) -> None:
+    """Arguments of this function are converted by its schema."""
+    _known.pop(id(function), None)
+
+
+def _remember(function: Any, properties: dict[str, Any]) -> None:
+    key = id(function)
+    _known[key] = weakref.ref(function, lambda _: _known.pop(key, None)), properties
+
+
+@HOOK.replaces(f"{_MODULE}:find_tool_properties")
+def _find_tool_properties(tools: Sequence[object] | None, tool_name: str, *, original: Original) -> dict[str, Any]:
+    for _, name, function in tag_rewrite.functions(tools or ()) if engine_info.serves() else ():
+        if name == tool_name and isinstance(getattr(function, "parameters", None), dict):
+            return properties_of(function)
+    found: dict[str, Any] = original(tools, tool_name)
+    return found
+
+
+@HOOK.replaces(f"{_MODULE}:coerce_to_schema_type")
+def _coerce_to_schema_type(value: str, schema_type: str | list[str], *, original: Original) -> object:
+    found = original(value, schema_type)
+    if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
+        return found
+    written = _AS_JSON.get(type(found))
+    if written is not None and not re.fullmatch(written, value.strip()):
+        return value
+    return found if _TYPES[type(found)].intersection(schema_type) else value

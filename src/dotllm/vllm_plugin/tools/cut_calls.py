@@ -1,0 +1,120 @@
+"""A call that ``max_tokens`` cuts is not the text of an answer, and does not look complete.
+
+Many of vLLM's parsers find no call in the beginning of one, and vLLM then returns it as text, marks included: a client
+that has demanded a call shows ``<tool_call>{"name": "f", "argu`` to its user. Others close what is open, so that
+``<parameter=path>/ho`` is a call with the path "/ho", which a client may run; and of a call that is a list of JSON they
+return the beginning of its arguments. Here a whole answer has the calls that have ended, and no others. Where calls are
+in marks, their ends are counted: no string of a call holds one (`tag_rewrite`). ``finish_reason`` says ``length``
+(Responses: ``incomplete``).
+
+In a stream, what has been read of the arguments has been sent. It is not closed (`streams`), so it is no JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dotllm.vllm_plugin.enforce import engine_info
+from dotllm.vllm_plugin.hook import Hook, Original
+from dotllm.vllm_plugin.tools import tag_rewrite
+
+_PARSER = "vllm.parser.abstract_parser"
+
+HOOK = Hook(
+    name="cut-calls",
+    summary="a call that max_tokens cuts is left out of a whole answer",
+    without_it="the beginning of a call that max_tokens cuts is returned as a whole one, its last argument cut",
+)
+
+
+class Marks(NamedTuple):
+    """What begins and what ends a call in a notation."""
+
+    begin: str
+    end: str
+
+
+def leave_out(request: Any, answer: Any) -> None:
+    """Leave the beginning of a call out of ``answer``, a whole one of a chat or of Responses, to ``request``."""
+    if not is_forced(request):
+        return
+    for choice in getattr(answer, "choices", ()):
+        if choice.finish_reason == "length" and not choice.message.tool_calls:
+            choice.message.content = None
+    if getattr(answer, "status", None) == "incomplete":
+        answer.output = [item for item in answer.output if getattr(item, "type", None) != "message"]
+
+
+def is_forced(request: Any) -> bool:
+    """Whether a request demands a call."""
+    return getattr(request, "tool_choice", None) not in (None, "auto", "none")
+
+
+def marks_of(request: Any) -> Marks | None:
+    """Those of the calls in the constraint that vLLM has made of a request's tools; None if there are none."""
+    tag = _tag(request)
+    names = {name for _, name, _ in tag_rewrite.functions(getattr(request, "tools", None) or ()) if name}
+    for begin, end in tag_rewrite.tags(tag):
+        if any(name in begin for name in names):
+            first, last = tag_rewrite.first_mark(begin), tag_rewrite.first_mark(end.lstrip("}`\n "))
+            return Marks(first, last) if last.startswith("<") and first != begin else None
+    return None
+
+
+class Scan(NamedTuple):
+    """The calls in a text: how many have ended, where the last of these did, and whether another has begun."""
+
+    ended: int
+    end: int
+    is_cut: bool
+
+
+def calls_in(marks: Marks, text: str) -> Scan:
+    """Those of ``text``. (What ends a call may stand in the text around calls, too.)"""
+    found = Scan(0, 0, False)
+    while (begin := text.find(marks.begin, found.end)) >= 0:
+        end = text.find(marks.end, begin)
+        if end < 0:
+            return found._replace(is_cut=True)
+        found = Scan(found.ended + 1, end + len(marks.end), False)
+    return found
+
+
+def ended(request: Any, text: str, calls: Sequence[Any]) -> list[Any]:
+    """Those of ``calls`` that have ended in ``text``."""
+    tag = _tag(request)
+    if tag is None:
+        return [*calls]
+    marks = marks_of(request)
+    kept = calls if marks is None else calls[: calls_in(marks, text).ended]
+    return [call for call in kept if _is_json(call.arguments)]
+
+
+def _tag(request: Any) -> Any:
+    structured = getattr(request, "_parser_structured_outputs", None) or getattr(request, "structured_outputs", None)
+    tag = getattr(structured, "structural_tag", None)
+    return json.loads(tag) if tag and getattr(request, "tools", None) and request.tool_choice != "none" else None
+
+
+def _is_json(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        json.loads(text)
+        return True
+    return False
+
+
+@HOOK.replaces(f"{_PARSER}:DelegatingParser.parse")
+def _parse(self: Any, model_output: str, request: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+    reasoning, content, calls = original(self, model_output, request, *args, **kwargs)
+    if not engine_info.serves():
+        return reasoning, content, calls
+    text = model_output.partition(reasoning)[2] if reasoning else model_output
+    marks = None if calls else marks_of(request)
+    written = None if marks is None else calls_in(marks, text)
+    if written is not None and written.ended and written.is_cut:  # some parsers then find no call at all
+        whole = model_output.removesuffix(text[written.end :])
+        reasoning, content, calls = original(self, whole, request, *args, **kwargs)
+    return reasoning, content, (ended(request, text, calls) or None) if calls else calls

@@ -1,0 +1,154 @@
+"""Calls that vLLM's parsers find in a whole answer, and lose in a stream.
+
+Three parsers read a stream step by step with code of their own, which depends on how the text falls into tokens and
+chunks: that of Llama loses arguments that are ``{}``, a call after text, and the end of a call whose brace shares a
+token with what follows; those of DeepSeek V3 and V3.1 lose arguments where a chunk has several tokens, as with
+speculative decoding. Where a constraint says how calls are written, their streams are held from the first call on, and
+the calls are read when the answer is whole, by the code that reads answers without a stream. Text before the first call
+goes on as it comes.
+
+Parsers that are one engine for reasoning and calls are given only what is new. vLLM reads the JSON that demanded calls
+are, with two of these (granite, seed_oss), from all the text, and found nothing: HTTP 200 without a call.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dotllm.vllm_plugin.enforce import engine_info
+from dotllm.vllm_plugin.hook import Hook, Original, Target
+from dotllm.vllm_plugin.tools import cut_calls, mistral_calls
+from dotllm.vllm_plugin.tools.tag_rewrite import BARE_CALL
+
+_PARSER = "vllm.parser.abstract_parser"
+_DEEPSEEK_CALLS = "<｜tool▁calls▁begin｜>"
+_OPENINGS = {
+    "Llama3JsonToolParser": BARE_CALL,
+    "DeepSeekV3ToolParser": _DEEPSEEK_CALLS,
+    "DeepSeekV31ToolParser": _DEEPSEEK_CALLS,
+}
+"""Of the tool parsers whose streams are held: what no text has before the first call."""
+
+HOOK = Hook(
+    name="streamed-calls",
+    summary="calls that vLLM's parsers find in a whole answer are not lost in a stream",
+    targets=(
+        Target("vllm.tool_parsers.abstract_tool_parser", "ToolParser.extract_tool_calls"),
+        Target(_PARSER, "StreamState.engine_based"),
+        Target(_PARSER, "StreamState.tool_call_text_started"),
+        Target(_PARSER, "StreamState.previous_text"),
+    ),
+    without_it="in streams, calls in the notations of Llama and DeepSeek V3 come without arguments or not at all, "
+    "and tool_choice 'required' with the parsers granite and seed_oss gives nothing",
+)
+
+
+def _opening(parser: Any, request: Any) -> str | None:
+    """What begins the first call in a stream that is held; None if this one is not."""
+    opening = _OPENINGS.get(type(parser._tool_parser).__name__)
+    if opening is None or request.tool_choice == "none" or not engine_info.serves():
+        return None
+    tag = getattr(request.structured_outputs, "structural_tag", None)
+    return opening if tag and json.dumps(opening)[1:-1] in tag else None
+
+
+def _free(text: str, opening: str) -> int:
+    """How many characters of ``text`` stand before ``opening``, or before what may become one."""
+    if opening in text:
+        return text.index(opening)
+    return next(n for n in range(max(0, len(text) - len(opening) + 1), len(text) + 1) if opening.startswith(text[n:]))
+
+
+@HOOK.replaces(f"{_PARSER}:DelegatingParser.extract_tool_calls_streaming")
+def _extract_tool_calls_streaming(
+    self: Any,
+    previous_text: str,
+    current_text: str,
+    delta_text: str,
+    previous_token_ids: Any,
+    current_token_ids: Any,
+    delta_token_ids: Any,
+    request: Any,
+    *,
+    original: Original,
+) -> Any:
+    opening = _opening(self, request)
+    if opening is None:
+        texts, ids = (previous_text, current_text, delta_text), (previous_token_ids, current_token_ids, delta_token_ids)
+        told = original(self, *texts, *ids, request)
+        if told is not None and mistral_calls.reads_lists(self._tool_parser) and engine_info.serves():
+            mistral_calls.leave_colon_out(self._tool_parser, told)
+        return told
+    from vllm.entrypoints.generate.base.protocol import DeltaMessage
+
+    free = current_text[_free(previous_text, opening) : _free(current_text, opening)]
+    return DeltaMessage(content=free) if free else None
+
+
+@HOOK.replaces(f"{_PARSER}:DelegatingParser.finalize_generation")
+def _finalize_generation(self: Any, delta_message: Any, request: Any, state: Any, *, original: Original) -> Any:
+    found = original(self, delta_message, request, state)
+    opening = _opening(self, request) if state.tool_call_text_started else None
+    held = "" if opening is None else state.previous_text[_free(state.previous_text, opening) :]
+    if not held:
+        return found
+    from vllm.entrypoints.generate.base.protocol import DeltaFunctionCall, DeltaMessage, DeltaToolCall
+
+    found = found or DeltaMessage()
+    read = self._tool_parser.extract_tool_calls(state.previous_text, request)
+    if not read.tools_called and not cut_calls.is_forced(request):
+        found.content = (found.content or "") + held
+    found.tool_calls = [
+        DeltaToolCall(
+            index=i,
+            id=call.id,
+            type="function",
+            function=DeltaFunctionCall(name=call.function.name, arguments=call.function.arguments),
+        )
+        for i, call in enumerate(read.tool_calls)
+    ]
+    return found
+
+
+@HOOK.replaces(f"{_PARSER}:DelegatingParser.parse_delta")
+def _parse_delta(
+    self: Any,
+    delta_text: str,
+    delta_token_ids: list[int],
+    request: Any,
+    prompt_token_ids: list[int] | None = None,
+    *,
+    finished: bool,
+    original: Original,
+) -> Any:
+    state = self._stream_state
+    if request.tool_choice == "required" and getattr(self._tool_parser, "supports_required_and_named", False):
+        state.engine_based = False  # all the text is kept, and given
+    marks = cut_calls.marks_of(request) if not hasattr(self, "_dotllm_marks") and engine_info.serves() else None
+    marks = self.__dict__.setdefault("_dotllm_marks", marks)
+    if marks is None:
+        return original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=finished)
+    told = original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=False)
+    if state.reasoning_ended or self._reasoning_parser is None:
+        self._dotllm_text = getattr(self, "_dotllm_text", "") + delta_text
+    if not finished:
+        return told
+    rest = original(self, "", [], request, prompt_token_ids, finished=True)
+    written = cut_calls.calls_in(marks, getattr(self, "_dotllm_text", ""))
+    if rest is not None and (written.is_cut or not written.ended):
+        rest.tool_calls = []  # which would close what is open
+        if cut_calls.is_forced(request):
+            rest.content = None
+    return _joined(told, rest)
+
+
+def _joined(told: Any, rest: Any) -> Any:
+    """One message of two that come one after the other."""
+    if told is None or rest is None:
+        return told or rest
+    for field in ("content", "reasoning"):
+        if (more := getattr(rest, field)) is not None:
+            setattr(told, field, (getattr(told, field) or "") + more)
+    told.tool_calls = [*(told.tool_calls or ()), *(rest.tool_calls or ())]
+    return told

@@ -1,0 +1,320 @@
+"""Changes to the structural tags that vLLM makes of tools, so that its own parsers read each call back whole.
+
+The functions change a parsed tag in place. `constraints` parses and dumps it, once per request.
+
+*Marks.* vLLM's tool parsers look for their marks anywhere in the text of a call. A string may contain ``</tool_call>``,
+and a user may talk any model into writing one. Hermes' parser ends the call there, and returns half of the arguments,
+no call, or a call that nobody made. A mark that is a special token does the same harm if a model spells it in ordinary
+tokens. vLLM excludes marks in free text for some parsers, and in JSON for ``BeamParser`` alone (0.33); this module does
+so in the JSON of all parsers. A mark is a text in pointed brackets, in a fixed
+text of the tag. If it names the tool (``<function=name>``), only the part before the name counts. No string may contain
+a mark, and no raw string the beginning of a parameter. A JSON string may hold it escaped (``\\u003c/tool_call>``).
+
+*Numbers.* ``1e400`` is JSON, and any schema takes it for a number. Most of vLLM's tool parsers read a call with
+Python's ``json`` and write its arguments anew: a number that does not fit into a double comes back as ``Infinity``,
+which is not JSON. Other parsers make a string of it, and Anthropic's API answers with an error. So calls, and other
+JSON in such a tag, have only numbers that are read as finite (`languages.json_schema.numbers.bounded_numbers`).
+
+*Objects.* For a tool without ``strict: true``, vLLM leaves the schema to the prompt and takes any JSON value as
+arguments, so ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``.
+OpenAI's clients get such a call, Anthropic's an error. So "any JSON" means "any object" here.
+
+*Text around calls.* A parser takes a mark in free text for a call, also one that belongs inside of another mark, or a
+part of what begins a call here. So free text contains none, and the first mark of a call begins it. Llama's notation
+has no marks: a call is an object of JSON. vLLM's parser loses all calls where any other brace stands in the text, and
+the second one of two without anything in between. So calls are separated, no text around them has a brace, and a text
+with a brace that begins no call holds no call.
+
+*Lines.* In the patterns of two parsers of vLLM 0.32 (deepseek_v3 and deepseek_v31) ``.`` matches no line break, and a
+call whose arguments are JSON on several lines is lost. So that JSON has at most single spaces.
+
+The parsers of Qwen 3's notation take a line break off each end of a value, because models are taught to write them.
+So a string of an enumeration or a pattern may have them around it, and begins and ends with none itself.
+
+*Names.* vLLM's notations write a tool's name as it is, in a mark or between quotes. No parser reads the ``{"name":
+"a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a control
+character, the character that follows names, a mark, or a special token (which is no text of an answer), and if it
+begins or ends with a blank. OpenAI allows
+only letters, digits, ``_`` and ``-``. Other characters are in use, and stay allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from dotllm.errors import shown
+from dotllm.vllm_plugin.api import response_headers
+from dotllm.vllm_plugin.enforce.validation import refuse
+
+_MARK = re.compile(r"<[^<>\n]+>")
+_SAME_FOR_ALL = re.compile(r"<[^<>=]+=|<[^<>]+>")
+_WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
+_HAVE_NAMES, _HAVE_NONE = ("begin", "value"), ("end", "separator", "triggers")  # fields with fixed text
+_MARK_OF_ONE_LINE = "<｜tool▁sep｜>"
+"""It stands in the notations whose calls vLLM reads on one line only."""
+BARE_CALL = '{"name": '
+"""What begins a call in Llama's notation, the one that has no marks."""
+_NO_OBJECTS = ("array", "string", "number", "integer", "boolean", "null")
+_TYPES = (*_NO_OBJECTS, "object")
+_INFINITE = re.compile(r"\b(inf|nan)\b")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
+_BLANK_ENDS, _QUOTED = re.compile(r"^\s|\s$"), '"name": "'
+"""Readers take blanks off a name, but in JSON."""
+_ENDS_NAMES = {"minimax": ">", "mistral": "{"}
+"""What ends a name in some notations, though another character is written behind it."""
+_BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
+
+
+def exclude_marks(tag: object) -> None:
+    """No string of the tag's schemas holds a mark."""
+    from dotllm.languages.structural_tag.styles import STYLES
+
+    marks = {mark for text in _fixed_texts(tag) for mark in _MARK.findall(text)}
+    same_for_all = {found[0] for mark in marks if (found := _SAME_FOR_ALL.match(mark))}
+    for schema in schemas(tag):
+        style = schema.get("style", "json")
+        begins_parameter = {STYLES[style].before} if style in STYLES else set[str]()
+        excludes = sorted(same_for_all | begins_parameter)
+        if excludes and not schema.get("excludes") and style not in _WITHOUT_EXCLUDES:
+            schema["excludes"] = excludes
+
+
+def exclude_marks_in_text(tag: object) -> None:
+    """No free text of a tag that was made of tools alone holds a mark, but to begin a call with it."""
+    marks = {found for text in _fixed_texts(tag, ("begin",)) for found in _SAME_FOR_ALL.findall(text)}
+    for one in _formats(tag):
+        if one.get("type") == "triggered_tags":
+            one["triggers"] = list(dict.fromkeys(first_mark(trigger) for trigger in one["triggers"]))
+            one["excludes"] = [*one["excludes"], *sorted(marks - {*one["triggers"], *one["excludes"]})]
+
+
+def first_mark(text: str) -> str:
+    """The mark that ``text`` begins with, but for the name of a tool; all of it if it begins with none."""
+    found = _SAME_FOR_ALL.match(text)
+    return found[0] if found else text
+
+
+def tags(tag: object) -> Iterator[tuple[str, str]]:
+    """What begins and what ends each innermost part of a tag that has both."""
+    for one in _formats(tag):
+        begin, end = one.get("begin"), one.get("end")
+        if any("begin" in inner for inner in _formats(one.get("content"))):
+            continue
+        end = end[0] if isinstance(end, list) and end else end
+        if isinstance(begin, str) and isinstance(end, str):
+            yield begin, end
+
+
+def set_bare_calls_apart(tag: object) -> None:
+    """Calls in Llama's notation are separated, and no text around them has a brace."""
+    for one in _formats(tag):
+        if one.get("type") != "triggered_tags" or one["triggers"] != [BARE_CALL]:
+            continue
+        excluded = "|".join(map(re.escape, [BARE_CALL, *one["excludes"]]))
+        text = f"(?!(?s:.*)(?:{excluded}))"
+        call = {"type": "or", "elements": [{"type": "tag", **each} for each in one["tags"]]}
+        between = {"type": "regex", "pattern": r"; ?|\n{1,2}| "}
+        calls: list[dict[str, Any]] = [call]
+        if not one["stop_after_first"]:
+            calls.append({"type": "star", "content": {"type": "sequence", "elements": [between, call]}})
+        if not one["at_least_one"]:
+            around = {"type": "regex", "pattern": rf"{text}[^{{]*"}
+            calls = [around, *calls, around]
+        found: dict[str, Any] = {"type": "sequence", "elements": calls}
+        if not one["at_least_one"]:
+            # what begins with one of these keys a reader takes for a call
+            brace = r'[^{]*(?:\{(?!\s*"(?:name|parameters|arguments)")(?s:.*))?'
+            found = {"type": "or", "elements": [{"type": "regex", "pattern": text + brace}, found]}
+        one.clear()
+        one.update(found)
+
+
+def require_finite_numbers(tag: object) -> None:
+    """The tag's schemas have only numbers that are read as finite."""
+    for schema in schemas(tag):
+        schema["finite_numbers"] = True
+
+
+def says_kinds(tag: object) -> bool:
+    """Whether all arguments in a tag's calls are written so that a reader knows their types."""
+    from dotllm.languages.structural_tag.styles import STYLES
+
+    styles = {schema.get("style", "json") for schema in schemas(tag)} - {"json"}
+    return all(style in STYLES and STYLES[style].says_kinds for style in styles)
+
+
+def keep_calls_on_one_line(tag: object) -> None:
+    """No white space but spaces in the JSON of a tag whose parser needs that."""
+    if any(_MARK_OF_ONE_LINE in text for text in _fixed_texts(tag)):
+        for schema in schemas(tag):
+            schema["whitespace_pattern"] = " ?"
+
+
+def let_strings_be_trimmed(tag: object) -> None:
+    """Line breaks may stand around the strings of a tag whose parser takes them off."""
+    for schema in schemas(tag):
+        if schema.get("style") == "qwen_xml":
+            schema["style"] = "qwen_trimmed_xml"
+
+
+def require_objects(tag: object) -> None:
+    """Every schema that names no type is one of objects."""
+    for one in _formats(tag):
+        if one.get("type") == "json_schema" and one.get("style", "json") == "json":
+            schema = {} if one.get("json_schema") is True else one.get("json_schema")
+            if isinstance(schema, dict) and "type" not in schema:
+                one["json_schema"] = {"type": "object", **schema}
+
+
+def stated_parameters(function: Any) -> dict[str, Any] | None:
+    """The schema of a function's arguments, which are an object: a strict one without ``parameters`` has none, by
+    OpenAI's reference. One whose type is another may be any object, and its answer says so (a strict one is refused:
+    `refuse_no_objects`)."""
+    stated: dict[str, Any] | None = function.parameters
+    if stated is None:
+        closed = {"type": "object", "properties": {}, "additionalProperties": False}
+        return closed if getattr(function, "strict", False) else None
+    if excludes_objects(function):
+        reason = f"arguments are an object, and that schema has the type {shown(stated['type'])}"
+        response_headers.warn(f"the call need not follow the schema of {shown(function.name, 80)}: {reason}")
+        return {"type": "object"}
+    kind = stated.get("type", ["object"])
+    # (A list with anything but names in it is the engine's to refuse.)
+    may_be_others = isinstance(kind, list) and "object" in kind and all(one in _TYPES for one in kind)
+    return {**stated, "type": "object"} if stated and may_be_others else stated
+
+
+def excludes_objects(function: Any) -> bool:
+    """Whether the ``type`` of a function's parameters is one of other values."""
+    kind = function.parameters.get("type") if isinstance(function.parameters, dict) else None
+    return bool(kind) and all(one in _NO_OBJECTS for one in (kind if isinstance(kind, list) else [kind]))
+
+
+def refuse_no_objects(tools: Sequence[Any]) -> None:
+    """Refuse a strict tool whose arguments could be no object. Raises as `refuse`."""
+    for at, name, function in functions(tools):
+        if getattr(function, "strict", False) and hasattr(function, "parameters") and excludes_objects(function):
+            message = (
+                f"tool {shown(name, 80)}: arguments are an object, and the schema in {place(at)} has the type "
+                f"{shown(function.parameters['type'])}: use type 'object', with this value as one of its properties"
+            )
+            refuse(message, field(tools, at, "parameters"))
+
+
+def with_parameters(tools: Iterable[Any], parameters: Callable[[Any], Any]) -> list[Any]:
+    """Copies of tools whose functions have what ``parameters`` makes of them."""
+
+    def completed(one: Any) -> Any:
+        if (function := _declared(one, "function")) is not None:
+            return one.model_copy(update={"function": completed(function)})
+        if tools := _declared(one, "tools"):  # a namespace of the Responses API
+            return one.model_copy(update={"tools": [*map(completed, tools)]})
+        return one.model_copy(update={"parameters": parameters(one)}) if hasattr(one, "parameters") else one
+
+    return [*map(completed, tools)]
+
+
+def functions(tools: Iterable[Any]) -> Iterator[tuple[tuple[int, ...], str | None, Any]]:
+    """Indices, name in calls, and function of each tool, those in a namespace of the Responses API included.
+
+    Where an API has no tools, a client's field of that name may be anything, and holds none.
+    """
+    for i, tool in enumerate(tools if isinstance(tools, Sequence) else ()):
+        for j, one in enumerate(_declared(tool, "tools") or ()):
+            yield (i, j), f"{getattr(tool, 'name', '')}__{getattr(one, 'name', '')}", one
+        function = _declared(tool, "function") or tool  # the Responses API has no function in its tools
+        yield (i,), getattr(function, "name", None), function
+
+
+def _declared(tool: Any, name: str) -> Any:
+    """A field of a tool, None where its API has none: a client's further field of that name may be anything."""
+    return getattr(tool, name, None) if name in getattr(type(tool), "model_fields", (name,)) else None
+
+
+def place(indices: tuple[int, ...]) -> str:
+    """Where in a request a function of `functions` stands."""
+    return ".".join(f"tools[{index}]" for index in indices)
+
+
+def field(tools: Sequence[Any], indices: tuple[int, ...], name: str) -> str:
+    """The place of a function's field ``name`` in an OpenAI request, as ``tools[0].function.parameters``."""
+    is_chats = len(indices) == 1 and _declared(tools[indices[0]], "function") is not None
+    return f"{place(indices)}{'.function' if is_chats else ''}.{name}"
+
+
+def refuse_names(
+    tag: object,
+    tools: Sequence[Any],
+    special_tokens: Callable[[], Iterable[str]] = tuple,
+    notation: str | None = None,
+) -> None:
+    """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them. Raises as
+    `refuse`. ``special_tokens``: names of the tokenizer's; ``notation``: vLLM's name of it."""
+    for at, name, _ in functions(tools):
+        if name == "":
+            refuse(f"{place(at)} has an empty name, and a call of it would be lost: name it", field(tools, at, "name"))
+        if name is None or _PLAIN_NAME.fullmatch(name):
+            continue
+        calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
+        if not calls:
+            continue
+        around = ["".join(text.split(name, 1)) for text in calls]
+        marks = [mark for text in (*around, *_fixed_texts(tag, _HAVE_NONE)) for mark in _SAME_FOR_ALL.findall(text)]
+        behind = [text.partition(name)[2][:1] for text in calls]
+        breaking = [*_BREAKS_NAMES.findall(name), *marks, *behind, *special_tokens(), _ENDS_NAMES.get(notation or "")]
+        if not all(text.partition(name)[0].endswith(_QUOTED) for text in calls):
+            breaking += _BLANK_ENDS.findall(name)
+        broken = next((part for part in breaking if part and part in name), None)
+        if broken is not None:
+            refuse(
+                f"{place(at)} is named {name!r}, and no call can be made of a name with {broken!r} in it: "
+                "use letters, digits, '_', '-' and '.'",
+                field(tools, at, "name"),
+            )
+
+
+def refuse_infinite_numbers(tools: Sequence[Any]) -> None:
+    """Refuse a schema of a strict tool with a number such as 1e400, which is written as null on its way into the tag.
+    Raises as `refuse`."""
+    for at, name, function in functions(tools):
+        if not getattr(function, "strict", False) or not _INFINITE.search(repr(function.parameters)):
+            continue
+        try:
+            json.dumps(function.parameters, allow_nan=False)  # (it may have been a text)
+        except ValueError:
+            message = f"tool {name!r}: the schema in {place(at)} has a number like 1e400, too large"
+            refuse(message, field(tools, at, "parameters"))
+
+
+def _formats(tag: object) -> Iterator[dict[str, Any]]:
+    """All objects of a tag but what is in schemas; they may be changed while one goes through them."""
+    todo = [tag]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo.extend(one)
+        elif isinstance(one, dict):
+            yield one
+            todo.extend(part for name, part in one.items() if name not in ("json_schema", "schema"))
+
+
+def schemas(tag: object) -> Iterator[dict[str, Any]]:
+    """Those of `_formats` that are schemas; one under the older name of a style gets the present one."""
+    for one in _formats(tag):
+        if one.get("type") == "qwen_xml_parameter":
+            one |= {"type": "json_schema", "style": "qwen_xml"}
+        if one.get("type") == "json_schema":
+            yield one
+
+
+def _fixed_texts(tag: object, fields: Sequence[str] = (*_HAVE_NAMES, *_HAVE_NONE)) -> Iterator[str]:
+    """The texts that are written as they are."""
+    for one in _formats(tag):
+        for field in fields:
+            texts = one.get(field)
+            for text in texts if isinstance(texts, list) else [texts]:
+                if isinstance(text, str):
+                    yield text

@@ -1,0 +1,152 @@
+"""Requests that 27 client libraries sent, and what an answer to one must be.
+
+``corpus/client_bodies.jsonl`` has them as they were recorded, with other texts. Each is answered with what it asks for
+enforced, or refused with a remedy: never with a server's error, with free text, or with keys that nobody has named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+
+CORPUS = Path(__file__).parent / "corpus" / "client_bodies.jsonl"
+BODIES: list[dict[str, Any]] = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
+COUNTS_TOKENS = "/v1/messages/count_tokens"
+
+
+class Asked(NamedTuple):
+    """What a request asks of its answer."""
+
+    form: dict[str, Any] | None
+    """``structured_outputs``, or one that says the same as the format."""
+    tools: dict[str, dict[str, Any] | None]
+    """The schema of each tool's arguments, by the name in calls; None if they are as free as upstream's."""
+    is_forced: bool
+    """Whether a call is demanded."""
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether something is to be enforced."""
+        return self.form is not None or self.is_forced or any(schema is not None for schema in self.tools.values())
+
+
+class Verdict(NamedTuple):
+    """What became of an answer with HTTP 200."""
+
+    finished: bool
+    valid: bool
+    """If it has finished, everything in it is what was asked for."""
+    invented: bool
+    """It has keys that no schema names, in an object that lists its keys."""
+    what: Any
+    """What was judged."""
+
+
+def asked(body: dict[str, Any]) -> Asked:
+    """What a request to any API asks for."""
+    text, config = body.get("text") or {}, body.get("output_config") or {}
+    form = body.get("response_format") or text.get("format") or config.get("format") or {}
+    structured = body.get("structured_outputs")
+    if form.get("type") == "json_schema":
+        structured = {"json": form.get("schema") or form["json_schema"].get("schema")}
+    elif form.get("type") == "json_object":
+        structured = {"json": {"type": "object"}}
+    choice = body.get("tool_choice") or "auto"
+    mode = choice.get("type") if isinstance(choice, dict) else choice
+    is_forced = mode not in ("auto", "none") and bool(body.get("tools"))
+    tools = dict(_tools(body.get("tools") or (), is_forced)) if mode != "none" else {}
+    return Asked(structured, tools, is_forced)
+
+
+_INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
+def _tools(tools: Any, is_forced: bool) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    for tool in tools:
+        if tool.get("type") == "custom":  # (whose grammars have tests of their own)
+            custom = tool.get("custom") or tool
+            yield custom["name"], _INPUT if (custom.get("format") or {}).get("type") == "grammar" else None
+            continue
+        function = tool.get("function") or tool
+        strict = function.get("strict")
+        schema = function.get("parameters") or function.get("input_schema")
+        yield function.get("name", ""), schema if strict or (is_forced and strict is None) else None
+
+
+def judge(path: str, body: dict[str, Any], answer: dict[str, Any]) -> Verdict:
+    """``answer``: the body of HTTP 200."""
+    wanted = asked(body)
+    text, calls, finished = _read(path, answer)
+    if not wanted.is_constrained:
+        return Verdict(finished, True, False, None)
+    if not finished:
+        return Verdict(False, True, False, (text, calls))
+    schemas, valid = list[tuple[Any, Any]](), bool(calls) or not wanted.is_forced
+    for name, arguments in calls:
+        valid &= name in wanted.tools
+        if wanted.tools.get(name) is not None:
+            schemas.append((wanted.tools[name], arguments))
+    if wanted.form is not None and not calls:
+        said = _form(wanted.form, text)
+        valid &= said is not None
+        if wanted.form.get("json") and said is not None:
+            schemas.append((wanted.form["json"], said))
+    valid &= all(_validator(schema).is_valid(value) for schema, value in schemas)
+    invented = valid and not all(_validator(_closed(_parsed(schema))).is_valid(value) for schema, value in schemas)
+    return Verdict(finished, valid, invented, (text, calls))
+
+
+def _read(path: str, answer: dict[str, Any]) -> tuple[str, list[tuple[str, Any]], bool]:
+    """The text, the calls with their parsed arguments, and whether all has come to its end."""
+    if path == "/v1/messages":
+        calls = [(block["name"], block["input"]) for block in answer["content"] if block["type"] == "tool_use"]
+        text = "".join(block["text"] for block in answer["content"] if block["type"] == "text")
+        return text, calls, answer["stop_reason"] != "max_tokens"
+    if path == "/v1/responses":
+        items, finished = answer["output"], answer["status"] == "completed"
+        calls = [(item["name"], item["arguments"]) for item in items if item["type"] == "function_call"]
+        parts = [part for item in items if item["type"] == "message" for part in item["content"]]
+        text = "".join(part["text"] for part in parts)
+    else:
+        choice = answer["choices"][0]
+        finished, text = choice["finish_reason"] != "length", choice["message"]["content"] or ""
+        functions = [call[call["type"]] for call in choice["message"].get("tool_calls") or ()]
+        calls = [(one["name"], one.get("arguments") or json.dumps({"input": one["input"]})) for one in functions]
+    return text, [(name, json.loads(arguments)) for name, arguments in calls] if finished else [], finished
+
+
+def _form(form: dict[str, Any], text: str) -> Any:
+    """What ``text`` says in the form that was asked for; None if it is not in it."""
+    if form.get("json") or form.get("json_object"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return None
+    if form.get("regex"):
+        return text if re.fullmatch(form["regex"], text) else None
+    return text if form.get("choice") is None or text in form["choice"] else None
+
+
+def _parsed(schema: Any) -> Any:
+    return json.loads(schema) if isinstance(schema, str) else schema
+
+
+def _validator(schema: Any) -> Any:
+    parsed = _parsed(schema)
+    return jsonschema.validators.validator_for(parsed, jsonschema.Draft202012Validator)(parsed)
+
+
+def _closed(schema: Any) -> Any:
+    """``schema`` without keys that it does not name. (None of these has properties in two parts of an ``allOf``.)"""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {name: _closed(part) for name, part in schema.items()}
+    is_open = isinstance(schema.get("properties"), dict) and schema["properties"] and "type" in schema
+    return {"additionalProperties": False, **closed} if is_open else closed

@@ -1,0 +1,67 @@
+"""The changes to vLLM in ``upstream/`` apply to its release, and docs/upstream.md tells of each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PATCHES = sorted((ROOT / "upstream").glob("*.patch"))
+
+
+@pytest.fixture(scope="module")
+def upstream() -> object:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import upstream
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+    return upstream
+
+
+def sources() -> Path | None:
+    """The source distribution of the release, if somebody has downloaded it."""
+    found = [ROOT / ".cache" / folder / "vllm-0.33.0.tar.gz" for folder in ("upstream", "peer-tests")]
+    return next((archive for archive in found if archive.is_file()), None)
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_a_patch_has_a_title_a_reason_and_tests(patch: Path) -> None:
+    text = patch.read_text(encoding="utf-8")
+    about, _, rest = text.partition("\ndiff --git ")
+    title, empty, *reason = about.splitlines()
+    assert re.match(r"\[\w[\w ]*\] \w", title) and not empty and len(reason) > 3
+    changed = re.findall(r"^\+\+\+ b/(.+)$", rest, re.MULTILINE)
+    assert any(name.startswith("tests/") for name in changed) and any(name.startswith("vllm/") for name in changed)
+    assert all(name.endswith(".py") for name in changed), "tests run with the libraries of another build"
+
+
+def test_the_page_tells_of_each_patch() -> None:
+    page = (ROOT / "docs" / "upstream.md").read_text(encoding="utf-8")
+    assert [f"upstream/{patch.name}" for patch in PATCHES] == re.findall(r"`(upstream/\S+\.patch)`", page)
+
+
+def test_the_series_applies(upstream: object, tmp_path: Path) -> None:
+    archive = sources()
+    if archive is None:
+        pytest.skip("vLLM's source distribution is not here: make check-upstream downloads it")
+    wanted = {name for patch in PATCHES for name in upstream.files_of(patch)}  # type: ignore[attr-defined]
+    with tarfile.open(archive) as opened:
+        for member in opened:
+            name = member.name.partition("/")[2]
+            if name in wanted:
+                target = tmp_path / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source = opened.extractfile(member)
+                assert source is not None
+                with target.open("wb") as written:
+                    shutil.copyfileobj(source, written)
+    for patch in PATCHES:
+        upstream.apply(patch, tmp_path)  # type: ignore[attr-defined]
+    for name in wanted:
+        compile((tmp_path / name).read_text(encoding="utf-8"), name, "exec")

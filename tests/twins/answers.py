@@ -1,0 +1,162 @@
+"""Two answers to one request, compared: without identifiers and times, a stream event by event."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NamedTuple
+
+_ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?<![0-9a-zA-Z])[0-9a-f]{8,}(?![0-9a-zA-Z])"
+)
+TIMES = frozenset({"created", "created_at", "completed_at", "started_at"})
+BY_LOT = frozenset({"VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME"})
+UNTOLD = frozenset({"date", "content-length"})
+"""Headers that are another's, or follow from the body. (An identifier may have another length.)"""
+_MARK = re.compile(r"# (HELP|TYPE) (\S+)")
+_LABELS = re.compile(r'(\w+)="')
+
+
+class Answer(NamedTuple):
+    """What a client sees."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a stream of events."""
+        return "event-stream" in self.headers.get("content-type", "")
+
+    @property
+    def body(self) -> Any:
+        """Parsed JSON; of a stream the list of its events, each a name and its data; else the text."""
+        if self.is_stream:
+            return [_event(block) for block in self.text.split("\n\n") if block]
+        return parsed(self.text)
+
+
+def parsed(text: str) -> Any:
+    """The value of a JSON text, or the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _event(block: str) -> list[Any]:
+    lines = [line.partition(": ")[::2] for line in block.split("\n")]
+    return [[name, parsed(value)] for name, value in lines]
+
+
+def settled(value: Any) -> Any:
+    """``value`` with ``<id N>`` for its N-th identifier, and ``<time>`` for times, and what is made by lot."""
+    seen: dict[str, str] = {}
+
+    def text(found: str) -> str:
+        return _ID.sub(lambda match: seen.setdefault(match[0], f"<id {len(seen) + 1}>"), found)
+
+    def walk(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {
+                text(name): "<time>"
+                if name in BY_LOT or (name in TIMES and isinstance(inner, int | float))
+                else walk(inner)
+                for name, inner in found.items()
+            }
+        if isinstance(found, list):
+            return [walk(inner) for inner in found]
+        return text(found) if isinstance(found, str) else found
+
+    return walk(value)
+
+
+def difference(plain: Answer, ours: Answer, *, by_event: bool = True) -> str:
+    """Where the two part and what each has there, as ``body.choices.0.text: "a" | "b"``; "" if they are alike.
+
+    Streams are compared event by event, or (not ``by_event``) `joined`.
+    """
+    if plain.status != ours.status:
+        return f"status: {plain.status} | {ours.status} {ours.text[:300]}"
+    headers = [{name: value for name, value in one.headers.items() if name not in UNTOLD} for one in (plain, ours)]
+    bodies = [settled(plain.body), settled(ours.body)]
+    if plain.is_stream and ours.is_stream and not by_event:
+        bodies = [joined(body) for body in bodies]
+    return between(settled(headers[0]), settled(headers[1]), "headers") or between(bodies[0], bodies[1], "body")
+
+
+_DELTAS = frozenset({
+    "content", "text", "delta", "reasoning", "reasoning_content", "arguments", "partial_json", "thinking", "token_ids",
+    "logprobs", "tokens", "token_logprobs", "top_logprobs", "text_offset",
+})  # fmt: skip
+"""What grows along a stream: texts and lists."""
+
+
+def joined(events: list[Any]) -> list[Any]:
+    """A stream without regard to which tokens came in one event, and which of several choices came first.
+
+    vLLM joins tokens that have come before the last event was sent, so both are a matter of time.
+    """
+    found: dict[str, Any] = {}
+    for event in events:
+        data = next((value for name, value in event if name == "data"), None)
+        choices = data.get("choices") if isinstance(data, dict) else None
+        if choices and len(choices) == 1:
+            key = f"choice {choices[0].get('index')}"
+        elif isinstance(data, dict) and "type" in data:
+            data = {name: value for name, value in data.items() if name != "sequence_number"}
+            last = next(reversed(found), "")
+            key = last if last.partition(": ")[2] == data["type"] else f"{len(found)}: {data['type']}"
+        else:
+            key = f"{len(found)}"
+        found[key] = _grown(found[key], data) if key in found else data
+    return [found[key] for key in sorted(found, key=lambda key: (key.startswith("choice"), key))]
+
+
+def _grown(before: Any, more: Any, name: str = "") -> Any:
+    """``before`` after another event of the same kind."""
+    if isinstance(before, dict) and isinstance(more, dict):
+        return before | {key: _grown(before.get(key), value, key) for key, value in more.items()}
+    if isinstance(before, list) and isinstance(more, list) and name in ("choices", "tool_calls"):
+        return [_grown(a, b) for a, b in zip(before, more, strict=False)] + more[len(before) :]
+    if name in _DELTAS and type(before) is type(more) and isinstance(before, str | list):
+        return before + more
+    return before if more is None else more
+
+
+def between(plain: Any, ours: Any, place: str) -> str:
+    """The same for two values at ``place``."""
+    if isinstance(plain, dict) and isinstance(ours, dict):
+        if list(plain) != list(ours):
+            return _said(place, list(plain), list(ours)) if set(plain) == set(ours) else _said(
+                place, {name: plain[name] for name in plain if name not in ours},
+                {name: ours[name] for name in ours if name not in plain},
+            )  # fmt: skip
+        pairs = [(f"{place}.{name}", plain[name], ours[name]) for name in plain]
+    elif isinstance(plain, list) and isinstance(ours, list):
+        pairs = [(f"{place}.{number}", a, b) for number, (a, b) in enumerate(zip(plain, ours, strict=False))]
+        if len(plain) != len(ours):
+            pairs.append((f"{place}.length", len(plain), len(ours)))
+    elif isinstance(plain, float) and isinstance(ours, float):
+        alike = math.isclose(plain, ours, rel_tol=1e-5, abs_tol=1e-6) or (math.isnan(plain) and math.isnan(ours))
+        return "" if alike else _said(place, plain, ours)
+    else:
+        return "" if type(plain) is type(ours) and plain == ours else _said(place, plain, ours)
+    return next(filter(None, (between(a, b, where) for where, a, b in pairs)), "")
+
+
+def _said(place: str, plain: Any, ours: Any) -> str:
+    return f"{place}: {json.dumps(plain)[:400]} | {json.dumps(ours)[:400]}"
+
+
+def metric_names(text: str) -> dict[str, list[str]]:
+    """Of a ``/metrics``, each metric's type and the names of its labels."""
+    found: dict[str, set[str]] = {}
+    for line in text.splitlines():
+        if match := _MARK.match(line):
+            found.setdefault(match[2], set()).add(line.split(" ", 3)[3] if match[1] == "TYPE" else "")
+        elif line:
+            found.setdefault(re.split(r"[{ ]", line)[0], set()).update(_LABELS.findall(line.rpartition(" ")[0]))
+    return {name: sorted(about - {""}) for name, about in sorted(found.items())}

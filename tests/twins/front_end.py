@@ -1,0 +1,103 @@
+"""Twins of the front end alone, without a server: recorded answers of plain vLLM, and the same requests to ours.
+
+    python -m tests.twins.front_end          # records plain vLLM's answers again (a minute), into recorded-RELEASE.jsonl
+
+The engine core is played (`tests.vllm_plugin.played_server`): it says the same to both. `make twin-tests` records anew,
+and compares with what is kept, so that the record is never of another vLLM.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from dotllm.cli import vllm_metadata
+from tests.twins import answers, cases, processes, servers
+from tests.twins.answers import Answer
+from tests.twins.cases import Case
+from tests.vllm_plugin import played_server
+
+FOLDER = Path(__file__).parent
+MOST = 6
+"""Variations of each path."""
+NOT_PLAYED = {"logprobs", "top_logprobs", "prompt_logprobs", "use_beam_search", "label_token_ids", "questions"}
+"""The played engine has no probabilities."""
+
+
+def record() -> Path:
+    """Where the answers of the installed release are kept."""
+    release = ".".join((vllm_metadata.vllm_version() or "0.0").split(".")[:2])
+    return FOLDER / f"recorded-{release}.jsonl"
+
+
+def requests(openapi: dict[str, Any]) -> list[Case]:
+    """The requests to a model that writes, without those that only an engine can answer, and variations of them."""
+    written = [case for file in ("all", "tokens", "generate") for case in cases.of_file(file)]
+    found = [*written, *cases.varied(openapi, written, MOST)]
+    return [case for case in found if is_played(case)]
+
+
+def is_played(case: Case) -> bool:
+    """Whether the played engine core has what the request needs."""
+    if "text" in case:
+        return True
+    if "body" not in case:
+        return "/is_" not in case["path"] and "${" not in case["path"]
+    body, text = case["body"], json.dumps(case.get("body"))
+    if not isinstance(body, dict) or NOT_PLAYED & {*body} or "${" in text or not case.get("varied", True):
+        return False
+    return not (body.get("stream") and isinstance(body.get("prompt"), list))  # (which prompt is first is chance)
+
+
+def ask(server: Any, case: Case) -> Any:
+    """What the client sees, settled."""
+    method = case.get("method") or ("POST" if {"body", "text"} & {*case} else "GET")
+    text = case["text"] if "text" in case else json.dumps(case["body"]) if "body" in case else ""
+    text = text.replace(f'"{servers.NAME}"', f'"{played_server.NAME}"')
+    headers = {"content-type": case.get("type", "application/json"), **case.get("headers", {})}
+    found = server.answer(method, case["path"], text.encode("utf-8", "surrogatepass"), headers)
+    headers = {name: value for name, value in found.headers.items() if name not in answers.UNTOLD}
+    answer = Answer(
+        found.status_code, headers, found.text.replace(server.core.vllm_config.model_config.model, "<model>")
+    )
+    return {"status": answer.status, "headers": answers.settled(headers), "body": answers.settled(answer.body)}
+
+
+def difference(plain: dict[str, Any], ours: dict[str, Any]) -> str:
+    """As `answers.difference`, of two that are settled."""
+    if plain["status"] != ours["status"]:
+        return f"status: {plain['status']} | {ours['status']} {json.dumps(ours['body'])[:300]}"
+    return answers.between(plain["headers"], ours["headers"], "headers") or answers.between(
+        plain["body"], ours["body"], "body"
+    )
+
+
+def recorded() -> list[list[Any]]:
+    """The requests of the record, each with plain vLLM's answer."""
+    return [json.loads(line) for line in record().read_text(encoding="utf-8").splitlines()]
+
+
+def fresh(folder: Path) -> list[list[Any]]:
+    """The same from the installed vLLM, in a process that has none of our hooks."""
+    model = servers.made("generate", folder / "models")
+    plain, _ = processes.environments()
+    command = [sys.executable, "-m", "tests.twins.front_end_script", str(model)]
+    plain.pop("VLLM_SERVER_DEV_MODE")  # tests have none
+    ran = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    found: list[list[Any]] = json.loads(ran.stdout.rpartition("RESULT ")[2])
+    return found
+
+
+def main() -> None:
+    """Record."""
+    rows = fresh(Path(".cache/twins").resolve())
+    record().write_text("".join(json.dumps(row) + "\n" for row in rows))
+    print(f"{len(rows)} requests: {record()}")
+
+
+if __name__ == "__main__":
+    main()

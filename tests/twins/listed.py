@@ -1,0 +1,54 @@
+"""The differences that are meant: ``differences.json``, each with its reason."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LIST = Path(__file__).with_name("differences.json")
+ENTRIES: list[dict[str, Any]] = json.loads(LIST.read_text())
+"""``case`` and ``what`` are regular expressions, for the beginning of a case's name and of its difference; ``kinds``: the
+kinds of twins, all by default."""
+
+
+class Verdict(NamedTuple):
+    """What the list says of the requests of a kind."""
+
+    by_reason: dict[str, int]
+    unlisted: list[Any]
+    used: set[int]
+
+
+def judge(kind: str, rows: Sequence[Any]) -> Verdict:
+    """Of rows with a name ``case`` and a difference ``what``."""
+    reasons, unlisted, used = Counter[str](), [], set[int]()
+    for row in rows:
+        if row.what:
+            number = reason_of(kind, row.case, row.what)
+            if number is None:
+                unlisted.append(row)
+            else:
+                used.add(number)
+                reasons[ENTRIES[number]["reason"]] += 1
+    return Verdict(dict(reasons), unlisted, used)
+
+
+def reason_of(kind: str, case: str, what: str) -> int | None:
+    """The place of the first entry that explains the difference."""
+    for number, entry in enumerate(ENTRIES):
+        if (
+            kind in entry.get("kinds", [kind])
+            and re.match(entry.get("case", ""), case)
+            and re.match(entry["what"], what, re.DOTALL)
+        ):
+            return number
+    return None
+
+
+def stale(used: set[int]) -> list[str]:
+    """The reasons that explained nothing."""
+    return [entry["reason"] for number, entry in enumerate(ENTRIES) if number not in used]

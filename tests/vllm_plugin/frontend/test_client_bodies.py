@@ -1,0 +1,69 @@
+"""What client libraries send, through vLLM's whole front end and our engine: enforced, or refused with a remedy.
+
+A random walk under the mask answers in place of a model (`played_server`), whole and in a stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from tests import client_bodies
+from tests.client_bodies import BODIES, COUNTS_TOKENS
+from tests.vllm_plugin.played_server import NAME, PlayedServer
+
+REMEDIES = (
+    "use ",
+    "leave ",
+    "bound its",
+    "wants a name",
+    "did you mean",
+    "write ",
+    "Either provide",
+    "Field required",
+    "Input should be",
+    "input_schema",
+)
+
+
+NOT_PLAYED = {"stream_options", "logprobs", "top_logprobs"}
+"""The played engine has no probabilities."""
+
+
+@pytest.mark.parametrize("row", BODIES, ids=[f"{row['client']}-{i}" for i, row in enumerate(BODIES)])
+def test_it_is_answered_as_asked_or_refused_with_a_remedy(row: dict[str, Any], played: PlayedServer) -> None:
+    body = {**row["body"], "model": NAME, "stream": False}
+    answer = played.post(row["path"], {name: value for name, value in body.items() if name not in NOT_PLAYED})
+    assert answer.status in (200, 400), answer.body
+    if answer.status == 400:
+        error = answer.error
+        assert any(word in error["message"] for word in REMEDIES) and error["param"], error
+        # (What a Lark grammar says of a rule is refused where it compiles, before the answer begins.)
+        assert not answer.constraints or "max_tokens=" in str(body), "refused when it had been sent"
+        return
+    if row["path"] == COUNTS_TOKENS:
+        return
+    wanted = client_bodies.asked(body)
+    assert not (wanted.is_constrained and answer.is_free)
+    verdict = client_bodies.judge(row["path"], body, answer.body)
+    assert verdict.valid and not verdict.invented, verdict.what
+    stream = played.post(row["path"], {**body, "stream": True})
+    assert stream.status == 200 and stream.is_free is answer.is_free
+    assert answer.warnings == stream.warnings
+
+
+def test_most_of_them_are_answered_and_end(played: PlayedServer) -> None:
+    """So the test above judges something."""
+    finished = 0
+    for row in BODIES[::7]:
+        body = {**row["body"], "model": NAME, "stream": False, "max_tokens": 400}
+        body = {name: value for name, value in body.items() if name not in ("stream_options", "max_completion_tokens")}
+        if row["path"] == "/v1/responses":
+            body["max_output_tokens"] = body.pop("max_tokens")
+        answer = played.post(row["path"], body)
+        if answer.status == 200 and client_bodies.asked(body).is_constrained:
+            finished += client_bodies.judge(row["path"], body, answer.body).finished
+    assert finished >= 15

@@ -1,0 +1,29 @@
+"""Requests without a constraint are answered as by plain vLLM: its recorded answers, and ours to the same requests.
+
+`make twin-tests` compares servers, and every kind of model (docs/testing.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from tests.twins import front_end, listed
+from tests.vllm_plugin.played_server import PlayedServer
+
+pytestmark = pytest.mark.skipif(not front_end.record().exists(), reason="no record of this release of vLLM")
+
+
+def test_every_request_is_answered_as_by_plain_vllm(played: PlayedServer) -> None:
+    differing, statuses = [], Counter[int]()
+    for case, plain in front_end.recorded():
+        ours = front_end.ask(played, case)
+        statuses[ours["status"]] += 1
+        what = front_end.difference(plain, ours)
+        if what and listed.reason_of("front end", case["name"], what) is None:
+            differing.append(f"{case['name']}: {what}")
+    assert not differing, "\n".join(differing)
+    assert statuses[200] > 60 and statuses[400] > 100, statuses

@@ -1,0 +1,61 @@
+"""What comes back of a forced call that is cut: no text. (vLLM's own classes of answers.)"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.vllm_plugin.tools import cut_calls
+
+CUT = '<tool_call>\n{"name": "f", "argu'
+
+
+def chat(finish_reason: str, calls: Any = ()) -> Any:
+    from vllm.entrypoints.openai.chat_completion.protocol import (
+        ChatCompletionResponse,
+        ChatCompletionResponseChoice,
+        ChatMessage,
+    )
+    from vllm.entrypoints.serve.engine.protocol import UsageInfo
+
+    message = ChatMessage(role="assistant", content=CUT, tool_calls=list(calls))
+    choice = ChatCompletionResponseChoice(index=0, message=message, finish_reason=finish_reason)
+    return ChatCompletionResponse(model="m", choices=[choice], usage=UsageInfo())
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function"}, "auto", "none", None])
+@pytest.mark.parametrize("finish_reason", ["length", "stop"])
+def test_chats(choice: Any, finish_reason: str) -> None:
+    answer = chat(finish_reason)
+    cut_calls.leave_out(SimpleNamespace(tool_choice=choice), answer)
+    is_left_out = finish_reason == "length" and choice not in ("auto", "none", None)
+    assert answer.choices[0].message.content == (None if is_left_out else CUT)
+
+
+def test_a_chat_with_a_whole_call() -> None:
+    from vllm.entrypoints.generate.base.protocol import FunctionCall, ToolCall
+
+    answer = chat("length", [ToolCall(function=FunctionCall(name="f", arguments="{}"))])
+    cut_calls.leave_out(SimpleNamespace(tool_choice="required"), answer)
+    assert answer.choices[0].message.content == CUT, "text beside a call"
+
+
+@pytest.mark.parametrize(("choice", "kinds"), [("required", ["reasoning"]), ("auto", ["reasoning", "message"])])
+def test_responses(choice: str, kinds: list[str]) -> None:
+    output = [SimpleNamespace(type="reasoning"), SimpleNamespace(type="message")]
+    answer = SimpleNamespace(status="incomplete", output=output)
+    cut_calls.leave_out(SimpleNamespace(tool_choice=choice), answer)
+    assert [item.type for item in answer.output] == kinds
+    for other in ("a stream", SimpleNamespace(status="completed", output=output), None):
+        cut_calls.leave_out(SimpleNamespace(tool_choice=choice), other)
+    assert len(output) == 2
+
+
+def test_requests_without_tools() -> None:
+    answer = chat("length")
+    cut_calls.leave_out(SimpleNamespace(), answer)
+    assert answer.choices[0].message.content == CUT

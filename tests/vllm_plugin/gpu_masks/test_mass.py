@@ -1,0 +1,186 @@
+"""Masses from the workers' rows to a front end's positions, by vLLM's own classes and without a device."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+pytest.importorskip("vllm")
+
+import torch
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.outputs import AsyncModelRunnerOutput, LogprobsLists, ModelRunnerOutput
+from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+from dotllm.vllm_plugin.extra.mass import answers, engine, wire, worker
+
+pytestmark = pytest.mark.serve
+
+TOKENS = 64
+
+
+def masked(logits: Any, allowed: Any) -> None:
+    logits[~allowed] = -float("inf")
+
+
+def exact(logits: Any, allowed: Any) -> Any:
+    return (logits.double().softmax(1) * allowed).sum(1).log()
+
+
+class _Later(AsyncModelRunnerOutput):
+    def __init__(self, output: Any) -> None:
+        self.output, self.was_read = output, False
+
+    def get_output(self) -> Any:
+        self.was_read = True
+        return self.output
+
+    def get_kv_connector_output(self) -> Any:
+        return "of the connector"
+
+
+def sampled(asked: dict[str, int] | None, apply: Any, output: Any) -> Any:
+    """What a worker returns whose runner masks by ``apply``."""
+    grammar = SimpleNamespace()
+    if asked is not None:
+        setattr(grammar, worker.ASKED, asked)
+
+    def original(self: object, given: Any) -> Any:
+        assert given is grammar
+        apply()
+        return output
+
+    return worker._sample_tokens(None, grammar, original=original)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_rows_of_the_first_runner(asynchronous: bool) -> None:
+    """Drafts, requests that do not ask, one that has left the batch, and one whose drafts were trimmed."""
+    torch.manual_seed(0)
+    logits, allowed = torch.randn((7, TOKENS)), torch.rand((7, TOKENS)) < 0.5
+    expected = exact(logits, allowed)
+    step: Any = SimpleNamespace(scheduled_spec_decode_tokens={"a": [7, 7], "x": [7], "t": []})
+    batch: Any = SimpleNamespace(req_ids=["x", "a", "t", "b"])
+    original = lambda *_: masked(logits, allowed)  # noqa: E731
+    apply = partial(worker._v1, step, SimpleNamespace(), batch, logits, original=original)
+    output = ModelRunnerOutput(req_ids=["x", "a", "t", "b"], req_id_to_index={})
+    result = sampled({"a": 3, "gone": 1, "b": 1, "t": 3}, apply, _Later(output) if asynchronous else output)
+    if asynchronous:
+        assert not result._output.was_read and result.get_kv_connector_output() == "of the connector"
+        result = result.get_output()
+    found = getattr(result, worker.MASSES)
+    assert {name: len(masses) for name, masses in found.items()} == {"a": 3, "b": 1, "t": 1}
+    close = partial(pytest.approx, abs=1e-6)
+    assert found["a"] == close(expected[2:5].tolist()) and found["b"] == close(expected[6:].tolist())
+    assert found["t"] == close(expected[5:6].tolist())
+
+
+def test_rows_of_the_second_runner() -> None:
+    torch.manual_seed(1)
+    logits, allowed = torch.randn((6, TOKENS)), torch.rand((6, TOKENS)) < 0.5
+    expected = exact(logits, allowed)
+    batch: Any = SimpleNamespace(req_ids=["x", "a", "b"], cu_num_logits=torch.tensor([0, 2, 5, 6], dtype=torch.int32))
+    own: Any = SimpleNamespace(mask_stride=3)
+    original = lambda *_: masked(logits, allowed)  # noqa: E731
+    apply = partial(worker._v2, own, logits, batch, ["a", "b"], None, original=original)
+    found = getattr(sampled({"b": 3, "a": 3}, apply, ModelRunnerOutput(req_ids=[], req_id_to_index={})), worker.MASSES)
+    assert found["a"] == pytest.approx(expected[2:5].tolist(), abs=1e-6)
+    assert found["b"][:1] == pytest.approx(expected[5:].tolist(), abs=1e-6), "it has one row, whatever was drafted"
+
+
+def test_a_step_in_which_nobody_asks_is_vllms() -> None:
+    logits = torch.randn((2, TOKENS))
+    calls: list[str] = []
+    for apply in (
+        partial(worker._v1, None, None, None, logits, original=lambda *_: calls.append("V1")),
+        partial(worker._v2, None, logits, None, [], None, original=lambda *_: calls.append("V2")),
+    ):
+        output = ModelRunnerOutput(req_ids=[], req_id_to_index={})
+        assert sampled(None, apply, output) is output and not hasattr(output, worker.MASSES)
+    assert calls == ["V1", "V2"]
+
+
+def test_a_failure_is_logged_and_nothing_else_happens(caplog: pytest.LogCaptureFixture) -> None:
+    batch: Any = SimpleNamespace(req_ids=["a"])
+    step: Any = SimpleNamespace(scheduled_spec_decode_tokens={})
+    apply = partial(worker._v1, step, None, batch, object(), original=lambda *_: None)
+    output = ModelRunnerOutput(req_ids=["a"], req_id_to_index={})
+    assert sampled({"a": 1}, apply, output) is output and not hasattr(output, worker.MASSES)
+    assert "is not known" in caplog.text
+
+
+def new(name: str, **fields: Any) -> Any:
+    params = SimpleNamespace(extra_args=fields or None)
+    return SimpleNamespace(req_id=name, sampling_params=params)
+
+
+def test_the_engine_core_asks_for_those_that_ask() -> None:
+    part = engine.Masses(SimpleNamespace())  # type: ignore[arg-type]
+    step: Any = SimpleNamespace(
+        scheduled_new_reqs=[new("a", dotllm_mass=True), new("b"), new("c", dotllm_mass="false"), new("p")],
+        scheduled_spec_decode_tokens={"a": [1, 2]},
+    )
+    step.scheduled_new_reqs[-1].sampling_params = None  # what is pooled
+    part.scheduled(step)
+    masks: Any = SimpleNamespace(structured_output_request_ids=["b", "a", "c"])
+    part.masks_found(step, masks)
+    assert getattr(masks, worker.ASKED) == {"a": 3}
+    part.masks_found(step, None)
+    other: Any = SimpleNamespace(structured_output_request_ids=["b"])
+    part.masks_found(step, other)
+    assert not hasattr(other, worker.ASKED), "the worker's step is vLLM's"
+    part.ended(SimpleNamespace(request_id="a"))  # type: ignore[arg-type]
+    again: Any = SimpleNamespace(structured_output_request_ids=["a"])
+    part.masks_found(step, again)
+    assert not hasattr(again, worker.ASKED)
+
+
+def lists(rows: int, width: int) -> Any:
+    ids = np.arange(rows * width, dtype=np.int32).reshape(rows, width)
+    return LogprobsLists(ids, -ids.astype(np.float32), np.ones(rows, np.int32))
+
+
+def test_masses_go_through_vllms_wire_to_the_positions_of_a_request() -> None:
+    from vllm.v1.engine.logprobs import LogprobsProcessor
+
+    part = engine.Masses(SimpleNamespace())  # type: ignore[arg-type]
+    outputs = {
+        0: EngineCoreOutputs(
+            outputs=[EngineCoreOutput("a", [0, 3], new_logprobs=lists(2, 3)),
+                     EngineCoreOutput("b", [0], new_logprobs=lists(1, 3)), EngineCoreOutput("c", [5])]
+        )
+    }  # fmt: skip
+    result = ModelRunnerOutput(req_ids=[], req_id_to_index={})
+    part.answered(result, outputs)
+    assert outputs[0].outputs[0].new_logprobs.logprobs.shape == (2, 3)
+    setattr(result, worker.MASSES, {"a": [-0.25, -1.5, -9.0], "c": [-1.0]})
+    part.answered(result, outputs)
+    sent = MsgpackDecoder(EngineCoreOutputs).decode(MsgpackEncoder().encode(outputs[0]))
+
+    def positions(output: Any, number: int) -> Any:
+        own = LogprobsProcessor(None, [], None, 0.0, number, None)
+        answers._update_sample_logprobs(own, output.new_logprobs, original=LogprobsProcessor._update_sample_logprobs)
+        return own.logprobs
+
+    first = positions(sent.outputs[0], 2)
+    assert [one.log_mass for one in first] == [-0.25, -1.5], "of each accepted position, and of no other"
+    assert [list(one) for one in first] == [[0, 1, 2], [3, 4, 5]], "vLLM's positions are as they were"
+    assert [list(one) for one in positions(sent.outputs[0], 0)] == [[0], [3]]
+    (other,) = positions(sent.outputs[1], 2)
+    assert type(other) is dict
+    assert sent.outputs[2].new_logprobs is None
+    assert msgspec.to_builtins(sent.outputs[1].new_token_ids) == [0]
+
+
+def test_fewer_masses_than_tokens_are_known() -> None:
+    alone, masses = wire.taken_off(wire.with_masses(lists(3, 1), [-0.5]))
+    assert masses is not None and masses[0] == -0.5 and np.isnan(masses[1:]).all()
+    assert np.array_equal(alone.logprobs, lists(3, 1).logprobs) and wire.taken_off(lists(2, 2))[1] is None
+    empty = wire.with_masses(lists(0, 2), [])
+    assert wire.taken_off(empty)[1] is None and wire.taken_off(empty)[0].logprobs.shape[0] == 0

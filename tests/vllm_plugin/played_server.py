@@ -1,0 +1,261 @@
+"""vLLM's whole front end in this process, on a played engine core: HTTP requests without a model.
+
+Routers, serving classes, parsers, `AsyncLLM` and its processors are vLLM's with our hooks. The engine core compiles a
+request's constraint as ours does, and then walks at random under its masks: to an end if the limit allows it. Without
+a constraint it says `FREE`. So a test sees the status, headers and body that a client would, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dotllm import Vocabulary
+from dotllm.compilation import compiler
+from dotllm.errors import SpecError
+from dotllm.vllm_plugin import registry, releases
+from dotllm.vllm_plugin.enforce import engine_info, errors
+from dotllm.vllm_plugin.extra.mass import wire
+from dotllm.vllm_plugin.specification import of_sampling_params
+
+FREE = "free text"
+NAME = "played"
+_COMFORT = 60
+"""So many tokens more than an answer needs are written at random."""
+
+
+class Core:
+    """The client of an engine core that there is not."""
+
+    def __init__(self, vllm_config: Any, tokenizer: Any) -> None:
+        self.vllm_config, self.tokenizer = vllm_config, tokenizer
+        self.vocabulary = Vocabulary.from_tokenizer(tokenizer)
+        self.outputs: asyncio.Queue[Any] = asyncio.Queue()
+        self.resources = SimpleNamespace(engine_dead=False)
+        self.engine_ranks_managed = [0]
+        self.constraints: list[Any] = []
+        """What it was sent, None for free text."""
+        self._tasks: list[Any] = []
+        self.cuts = False
+        """Whether answers go on until their limit cuts them."""
+
+    async def get_output_async(self) -> Any:
+        return await self.outputs.get()
+
+    async def get_supported_tasks_async(self) -> tuple[str, ...]:
+        return ("generate",)
+
+    async def add_request_async(self, request: Any) -> None:
+        from vllm.v1.engine import FinishReason
+
+        params = request.sampling_params
+        constraint = params.structured_outputs
+        self.constraints.append(constraint)
+        random = Random(json.dumps([len(request.prompt_token_ids or ()), params.max_tokens]))
+        stop_reason, reason = None, FinishReason.STOP
+        try:
+            tokens, done = self._free(params) if constraint is None else self._walk(params, random)
+            reason = FinishReason.STOP if done else FinishReason.LENGTH
+        except SpecError as error:
+            tokens, reason, stop_reason = [], FinishReason.ERROR, errors.encode(error)
+        known = self._logprobs(params, tokens)
+        self._tasks.append(asyncio.ensure_future(self._say(request.request_id, tokens, reason, stop_reason, known)))
+
+    async def _say(
+        self, request_id: str, tokens: list[int], reason: Any, stop_reason: str | None, known: list[Any]
+    ) -> None:
+        """One token after the other, each in an output of its own."""
+        from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+
+        for at in range(max(1, len(tokens))):
+            ends = {"finish_reason": reason, "stop_reason": stop_reason} if at + 1 >= len(tokens) else {}
+            output = EngineCoreOutput(
+                request_id, tokens[at : at + 1], new_logprobs=known[at] if known else None, **ends
+            )
+            self.outputs.put_nowait(EngineCoreOutputs(outputs=[output]))
+            for _ in range(8):  # until it has gone through the front end
+                await asyncio.sleep(0)
+
+    def _logprobs(self, params: Any, tokens: list[int]) -> list[Any]:
+        """Of each token, as if the model found all tokens of its vocabulary equally likely."""
+        from vllm.v1.outputs import LogprobsLists
+
+        if params.num_logprobs is None or params.structured_outputs is None or not tokens:
+            return []
+        specification = of_sampling_params(params, self.vllm_config.structured_outputs_config)
+        guide, found, number = compiler.build(specification, self.vocabulary).guide(), list[Any](), params.num_logprobs
+        for token in tokens:
+            allowed = list(guide.allowed_tokens())
+            ids = [token, *allowed[:number], *[0] * number][: 1 + number]
+            values = [-math.log(len(allowed))] * (1 + min(number, len(allowed))) + [-math.inf] * number
+            one = LogprobsLists(
+                np.array([ids], np.int32), np.array([values[: 1 + number]], np.float32), np.ones(1, np.int32)
+            )
+            mass = math.log(len(allowed) / self.vocabulary.size)
+            found.append(wire.with_masses(one, [mass]) if wire.asks(params) else one)
+            guide.advance(token)
+        return found
+
+    def _free(self, params: Any) -> tuple[list[int], bool]:
+        tokens = self.tokenizer.encode(FREE, add_special_tokens=False)[: params.max_tokens]
+        return [*tokens, self.vocabulary.eos_token_ids[0]], True
+
+    def _walk(self, params: Any, random: Random) -> tuple[list[int], bool]:
+        specification = of_sampling_params(params, self.vllm_config.structured_outputs_config)
+        guide = compiler.build(specification, self.vocabulary).guide()
+        tokens, ends = list[int](), {*self.vocabulary.eos_token_ids}
+        needed = guide.tokens_to_finish
+        closes = not self.cuts and needed <= params.max_tokens
+        most = min(params.max_tokens, needed + _COMFORT) if closes else params.max_tokens
+        while len(tokens) < most:
+            row = guide.mask_within(most - len(tokens)) if closes else None
+            row = guide.index.masks[guide.mask_row] if row is None else row
+            allowed = [int(token) for token in np.nonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))[0]]
+            inner = [token for token in allowed if token not in ends]
+            if guide.can_finish and (closes or not inner):
+                return [*tokens, next(iter(ends))], True
+            tokens.append(random.choice(inner))
+            assert guide.advance(tokens[-1])
+        return tokens, False
+
+    async def abort_requests_async(self, request_ids: list[str]) -> None:
+        pass
+
+    async def reset_mm_cache_async(self) -> None:
+        pass
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        pass
+
+
+class Answer(NamedTuple):
+    """An answer over HTTP."""
+
+    status: int
+    body: Any
+    """Parsed; of a stream the list of its events' data."""
+    headers: dict[str, str]
+    constraints: list[Any]
+    """What the engine was sent for it."""
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error object."""
+        found: dict[str, Any] = self.body["error"]
+        return found
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the engine was asked for text without a constraint."""
+        return bool(self.constraints) and self.constraints[-1] is None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the header says."""
+        found: list[str] = json.loads(self.headers.get("x-dotllm-warnings", "[]"))
+        return found
+
+
+class PlayedServer:
+    """The application, and one event loop for it."""
+
+    def __init__(self, app: Any, core: Core, loop: asyncio.AbstractEventLoop) -> None:
+        self.app, self.core, self._loop = app, core, loop
+
+    def get(self, path: str) -> Answer:
+        return self._ask("GET", path, b"")
+
+    def post(self, path: str, body: Any) -> Answer:
+        """``body``: the text of a request, or what is written as JSON."""
+        text = body if isinstance(body, str) else json.dumps(body)
+        return self._ask("POST", path, text.encode("utf-8", "surrogatepass"))
+
+    def answer(self, method: str, path: str, content: bytes, headers: dict[str, str]) -> Any:
+        """httpx's response to any request."""
+        import httpx
+
+        async def ask() -> Any:
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://played", timeout=60) as client:
+                return await client.request(method, path, content=content, headers=headers)
+
+        engine_info.remember(self.core.vllm_config)  # whatever other tests have remembered
+        return self._loop.run_until_complete(asyncio.wait_for(ask(), 60))
+
+    def _ask(self, method: str, path: str, content: bytes) -> Answer:
+        before = len(self.core.constraints)
+        answer = self.answer(method, path, content, {"content-type": "application/json"})
+        body: Any = answer.text
+        if "event-stream" in answer.headers.get("content-type", ""):
+            lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
+            body = [json.loads(line) for line in lines if line != "[DONE]"]
+        else:
+            with suppress(ValueError):
+                body = json.loads(answer.text)
+        return Answer(answer.status_code, body, dict(answer.headers), self.core.constraints[before:])
+
+    def run(self, coroutine: Any) -> Any:
+        """The result of a coroutine in the server's loop."""
+        return self._loop.run_until_complete(coroutine)
+
+
+@contextmanager
+def started(model: Path, *flags: str, parser: str = "hermes", plugin: bool = True) -> Iterator[PlayedServer]:
+    """A server of ``model``, of which only the tokenizer and the configuration are read; plain vLLM without ``plugin``."""
+    from unittest import mock
+
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.entrypoints.launchers.api_server import app_state
+    from vllm.entrypoints.launchers.app import build_app
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.core_client import EngineCoreClient
+
+    if releases.is_since("0.33"):
+        from vllm.entrypoints.common.cli_args import make_arg_parser
+    else:
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser
+
+    if plugin:
+        registry.apply_required()
+    tools = ("--enable-auto-tool-choice", "--tool-call-parser", parser) if parser else ()
+    arguments = make_arg_parser(FlexibleArgumentParser()).parse_args(
+        ["--model", str(model), "--served-model-name", NAME, "--max-model-len", "4096", *tools, *flags]
+    )
+    arguments.model_tag = None
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    cores: list[Core] = []
+
+    def core(vllm_config: Any, renderer: Any, **_: Any) -> Core:
+        cores.append(Core(vllm_config, renderer.tokenizer))
+        return cores[-1]
+
+    async def start() -> Any:
+        config = AsyncEngineArgs.from_cli_args(arguments).create_engine_config()
+        with mock.patch.object(EngineCoreClient, "make_async_mp_client", core):
+            engine = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+        tasks = await engine.get_supported_tasks()
+        app = build_app(arguments, tasks, engine.model_config)
+        await app_state.init_app_state(engine, app.state, arguments, tasks)
+        return app, engine
+
+    app, engine = loop.run_until_complete(start())
+    try:
+        yield PlayedServer(app, cores[0], loop)
+    finally:
+        engine.shutdown()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        engine_info.remember(None)

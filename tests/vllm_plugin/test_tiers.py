@@ -1,0 +1,134 @@
+"""The tiers of hooks: which are on, and what a process imports of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from dotllm.vllm_plugin import registry, settings, tiers
+
+IN_PROCESS = """
+import json, os, sys
+os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+sys.modules.pop("dotllm.vllm_plugin.registry", None)
+from dotllm.vllm_plugin import register
+caller = {"__name__": CALLER, "register": register}
+exec("def load(): register()", caller)
+caller["load"]()
+from dotllm.vllm_plugin import registry
+print(json.dumps({
+    "hooks": [entry.name for entry in registry.ENTRIES if f"dotllm.vllm_plugin.{entry.module.partition(':')[0]}" in sys.modules],
+    "ours": sorted(name for name in sys.modules if name.startswith("dotllm.vllm_plugin.")),
+    "heavy": [name for name in ("dotllm.index", "dotllm.automata", "dotllm.languages", "numba") if name in sys.modules],
+}))
+"""
+
+
+def loaded(caller: str, hooks: str = "") -> dict[str, list[str]]:
+    """What a process has imported in which vLLM's module ``caller`` has loaded plugins."""
+    code = IN_PROCESS.replace("CALLER", repr(caller))
+    environment = {**os.environ, "DOTLLM_HOOKS": hooks}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("value", ["", "all", " ALL "])
+def test_all_are_on_where_nobody_says(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("DOTLLM_HOOKS", value)
+    assert tiers.chosen() == set(tiers.TIERS)
+
+
+def test_every_choice_is_taken_or_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All 63 of them."""
+    for count in range(1, len(tiers.TIERS) + 1):
+        for named in combinations(tiers.TIERS, count):
+            monkeypatch.setenv("DOTLLM_HOOKS", " ,".join(named).upper())
+            lacks = {needed for tier in named for needed in tiers.NEEDS.get(tier, ())} - {*named}
+            if not lacks and tiers.ENFORCE in named:
+                assert tiers.chosen() == {*named}
+                continue
+            with pytest.raises(ValueError, match=r"needs |without enforce") as error:
+                tiers.chosen()
+            assert any(needed in str(error.value) for needed in (*lacks, tiers.ENFORCE))
+
+
+def test_an_unknown_tier_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOTLLM_HOOKS", "enforce,sped")
+    with pytest.raises(ValueError, match=r"no tier 'sped'; the tiers are enforce, speed, api"):
+        tiers.chosen()
+
+
+def test_each_hook_has_a_tier_and_a_process() -> None:
+    assert {entry.tier for entry in registry.ENTRIES} == set(tiers.TIERS)
+    assert {entry.process for entry in registry.ENTRIES} == set(tiers.PROCESSES)
+    assert len({entry.name for entry in registry.ENTRIES}) == len(registry.ENTRIES)
+
+
+def test_a_tier_that_is_left_out_takes_along_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOTLLM_HOOKS", raising=False)
+    assert registry.without("speed") == ["enforce", "api", "tools", "workaround"]
+    assert registry.without("api") == ["enforce", "speed", "workaround"]
+    for tier in set(tiers.TIERS) - {"enforce"}:
+        monkeypatch.setenv("DOTLLM_HOOKS", ",".join(registry.without(tier)))
+        assert tier not in tiers.chosen()
+        monkeypatch.delenv("DOTLLM_HOOKS")
+
+
+@pytest.mark.serve
+def test_a_process_imports_what_is_for_it() -> None:
+    pytest.importorskip("vllm")
+    worker = loaded("vllm.v1.worker.worker_base")
+    assert worker["hooks"] == [entry.name for entry in registry.ENTRIES if entry.process == tiers.WORKER]
+    assert worker["heavy"] == []
+    assert not any(f".{folder}." in name for folder in ("enforce", "api", "tools") for name in worker["ours"])
+    core = loaded("vllm.v1.engine.core", "enforce")
+    chosen = [entry.name for entry in registry.ENTRIES if entry.tier == "enforce" and entry.process == "engine core"]
+    assert set(core["hooks"]) == {*chosen, "engine-core"}, "(one module has two hooks)"
+    assert not any(f".{folder}." in name for folder in ("api", "tools", "extra") for name in core["ours"])
+    assert loaded("vllm.model_executor.models.registry")["hooks"] == []
+
+
+@pytest.mark.serve
+def test_a_front_end_becomes_an_engine_core() -> None:
+    """As of ``LLM`` without processes of its own, and where a process is forked."""
+    pytest.importorskip("vllm")
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    registry.apply_required()
+    for function in (EngineCore.__init__, WorkerWrapperBase.init_worker):
+        assert any("processes" in mark for mark in function.dotllm_replacements)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "setting"),
+    [
+        ("DOTLLM_COALESCENCE", "canonical", settings.coalescence),
+        ("DOTLLM_FINISH_WITHIN_MAX_TOKENS", "on", settings.finishes),
+        ("DOTLLM_INSPECT", "on", settings.inspects),
+    ],
+)
+def test_an_extra_that_is_on_needs_its_tier(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, setting: Callable[[], object]
+) -> None:
+    monkeypatch.setenv("DOTLLM_HOOKS", "enforce,speed")
+    assert not setting() or setting() == "off"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"{variable}='{value}' needs the tier extra, which is off"):
+        setting()
+    monkeypatch.setenv("DOTLLM_HOOKS", "enforce,speed,api,extra")
+    assert setting() in (True, value)
+
+
+def test_the_readme_counts_the_hooks() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"It changes vLLM at {len(registry.ENTRIES)} named places" in readme
