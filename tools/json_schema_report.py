@@ -156,7 +156,8 @@ TEXT = f"""
 * **Integers** (`type: integer`) are written without fraction and exponent. Other numbers may be written in any way
   where the schema does not care about their scale; otherwise in decimal or scientific notation, multiples only
   in decimal. `-0` is written only where negative numbers are allowed, too. A schema's numbers have at most 2,000
-  digits.
+  digits. A server reads the numbers of a request as doubles: of more than 17 digits the nearest double counts. Where a
+  schema comes as text (`structured_outputs.json` as a string, `dotllm check`, Python), all digits count.
 * **Numbers are bounded** to what all readers take: {MOST_CHARACTERS} characters without the sign, or as many as the
   schema's own numbers need; finite as a double (integers, too, unless the schema has only larger
   ones); and on the right side of an open end (`exclusiveMinimum`, `not`) as a double, too: `7e-76577`
