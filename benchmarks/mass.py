@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=(1, 32, 256))
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--load-format", default="auto", help="dummy: random weights, for a folder without any")
     asked = parser.parse_args()
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
@@ -37,7 +38,13 @@ def main() -> None:
     import dotllm.vllm_plugin
 
     dotllm.vllm_plugin.register()
-    llm = LLM(asked.model, max_model_len=512 + asked.tokens, max_num_seqs=max(asked.batches), seed=0)
+    llm = LLM(
+        asked.model,
+        load_format=asked.load_format,
+        max_model_len=512 + asked.tokens,
+        max_num_seqs=max(asked.batches),
+        seed=0,
+    )
     text = StructuredOutputsParams(regex=f"[a-z ]{{{8 * asked.tokens},}}")
 
     def seconds(batch: int, kind: str) -> float:
