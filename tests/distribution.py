@@ -7,7 +7,8 @@ another. Two things go beyond what ``loadfile`` does by itself:
 * What takes longest begins first, spread over the run, so that at the end no process is left with much. A unit's size
   says nothing about its time here (a file of one test may start two servers), so the order is written down.
 
-Both tables cost time when they are out of date, nothing else: every test runs wherever it is put.
+Both tables cost time when they are out of date, nothing else: every test runs wherever it is put. `test_distribution.py`
+finds files that are missing in the first, and names in the second that there are not.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ SAME_SERVER = {
     "tests/serve/test_new_constraints_at_once.py": "the plain server",
     "tests/serve/test_refusals.py": "the plain server",
     "tests/serve/test_api.py": "the server with parsers",
+    "tests/serve/test_api_outcomes.py": "the server with parsers",
     "tests/serve/test_api_refusals.py": "the server with parsers",
     "tests/serve/test_documentation.py": "the server with parsers",
     "tests/serve/test_examples.py": "the server with parsers",
+    "tests/serve/test_client_bodies.py": "the trained server",
+    "tests/serve/test_right_answers.py": "the trained server",
 }
 LONGEST_FIRST = (
+    "the trained server",
     "the plain server",
     "the server with parsers",
     "tests/serve/test_coalescence.py",

@@ -1,0 +1,40 @@
+"""The tables of `tests.distribution` are up to date: a server that is started twice takes a minute of a core."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.conftest import ROOT
+from tests.distribution import LONGEST_FIRST, SAME_SERVER
+
+FIXTURES = {
+    **dict.fromkeys(("server", "client"), "the plain server"),
+    **dict.fromkeys(("api_server", "openai_client", "anthropic_client"), "the server with parsers"),
+    "trained_server": "the trained server",
+}
+"""The server that each fixture of ``tests/serve/conftest.py`` stands for."""
+
+
+def shared_servers(path: Path) -> set[str]:
+    """Those that the tests and fixtures of a file ask for."""
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    asking = [one for one in functions if one.name.startswith("test_") or "fixture" in map(_name, one.decorator_list)]
+    names = {argument.arg for one in asking for argument in one.args.args} - {one.name for one in functions}
+    return {FIXTURES[name] for name in names & {*FIXTURES}}
+
+
+def _name(decorator: ast.expr) -> str:
+    """``fixture`` of ``@pytest.fixture(…)``."""
+    return ast.unparse(decorator).partition("(")[0].rpartition(".")[2]
+
+
+def test_files_that_share_a_server_are_one_unit() -> None:
+    files = sorted(ROOT.glob("tests/serve/test_*.py"))
+    found = {f"tests/serve/{path.name}": servers for path in files if (servers := shared_servers(path))}
+    assert found == {file: {server} for file, server in SAME_SERVER.items()}
+
+
+def test_what_begins_first_exists() -> None:
+    assert not [name for name in LONGEST_FIRST if name not in SAME_SERVER.values() and not (ROOT / name).is_file()]
+    assert len({*LONGEST_FIRST}) == len(LONGEST_FIRST)
