@@ -1,25 +1,32 @@
 """Servers and engines that start in seconds: forks of a process that has imported vLLM and our engine.
 
 To import both takes thirteen seconds of a core. Each of a server's three processes does it: nearly all of a start.
-Here one process for each of pytest's has done it (a zygote, as Android calls it). A command ``python …`` that is run by
+Here one process has done it for all of pytest's (a zygote, as Android calls it). A command ``python …`` that is run by
 `popen` runs in a fork of it, with arguments, environment, session and output of its own. The engine core and the worker
 are forks again, as those of vLLM's ``LLM`` are on a GPU; vLLM's servers and its CPU builds spawn them.
+
+The first process of pytest's that needs the zygote starts it, the others find it by the name of its socket, and it ends
+when the last of them has gone.
 
 How a server is started is thus not what these tests see. The server with parsers (`conftest.api_server`) starts in the
 usual way, and with ``STARTS=real`` everything does.
 
-    python -m tests.serve.zygote      A question, a line of JSON, on stdin; its answer on stdout. See `Zygote`.
-    python -m tests.serve.zygote plain      The same without our engine: its forks are plain vLLM's (`tests.twins`).
+    python -m tests.serve.zygote      Import everything, which leaves machine code and byte code behind.
+    python -m tests.serve.zygote 3      Listen at this file descriptor, too: a question is a line of JSON. See `Zygote`.
+    python -m tests.serve.zygote 3 plain      The same without our engine: its forks are plain vLLM's (`tests.twins`).
 """
 
 from __future__ import annotations
 
-import atexit
+import errno
 import functools
 import importlib
 import json
 import os
 import runpy
+import select
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -73,30 +80,58 @@ class Zygote:
     """A process that has imported vLLM and our engine, and its forks."""
 
     def __init__(self, *how: str) -> None:
-        path = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.serve.zygote", *how],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **server.CPU_ENVIRONMENT, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(path)},
-        )
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+        self._socket = _connect("-".join(("\0dotllm-zygote", str(run), *how)), how)
+        self._lines = self._socket.makefile("r")
         self._lock = threading.Lock()
-        atexit.register(self._process.communicate)  # the end of its stdin is its own; servers have been stopped by now
 
     def ask(self, **question: Any) -> Any:
         """Its answer."""
-        assert self._process.stdin is not None and self._process.stdout is not None
         with self._lock:
-            self._process.stdin.write(json.dumps(question) + "\n")
-            self._process.stdin.flush()
-            return json.loads(self._process.stdout.readline())
+            self._socket.sendall(json.dumps(question).encode() + b"\n")
+            answer = self._lines.readline()
+        assert answer, "the zygote has died"
+        return json.loads(answer)
 
     def fork(self, arguments: list[str], output: IO[Any], environment: Mapping[str, str]) -> Forked:
         """A process that runs ``python`` with ``arguments``."""
         to = f"/proc/{os.getpid()}/fd/{output.fileno()}"
         pid = self.ask(arguments=arguments, output=to, folder=os.getcwd(), environment={**environment, **ONE_THREAD})
         return Forked(self, pid, [sys.executable, *arguments])
+
+
+def _connect(address: str, how: tuple[str, ...]) -> socket.socket:
+    """A connection to the zygote at ``address``, which is started where there is none."""
+    while True:
+        started = _start(address, how)
+        connection = socket.socket(socket.AF_UNIX)
+        with suppress(ConnectionError):
+            connection.connect(address)
+            if connection.recv(1):
+                return connection
+        connection.close()  # another process is about to start it, or it has just ended
+        assert started is None, f"the zygote ends with status {started.wait()}"
+        time.sleep(0.01)
+
+
+def _start(address: str, how: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
+    """A zygote that listens at ``address``; None if another process does."""
+    path = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return None
+        listener.listen()
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.serve.zygote", str(listener.fileno()), *how],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **server.CPU_ENVIRONMENT, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(path)},
+            pass_fds=[listener.fileno()],
+            start_new_session=True,  # Ctrl-C is for the tests, which stop their servers first
+        )
 
 
 @functools.cache
@@ -156,25 +191,46 @@ class Server(server.Server):
 
 
 def main() -> None:
-    """Answer until stdin ends. In a fork, be what was asked for."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing but answers goes there, whatever an import prints
-    _preload(is_plain="plain" in sys.argv[1:])
-    for line in sys.stdin:
-        question = json.loads(line)
-        if "status_of" in question:
-            pid, status = os.waitpid(question["status_of"], os.WNOHANG)
-            answer = os.waitstatus_to_exitcode(status) if pid else None
-        else:
-            output = os.open(question["output"], os.O_WRONLY | os.O_APPEND)
-            answer = os.fork()
-            if answer == 0:
-                answers.close()
-                return _become(question, output)
-            os.close(output)
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-    return None
+    """Import what is needed; then answer until nobody is connected. In a fork, be what was asked for."""
+    descriptor, *how = sys.argv[1:] or [""]
+    os.dup2(2, 1)  # whatever an import prints
+    _preload(is_plain="plain" in how)
+    if descriptor and (asked := _answer(socket.socket(fileno=int(descriptor)))):
+        _become(*asked)
+
+
+def _answer(listener: socket.socket) -> tuple[dict[str, Any], int] | None:
+    """In a fork: what it is to be, and where its output goes."""
+    lines: dict[socket.socket, IO[str]] = {}
+    while True:
+        for ready in select.select([listener, *lines], [], [])[0]:
+            if ready is listener:
+                connection, _ = listener.accept()
+                credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                if struct.unpack("3i", credentials)[1] == os.getuid():  # such a socket has no permissions
+                    connection.sendall(b"!")
+                    lines[connection] = connection.makefile("r")
+                continue
+            line = lines[ready].readline()
+            if not line:
+                lines.pop(ready).close()
+                ready.close()
+                if not lines:
+                    return None
+                continue
+            question, answer = json.loads(line), None
+            if "status_of" in question:
+                pid, status = os.waitpid(question["status_of"], os.WNOHANG)
+                answer = os.waitstatus_to_exitcode(status) if pid else None
+            else:
+                output = os.open(question["output"], os.O_WRONLY | os.O_APPEND)
+                answer = os.fork()
+                if answer == 0:
+                    for opened in (*lines.values(), *lines, listener):
+                        opened.close()
+                    return question, output
+                os.close(output)
+            ready.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _preload(*, is_plain: bool) -> None:
