@@ -26,7 +26,7 @@ from dotllm.errors import UnsupportedError, without_frames
 Make = Callable[..., CompilationManager]
 
 
-def wait_for(condition: Callable[[], bool], timeout: float = 5.0) -> None:
+def wait_for(condition: Callable[[], bool], timeout: float = 120.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true"

@@ -254,7 +254,7 @@ print(next(iter(compiler._all)).process.pid, flush=True)
     assert not list(tmp_path.iterdir()), "files that an end could leave behind, or somebody could delete"
     parent.send_signal(signum)
     parent.wait()
-    until(lambda: not alive(pid), 10)
+    until(lambda: not alive(pid))
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,7 @@ from dotllm.compilation.jobs import Supervisor, SwitchInterval
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
