@@ -32,7 +32,8 @@ API_FLAGS = (
 def server(plain_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("server")
     flags = ("--max-model-len", "8192", "--max-num-batched-tokens", "1024")
-    environment = {"DOTLLM_DISK_BYTES": "0"}  # every index is compiled here and now
+    # Every index is compiled here and now, large ones in processes.
+    environment = {"DOTLLM_DISK_BYTES": "0", "DOTLLM_COMPILE_PROCESSES": "2"}
     with zygote.Server(plain_model, directory / "log", name=NAME, flags=flags, environment=environment) as running:
         running.wait()
         yield running

@@ -26,7 +26,8 @@ def run(
     With the V2 model runner a script ``imports_vllm_itself``: Triton's interpreter is chosen before that.
     """
     command = [sys.executable, Path(__file__).with_name(name), *arguments]
-    variables = {**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0", **(environment or {})}
+    variables = {**os.environ, **CPU_ENVIRONMENT, **zygote.NO_COMPILE_PROCESSES, "DOTLLM_DISK_BYTES": "0"}
+    variables |= environment or {}
     status, said = zygote.run(command, variables, timeout_s, forked=not imports_vllm_itself)
     assert status == 0, said[-6000:]
     found, _ = json.JSONDecoder().raw_decode(

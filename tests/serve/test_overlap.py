@@ -35,7 +35,11 @@ FAULTS = [
 @pytest.fixture(scope="module")
 def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("overlap")
-    environment = {**faults.environment(directory / "faults", FAULTS), "DOTLLM_DISK_BYTES": "0"}
+    environment = {
+        **faults.environment(directory / "faults", FAULTS),
+        "DOTLLM_DISK_BYTES": "0",
+        "DOTLLM_COMPILE_PROCESSES": "2",
+    }
     flags = ("--max-model-len", "4096", "--dotllm-failure-ttl", "0.01")
     with Server(demo_model, directory / "log", name=MODEL, flags=flags, environment=environment) as running:
         running.wait()

@@ -38,6 +38,7 @@ def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "DOTLLM_CACHE_DIR": str(directory / "cache"),
         "DOTLLM_CACHE_MEMORY_BYTES": str(MEMORY),
         "DOTLLM_DISK_BYTES": str(DISK),
+        "DOTLLM_COMPILE_PROCESSES": "2",
         "DOTLLM_STORE_WRITE_INTERVAL": "0.2",
     }
     flags = ("--max-model-len", "2048", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")

@@ -9,7 +9,7 @@ The first process of pytest's that needs the zygote starts it, the others find i
 when the last of them has gone.
 
 How a server is started is thus not what these tests see. The server with parsers (`conftest.api_server`) starts in the
-usual way, and with ``STARTS=real`` everything does.
+usual way and with compile processes, and with ``STARTS=real`` everything does.
 
     python -m tests.serve.zygote      Import everything, which leaves machine code and byte code behind.
     python -m tests.serve.zygote 3      Listen at this file descriptor, too: a question is a line of JSON. See `Zygote`.
@@ -42,6 +42,9 @@ from dotllm.demo.process_group import end_group
 
 ROOT = Path(__file__).parents[2]
 REAL = os.environ.get("STARTS") == "real"
+NO_COMPILE_PROCESSES = {"DOTLLM_COMPILE_PROCESSES": "0"}
+"""Each engine starts two, which load the kernels: six seconds of a core. They compile what is large, which few tests ask
+for; those say how many they want."""
 ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 """OpenMP's threads do not come along into a fork, so there are none."""
 PRELOADED = (
@@ -96,7 +99,8 @@ class Zygote:
     def fork(self, arguments: list[str], output: IO[Any], environment: Mapping[str, str]) -> Forked:
         """A process that runs ``python`` with ``arguments``."""
         to = f"/proc/{os.getpid()}/fd/{output.fileno()}"
-        pid = self.ask(arguments=arguments, output=to, folder=os.getcwd(), environment={**environment, **ONE_THREAD})
+        environment = {**NO_COMPILE_PROCESSES, **environment, **ONE_THREAD}
+        pid = self.ask(arguments=arguments, output=to, folder=os.getcwd(), environment=environment)
         return Forked(self, pid, [sys.executable, *arguments])
 
 
