@@ -19,6 +19,20 @@ BODIES: list[dict[str, Any]] = [json.loads(line) for line in CORPUS.read_text(en
 COUNTS_TOKENS = "/v1/messages/count_tokens"
 
 
+def sample() -> list[dict[str, Any]]:
+    """Bodies that have something new: a client, or a kind of request."""
+    seen, found = set[Any](), []
+    for row in BODIES:
+        body, wanted = row["body"], asked(row["body"])
+        choice = body.get("tool_choice")
+        kind = choice.get("type") if isinstance(choice, dict) else choice
+        new = {row["client"], (row["path"], wanted.form is None or min(wanted.form), kind, bool(body.get("tools")))}
+        if new - seen:
+            found.append(row)
+        seen |= new
+    return found
+
+
 class Asked(NamedTuple):
     """What a request asks of its answer."""
 
