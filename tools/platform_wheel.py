@@ -1,30 +1,41 @@
 """Build the wheel of this platform and Python: the wheel of every platform, and the kernels' machine code in it.
 
-    python tools/platform_wheel.py dist                           # for the newest Numba
+    python tools/platform_wheel.py dist                           # for vLLM's Numba and the newest
     python tools/platform_wheel.py dist --numba 0.65.0 --numba 0.66.0
 
-With another Python or Numba the wheel compiles its kernels at the first use, as that of every platform does. At the end
-the wheel is installed into an environment of its own, where ``dotllm check`` must not compile anything.
+With another Python or Numba the wheel compiles its kernels at the first use, as that of every platform does. vLLM pins
+Numba, and the engine alone gets the newest: hence two. At the end the wheel is installed with each of them into an
+environment of its own, where ``dotllm check`` must not compile anything.
 """
 
 from __future__ import annotations
 
 import argparse
+import platform
+import re
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from dist_test import build, environment, run
+from dist_test import ROOT, build, environment, run
 
 PLATFORM = "manylinux_2_17_x86_64"
 CONSTANTS = "from dotllm.system.shipped_kernels import CPU, FOLDER; print(CPU, FOLDER.name)"
 CHECK = """
-import sys
+import time
+began = time.perf_counter()
 from dotllm.cli import main
+from numba.core import compiler
+def compile_extra(*_, **of):
+    raise AssertionError(f"compiled: {of}")
+compiler.compile_extra = compile_extra
 status = main(["check", "--regex", "[0-9]{4}-[0-9]{2}"])
+seconds = time.perf_counter() - began
 from dotllm import jit
-assert not status and not jit.missing_groups() and not jit._progress._total
+from dotllm.compilation.compiler import prepare
+prepare()  # imports all kernels
+assert not status and not jit.missing_groups()
+print(seconds)
 """
 
 
@@ -34,7 +45,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the wheel goes")
     parser.add_argument("--numba", action="append", metavar="VERSION", help="for this one; may be repeated")
     arguments = parser.parse_args()
-    versions = [f"numba=={version}" for version in arguments.numba or []] or ["numba"]
+    if platform.machine() != "x86_64":
+        sys.exit(f"machine code is shipped for x86-64 alone, not for {platform.machine()}: use the other wheel there")
+    versions = [f"numba=={version}" for version in arguments.numba or []] or [vllm_numba(), "numba"]
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -44,13 +57,26 @@ def main() -> None:
         run(tool, "-m", "wheel", "unpack", wheel, "--dest", folder)
         (content,) = folder.glob("dotllm-*")
         for number, version in enumerate(versions):
-            add_machine_code(content, wheel, version, folder / str(number))
+            say(f"compiling all kernels with {version}")
+            add_machine_code(content, wheel, version, folder / f"make-{number}")
         run(tool, "-m", "wheel", "pack", content, "--dest", folder)
         tags = ["--python-tag", f"cp3{sys.version_info.minor}", "--abi-tag", "none", "--platform-tag", PLATFORM]
         made = run(tool, "-m", "wheel", "tags", *tags, folder / wheel.name).strip()
         path = arguments.folder / made
         path.write_bytes((folder / made).read_bytes())
-        print(f"{path}: {path.stat().st_size >> 10} KiB, first check {first_check(path, versions[0], folder):.1f} s")
+        say(f"{path}: {path.stat().st_size >> 10} KiB")
+        for number, version in enumerate(versions):
+            say(f"{version}: first check {first_check(path, version, folder / f'try-{number}'):.1f} s")
+
+
+def vllm_numba() -> str:
+    """The Numba that vLLM requires, as ``requirements/cpu.txt`` has it."""
+    (line,) = re.findall("^numba==.*", (ROOT / "requirements" / "cpu.txt").read_text(), re.MULTILINE)
+    return str(line)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
 
 
 def add_machine_code(content: Path, wheel: Path, numba: str, folder: Path) -> None:
@@ -64,16 +90,15 @@ def add_machine_code(content: Path, wheel: Path, numba: str, folder: Path) -> No
     shipped.mkdir(exist_ok=True)
     for group in (cache / "kernels").iterdir():
         (group / "lock").unlink(missing_ok=True)
-        group.rename(shipped / group.name)
+        if not (shipped / group.name).exists():  # vLLM's Numba may be the newest
+            group.rename(shipped / group.name)
 
 
 def first_check(wheel: Path, numba: str, folder: Path) -> float:
     """Seconds of the first ``dotllm check`` where ``wheel`` was installed. It must not compile anything."""
-    python = environment(folder / "try")
+    python = environment(folder)
     run(python, "-m", "pip", "-q", "install", wheel.resolve(), numba)
-    began = time.monotonic()
-    run(python, "-c", CHECK, DOTLLM_CACHE_DIR=str(folder / "fresh"))
-    return time.monotonic() - began
+    return float(run(python, "-c", CHECK, DOTLLM_CACHE_DIR=str(folder / "fresh")).split()[-1])
 
 
 if __name__ == "__main__":
