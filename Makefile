@@ -140,7 +140,7 @@ docs: .cache/docs/.installed  ## Build the site into build/site; any warning fai
 dist-test:  ## Build wheel and sdist, install each into a clean environment, and try it (PYTHON=python3.12 for another one).
 	$(PYTHON) tools/dist_test.py
 
-wheel:  ## The wheel of this platform and Python, with the kernels' machine code, in dist/ (NUMBA=versions; PYTHON=python3.12).
+wheel:  ## The wheel of this platform and Python, with the kernels' machine code, in dist/ (PYTHON=python3.12; NUMBA=versions in place of vLLM's and the newest).
 	$(PYTHON) tools/platform_wheel.py dist $(foreach version,$(NUMBA),--numba $(version))
 
 lint-deploy: .cache/deploy-tools  ## What the makers of each kind of file check: images, Compose, Kubernetes, workflows, scripts, alerts (promtool, if it is installed).
@@ -173,18 +173,25 @@ install-dev: $(VENV)/.installed-dev
 	$(PYTHON) -m venv $@
 	$@/bin/python -m pip --disable-pip-version-check install --quiet pip-audit==2.10.1
 
-# The engine needs few packages, and compiles its kernels while the other packages come.
+# The engine needs few packages, and compiles its kernels while the other packages come. What it says of them goes to a
+# file: pip writes to the same terminal. While pip unpacks, it says nothing.
 ENGINE := ^(attrs|llvmlite|numba|numpy|referencing|rpds-py|setuptools|typing-extensions)==
+KERNELS_LOG = $(VENV)/kernels.log
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@echo "== installing into $(VENV): a few minutes the first time"
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --no-deps --no-compile $$(grep -iE '$(ENGINE)' requirements/cpu.txt)
-	$(PIP) install --no-deps --no-build-isolation -e .
-	$(BIN)/dotllm warmup & \
+	@echo "== 1/4 the engine (80 MB)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --no-deps --no-compile $$(grep -iE '$(ENGINE)' requirements/cpu.txt)
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/dotllm warmup >$(KERNELS_LOG) 2>&1 & kernels=$$!; \
+	echo "== 2/4 torch (190 MB), while the engine's kernels compile; pip unpacks it without a word, up to a minute"; \
 	$(PIP) install --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" \
 		|| { echo "No CPU build of torch here: make TORCH_INDEX=<PyTorch's index of CPU wheels> …"; exit 1; }; \
-	$(PIP) install --no-deps --no-compile --progress-bar on -r requirements/cpu.txt && wait
-	touch $@
+	echo "== 3/4 vLLM and 140 packages (620 MB), at last unpacked without a word, too"; \
+	$(PIP) install --no-deps --no-compile --progress-bar on -r requirements/cpu.txt || exit 1; \
+	echo "== 4/4 the rest of the kernels ($(KERNELS_LOG))"; \
+	tail --pid $$kernels -n 1 -f $(KERNELS_LOG); wait $$kernels
+	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	$(PIP) install --no-deps -r requirements/dev.txt
