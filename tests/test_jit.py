@@ -314,6 +314,22 @@ def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp
     assert f"2/2 (index), about {jit.SECONDS['index']} s left" in said
 
 
+@pytest.mark.parametrize("taken, left", [(2, 6), (13, 6), (31, 12)])
+def test_the_time_left_is_at_the_pace_so_far(
+    taken: float, left: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(jit, "SECONDS", {"automata/machine": 13, "index": 6})
+    monkeypatch.setattr(jit, "missing_groups", lambda _: list(jit.SECONDS))
+    monkeypatch.setattr(jit.time, "monotonic", lambda: now)
+    progress = jit._Progress()
+    progress.tell("automata/machine", tmp_path)
+    now += taken
+    progress.tell("index", tmp_path)
+    first, second = capsys.readouterr().err.splitlines()
+    assert "about 19 s left" in first and f"about {left} s left" in second
+
+
 def test_numba_is_as_it_was_for_other_packages() -> None:
     """Numba passes lists of types in places, as where it compiles ``prange``."""
     context = cpu_target.typing_context

@@ -65,6 +65,7 @@ SECONDS = {
     "vocabulary": 3,
 }
 """The folders that hold kernels, each with the seconds that one core takes to compile them."""
+PACE_PRIOR_S = 5.0
 LOCK_PATIENCE_S = 120.0
 """Seconds to wait for another process that compiles a kernel (the slowest takes some 10 s of a core); well below the
 600 s that vLLM gives its engine to start."""
@@ -195,6 +196,7 @@ class _Progress:
     def __init__(self) -> None:
         self._left: list[str] = []
         self._total = self._seconds = 0
+        self._began = 0.0
         self._is_open = False
         """Whether the cursor is at the end of the line."""
 
@@ -203,8 +205,9 @@ class _Progress:
         if not self._total:
             self._left = missing_groups(kept_in)
             self._total, self._seconds = len(self._left), sum(SECONDS[name] for name in self._left)
+            self._began = time.monotonic()
             atexit.register(self.end)
-        left = sum(SECONDS[name] for name in self._left)
+        left = self._seconds_left()
         if folder in self._left:
             self._left.remove(folder)
         place = f"{self._total - len(self._left)}/{self._total} ({folder})"
@@ -217,6 +220,15 @@ class _Progress:
                 f"compiling {self._total} groups of kernels, about {self._seconds} s, once per machine: {place}, "
                 f"about {left} s left; kept in {kept_in}"
             )
+
+    def _seconds_left(self) -> int:
+        """Seconds for the groups that are left, at the pace so far: other programs may have most of the CPU.
+
+        The first groups are small, so `PACE_PRIOR_S` at the expected pace count with them.
+        """
+        left = sum(SECONDS[name] for name in self._left)
+        taken, expected = time.monotonic() - self._began, self._seconds - left
+        return round(left * max(1.0, (taken + PACE_PRIOR_S) / (expected + PACE_PRIOR_S)))
 
     def end(self) -> None:
         """All imports are done: remove the line on the terminal."""
