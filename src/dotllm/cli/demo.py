@@ -83,13 +83,14 @@ def show(arguments: argparse.Namespace, port: int, warmup: subprocess.Popen[byte
         say(f"      Another program listens on port {DEFAULT_PORT}; this server takes {port}.")
     with Server(path, log, port=port, name=NAME, flags=flags) as server:
         say(f"[2/3] the server (log: {log})\n{server.shown()}")
+        progress = Waiting("starting", log, directory / "seconds", step)
         try:
-            server.wait(progress=Waiting("starting", log, directory / "seconds", step))
+            server.wait(progress=progress)
         except (ServerDied, TimeoutError) as error:
             clear_line()
             print(error, file=sys.stderr)
             return 1
-        clear_line()
+        progress.end()
         wait_for_kernels(warmup, directory)
         say(f"      up at {server.url} ({time.monotonic() - started:.0f} s since the start)")
         say("[3/3] three questions, each with a constraint and without")
@@ -149,7 +150,7 @@ def wait_for_kernels(warmup: subprocess.Popen[bytes], directory: Path) -> None:
     while warmup.poll() is None:
         progress(time.monotonic() - began)
         time.sleep(0.25)
-    clear_line()
+    progress.end()
 
 
 def fail(text: str) -> int:
@@ -170,11 +171,11 @@ class Waiting:
         """``kept`` is a file for the seconds that it took; ``step`` finds the present step in the lines of ``log``."""
         self.what, self.log, self.kept, self.step = what, log, kept, step
         self.last = f" (the last time {kept.read_text()} s)" if kept.exists() else ""
-        self.told = 0.0
+        self.seconds = self.told = 0.0
 
     def __call__(self, seconds: float) -> None:
         """Print the progress: on a terminal one line that changes, in a log a line every ten seconds."""
-        self.kept.write_text(f"{seconds:.0f}")
+        self.seconds = seconds
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         text = f"      {self.what}, {seconds:.0f} s{self.last}: {self.step(lines)}"
         if sys.stdout.isatty():
@@ -182,6 +183,12 @@ class Waiting:
         elif seconds - self.told >= 10:
             self.told = seconds
             say(text[:160])
+
+    def end(self) -> None:
+        """It has happened: keep how long it took. (What was interrupted says nothing of the next time.)"""
+        clear_line()
+        if self.seconds:
+            self.kept.write_text(f"{self.seconds:.0f}")
 
 
 _VLLMS = re.compile(r"(?:\(\w+ pid=\d+\) *)?[A-Z]+ [-\d]+ [:\d]+ (?:\[[^\]]*\] )?(\S.*)")

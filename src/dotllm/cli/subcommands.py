@@ -20,7 +20,7 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS: dict[str, Subcommand] = {
     "doctor": Subcommand("dotllm.cli.doctor", "say what is installed, what is ready, and what is wrong with it"),
     "hooks": Subcommand("dotllm.cli.hooks", "apply our hooks to the installed vLLM and say which of them hold"),
-    "demo": Subcommand("dotllm.cli.demo", "make a small demo model, serve it and ask it a structured request"),
+    "demo": Subcommand("dotllm.cli.demo", "serve a small trained model on a CPU and ask it three questions"),
     "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),
     "explain": Subcommand(
         "dotllm.cli.explain", "say what an error code means, with an example and what to write instead"
