@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import time
 from pathlib import Path
 
 import pytest
 
-from dotllm.cli.demo import Waiting, step
+from dotllm.cli.demo import Waiting, step, steps
 
 
 def test_only_a_wait_that_ended_says_how_long_the_next_will_be(
@@ -24,3 +26,28 @@ def test_only_a_wait_that_ended_says_how_long_the_next_will_be(
     first, second, third = capsys.readouterr().out.splitlines()
     assert "starting, 12 s: importing vLLM" in first and "starting, 34 s:" in second
     assert "starting, 10 s (the last time 34 s): importing vLLM" in third
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_step_that_takes_long_shows_its_seconds_on_a_terminal(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = io.StringIO()
+    monkeypatch.setattr(output, "isatty", lambda: is_terminal)
+    monkeypatch.setattr("sys.stdout", output)
+    with steps() as begin:
+        begin("fetching")
+        limit = time.monotonic() + 60
+        while is_terminal and "fetching, 1 s" not in output.getvalue() and time.monotonic() < limit:
+            time.sleep(0.05)
+        begin("converting")
+    shown = [line.rpartition("\033[K")[2] for line in output.getvalue().removesuffix("\n").split("\n")]
+    first, second = shown
+    if is_terminal:
+        assert (
+            first.startswith("      fetching, ")
+            and not first.endswith(" 0 s")
+            and second.startswith("      converting, ")
+        )
+    else:
+        assert shown == ["      fetching", "      converting"]

@@ -12,8 +12,10 @@ import importlib.util
 import re
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +123,42 @@ def make_model(kind: str, directory: Path) -> Path:
         say("[1/3] a model: two layers, random weights, a tokenizer trained on the spot. Its words mean nothing.")
         return model.make(directory / "model")
     say(f"[1/3] a model: {trained.ORIGIN}")
-    return trained.make(directory / trained.NAME, lambda step: say(f"      {step}"))
+    with steps() as begin:
+        return trained.make(directory / trained.NAME, begin)
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """Shows each step that begins and, on a terminal, how long it takes: a step may be silent for a minute."""
+    ended = threading.Event()
+    present: list[tuple[str, float]] = []
+
+    def show() -> None:
+        text, began = present[-1]
+        print(f"\r\033[K      {text}, {time.monotonic() - began:.0f} s"[:110], end="", flush=True)
+
+    def tick() -> None:
+        while not ended.wait(1.0):
+            if present:
+                show()
+
+    def begin(text: str) -> None:
+        if not sys.stdout.isatty():
+            return say(f"      {text}")
+        if present:
+            print()
+        present.append((text, time.monotonic()))
+        show()
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield begin
+    finally:
+        ended.set()
+        thread.join()
+        if present:
+            print(flush=True)
 
 
 def precision() -> tuple[str, ...]:
