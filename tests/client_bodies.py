@@ -20,17 +20,28 @@ COUNTS_TOKENS = "/v1/messages/count_tokens"
 
 
 def sample() -> list[dict[str, Any]]:
-    """Bodies that have something new: a client, or a kind of request."""
+    """Bodies that have something new: a client, a kind of request, a field or a keyword of JSON Schema."""
     seen, found = set[Any](), []
     for row in BODIES:
         body, wanted = row["body"], asked(row["body"])
         choice = body.get("tool_choice")
         kind = choice.get("type") if isinstance(choice, dict) else choice
         new = {row["client"], (row["path"], wanted.form is None or min(wanted.form), kind, bool(body.get("tools")))}
+        new |= {*_fields(body)}
         if new - seen:
             found.append(row)
         seen |= new
     return found
+
+
+def _fields(value: Any) -> Iterator[str]:
+    """The names in a body, without those that its schemas give to properties and definitions."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        yield name
+        is_named = name in ("properties", "$defs") and isinstance(inner, dict)
+        yield from _fields([*inner.values()] if is_named else inner)
+    for inner in value if isinstance(value, list) else ():
+        yield from _fields(inner)
 
 
 class Asked(NamedTuple):
