@@ -30,9 +30,13 @@ print(_cache_directory("allocate"))
 """
 
 
-def run(**environment: str) -> subprocess.CompletedProcess[str]:
+def run(before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", KERNEL], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", before + KERNEL],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
 
@@ -117,6 +121,28 @@ def test_what_read_only_machine_code_lacks_goes_to_a_temporary_directory(tmp_pat
     made = list(temporary.rglob("*.nbi"))
     assert len(made) == (len(indexes) if lack == "all" else 1)
     assert second.stderr == "", "what the first start has made is used"
+
+
+OF_A_WHEEL = """
+from pathlib import Path
+from dotllm.system import shipped_kernels
+shipped_kernels.FOLDER, shipped_kernels._runs_here = Path({folder!r}), lambda: True
+"""
+
+
+def test_a_wheels_machine_code_is_silent_where_the_cache_is_read_only(tmp_path: Path) -> None:
+    """A container with a read-only root was told that kernels were compiled, and none was."""
+    shipped, temporary = tmp_path / "machine_code", tmp_path / "temporary"
+    temporary.mkdir()
+    made = Path(run(DOTLLM_CACHE_DIR=str(tmp_path / "cache")).stdout.strip())
+    shipped.mkdir()
+    made.rename(shipped / made.name)
+    (tmp_path / "file").touch()
+    answer = run(
+        OF_A_WHEEL.format(folder=str(shipped)), DOTLLM_CACHE_DIR=str(tmp_path / "file" / "x"), TMPDIR=str(temporary)
+    )
+    assert answer.stderr == ""
+    assert {path.name for path in temporary.rglob("*.nbi")} == {path.name for path in shipped.rglob("*.nbi")}
 
 
 def test_a_shared_directory_is_used_only_if_it_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -367,7 +367,7 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
         with suppress(Exception):  # machine code is damaged, or a signature is missing and cannot be kept there
             return _declared_in(directory, function, declare)
     directory = _temporary_directory(folder)
-    if not _is_compiled(directory, function):
+    if not _is_compiled(directory, function) and not shipped_kernels.has(Path(directory).name):
         _say_what_is_read_only(Path(directory).parent)
     return _declared_in(directory, function, declare)
 
