@@ -112,7 +112,8 @@ class Index(GrammarIndex):
             number_digits=number_digits,
             source=source,
         )
-        _warn_of(schema, default_dialect)
+        if grammar.may_warn:
+            _warn_of(schema, default_dialect)
         return cls.from_grammar_object(grammar, vocabulary)
 
     @classmethod

@@ -60,6 +60,8 @@ class Grammar:
         self._begun: dict[object, Expression] = {}
         self.warnings: dict[object, str] = {}
         """What a language has to say of parts without effect, by their places in its text."""
+        self.may_warn = False
+        """Whether the language may find more to say, and has not looked for it, because few ask."""
         self.analysis: tuple[tuple[int, ...], Any] | None = None  # see `grammar.analysis`
 
     def _node(self, kind: int, a: int = 0, b: int = 0, c: int = 0) -> Expression:

@@ -102,6 +102,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
 
     def write(options: Options) -> Expression:
         keywords, root = read_schema(parsed, options)
+        grammar.may_warn |= not keywords.document.is_clear
         emitter = Emitter(from_prelude(grammar, options), keywords, options)
         expression = emitter.expression(root)
         if options.additional_properties != "closed" and not analyse(grammar).derives[expression]:

@@ -11,10 +11,13 @@ import pytest
 
 from dotllm.compilation import Kind, Specification
 from dotllm.compilation.spec_warnings import keywords
-from dotllm.errors import InvalidSpecError
+from dotllm.errors import InvalidSpecError, SpecError
 from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema import json_schema_to_grammar
+from dotllm.languages.json_schema.reading.dialect import Dialect, detect
 from dotllm.languages.json_schema.reading.ineffective import ineffective_keywords
+from dotllm.languages.json_schema.reading.meta_schema import check
+from dotllm.languages.json_schema.reading.subschemas import HOLDING
 
 CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"type": "string", "maxlength": 5}, [("/maxlength", "did you mean \"maxLength\"?")]),
@@ -86,6 +89,30 @@ def test_the_official_suite_uses_no_unknown_keyword(shared_data: Path | None) ->
             wrong = [warning for warning in ineffective_keywords(group["schema"]) if "not a keyword" in warning.message]
             assert not wrong, f"{file.name}: {group['description']}"
     assert seen > 200
+
+
+def _is_clear(schema: Any) -> bool:
+    try:
+        return check(schema, detect(schema, Dialect.DRAFT2020))
+    except SpecError:  # refused, whatever it has
+        return False
+
+
+def test_what_the_check_calls_clear_has_no_warnings(shared_data: Path | None) -> None:
+    """Under each draft and each keyword that holds schemas; the search for warnings is left out there."""
+    for dialect in Dialect:
+        for schema, _ in CASES:
+            for part in (schema, {name: value for name, value in schema.items() if name != "$schema"}):
+                held = [{keyword: value} for keyword in sorted(HOLDING) for value in (part, [part], {"a": part})]
+                for whole in ({**part, "$schema": dialect.uri}, *({**value, "$schema": dialect.uri} for value in held)):
+                    assert not _is_clear(whole) or not [*ineffective_keywords(whole)], whole
+    if shared_data is None:
+        pytest.skip("no MaskBench")
+    with gzip.open(shared_data / "maskbench-open.jsonl.gz", "rt") as file:
+        schemas = [json.loads(line)["schema"] for line in file]
+    clear = [schema for schema in schemas if _is_clear(schema)]
+    assert len(clear) > len(schemas) / 3
+    assert not [schema for schema in clear if [*ineffective_keywords(schema)]]
 
 
 def test_deep_and_wide_schemas_are_walked_in_a_moment(shared_data: Path | None) -> None:

@@ -73,12 +73,14 @@ class Document:
         self._followed: dict[tuple[str, str, Scope], ScopedSchema] = {}
         self._scopes: dict[Scope, Scope] = {self.scope: self.scope}
         self._checked: set[int] = set()
+        self.is_clear = False
+        """Whether `check` has seen that all keywords mean something."""
         self.declaring: dict[tuple[int, str], bool] = {}
         """Whether a schema, by its identity, declares a property (`applicators`)."""
 
     def check(self) -> None:
         """Refuse the document if a keyword of it is malformed; readers of keywords rely on it (`meta_schema`)."""
-        meta_schema.check(self.root, self.scope.dialect, self._checked)
+        self.is_clear = meta_schema.check(self.root, self.scope.dialect, self._checked)
 
     def enter(self, schema: dict[str, Any], scope: Scope) -> Scope:
         """The scope inside ``schema``, reached from ``scope``: its own ``$id`` and ``$schema`` count."""

@@ -70,8 +70,10 @@ _ITS_VALUES = "values"
 
 def _meant(dialect: Dialect, about: str | None) -> frozenset[str]:
     """Keywords that mean something, or are meant to mean nothing, whatever their values, next to the type ``about``, to
-    none (None), or to values without one."""
-    apart = _DEPEND | {"$schema"} | ({"$ref"} if dialect < Dialect.DRAFT2019 else set())
+    none (None), to values without one, or to a ``$ref`` that counts alone."""
+    apart = _DEPEND | {"$schema"} | ({"$ref", "$defs"} if dialect < Dialect.DRAFT2019 else set())
+    if about == "$ref":
+        return (_NO_ASSERTIONS - apart) | {about}
     return frozenset(
         keyword
         for keyword in (ASSERTIONS[dialect] | _NO_ASSERTIONS) - apart
@@ -79,7 +81,10 @@ def _meant(dialect: Dialect, about: str | None) -> frozenset[str]:
     )
 
 
-_MEANT = {dialect: {about: _meant(dialect, about) for about in (*TYPE_NAMES, _ITS_VALUES, None)} for dialect in Dialect}
+_MEANT = {
+    dialect: {about: _meant(dialect, about) for about in (*TYPE_NAMES, _ITS_VALUES, "$ref", None)}
+    for dialect in Dialect
+}
 
 
 _OF_ZOD = frozenset(
@@ -121,7 +126,7 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
     has_dialect = isinstance(schema, dict) and "$schema" in schema
     held: frozenset[str] | None = None
     for node, path, dialect in subschemas(schema, dialect_named(default_dialect), _is_plain):
-        if _is_clear(node, dialect):
+        if is_clear(node, dialect):
             continue
         types, are_read = None, False
         is_reference = "$ref" in node and dialect < Dialect.DRAFT2019
@@ -153,13 +158,15 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
 
 def _is_plain(schema: Any, dialect: Dialect) -> bool:
     """Whether a sub-schema is clear and holds no other."""
-    return schema.__class__ is dict and HOLDING.isdisjoint(schema) and _is_clear(schema, dialect)
+    return schema.__class__ is dict and HOLDING.isdisjoint(schema) and is_clear(schema, dialect)
 
 
-def _is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
+def is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
     """Whether ``node`` has only keywords that mean something: so nearly all have, and this is quick."""
     about = node.get("type")
-    if about is None and ("enum" in node or "const" in node):
+    if "$ref" in node and dialect < Dialect.DRAFT2019:
+        about = "$ref"
+    elif about is None and ("enum" in node or "const" in node):
         about = _ITS_VALUES
     meant = _MEANT[dialect].get(about) if about is None or about.__class__ is str else None
     return meant is not None and meant.issuperset(node)

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.reading import remedies
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, detect, identifier_of
+from dotllm.languages.json_schema.reading.ineffective import is_clear
 from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
 from dotllm.languages.json_schema.reading.subschemas import Path, pointer
 from dotllm.languages.regex.parser import parse
@@ -184,10 +185,13 @@ def _at(place: _Place, *tokens: str | int) -> Pointer:
     return Pointer(above.path + pointer(tuple(chain.from_iterable(reversed(parts)))))
 
 
-def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Pointer | None = None) -> None:
+def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Pointer | None = None) -> bool:
     """Refuse ``root``, a schema of ``dialect`` at ``where``, if a keyword of it or of a sub-schema is malformed.
 
     ``seen``: the identities of schemas that have been looked at; those of this one are added.
+
+    Returns:
+        Whether all keywords mean something as far as that is quickly told: `ineffective_keywords` finds none then.
 
     Raises:
         InvalidSpecError: one is; ``location`` is its JSON Pointer.
@@ -195,6 +199,7 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
     seen = set() if seen is None else seen
     places: list[_Place] = [(root, dialect, where or Pointer(), ())]
     has_nullable = isinstance(root, dict) and "$schema" not in root  # OpenAPI 3.0.3, which names no dialect
+    all_clear = not isinstance(root, dict) or is_clear({k: v for k, v in root.items() if k != "$schema"}, dialect)
     for place in places:  # bounded: by the document, once
         schema, dialect, _, tokens = place
         if not isinstance(schema, dict):
@@ -212,6 +217,7 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
             except SpecError:  # refused where it is reached
                 continue
             place = schema, dialect, *place[2:]
+        all_clear = all_clear and (schema is root or is_clear(schema, dialect))
         rules = _RULES[dialect]
         for keyword, value in schema.items():
             rule = rules.get(keyword)
@@ -229,6 +235,7 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
                     _check_types(place, value)
             elif way > _TYPED:
                 _look_into(place, keyword, value, way, places)
+    return all_clear
 
 
 def _is_resource(schema: dict[str, Any], dialect: Dialect) -> bool:
