@@ -10,6 +10,8 @@ TORCH := $(shell grep '^torch==' requirements/cpu.txt)
 PYTEST ?=
 # Processes that run the tests; 0 runs them in pytest's own. One more than two cores: tests wait for their servers.
 WORKERS ?= 3
+# For test-clients: "played", where a real engine is too slow, or the URL of a server that calls its model "demo".
+SERVER ?=
 # A folder of tokenizers for test-tokenizers, in place of those it fetches.
 TOKENIZERS ?=
 # Sequences of each model-based test; minutes of fuzzing; what is mutated, and how many mutants of each file.
@@ -61,12 +63,38 @@ test-tokenizers: install-dev  ## Vocabularies, masks and answers with tokenizers
 	test -n "$(TOKENIZERS)" || $(BIN)/python tools/fetch_tokenizers.py .cache/tokenizers
 	DOTLLM_TOKENIZERS="$(or $(TOKENIZERS),.cache/tokenizers)" $(BIN)/python -m pytest -n $(WORKERS) tests/tokenizers $(PYTEST)
 
-test-clients: install-dev  ## The examples of clients that requirements/dev.txt has not: LangChain, Outlines, and zod on Node; zod judges walks under its schemas (fetched with pip and npm).
+# Clients that cannot live in one environment have one each, by their lists in requirements/. (uv installs them ten times
+# as fast as pip.)
+CLIENT_LISTS := main llama-index instructor
+NODE_CLIENTS := openai@7.59.0 zod@4.6.7 zod-to-json-schema@3.25.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/openai-compatible@3.0.92 \
+	@ai-sdk/anthropic@4.0.105 @langchain/openai@1.6.0 @langchain/core@1.4.0
+CLIENT_PROGRAMS := @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 opencode-ai@1.18.33
+NPM := npm install --silent --no-audit --no-fund
+
+test-clients: install-dev $(CLIENT_LISTS:%=.cache/clients-python/%/.installed) .cache/clients-node/.installed .cache/clients-programs/.installed  ## Client libraries and programs (docs/clients.md) against a trained model, and the examples of LangChain, Outlines and zod (fetched with pip and npm, 2 GB): PYTEST="-k langchain"; SERVER=played.
 	$(PIP) install --quiet --no-deps --upgrade --target .cache/clients -r requirements/clients.txt
-	npm install --silent --no-audit --no-fund --prefix .cache/clients openai@6.49.0 zod@4.6.7 zod-to-json-schema@3.25.2
-	PYTHONPATH=.cache/clients DOTLLM_NODE_MODULES=.cache/clients/node_modules $(BIN)/python -m pytest \
+	PYTHONPATH=.cache/clients DOTLLM_NODE_MODULES=.cache/clients-node/node_modules $(BIN)/python -m pytest \
 		-k "langchain or outlines or zod" tests/examples tests/adapters/test_outlines.py tests/languages/json_schema/test_zod_walks.py \
-		tests/serve/test_examples.py $(PYTEST)
+		tests/serve/test_examples.py
+	SERVER=$(SERVER) $(BIN)/python -m pytest tests/serve/clients $(PYTEST)
+
+.cache/clients-python/%/.installed: requirements/clients-%.txt .cache/uv/.installed
+	$(PYTHON) -m venv $(@D)
+	.cache/uv/bin/uv pip install --quiet --no-deps --python $(@D)/bin/python -r $<
+	touch $@
+
+.cache/uv/.installed:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.9
+	touch $@
+
+.cache/clients-node/.installed:
+	$(NPM) --prefix $(@D) $(NODE_CLIENTS)
+	touch $@
+
+.cache/clients-programs/.installed:
+	$(NPM) --prefix $(@D) $(CLIENT_PROGRAMS)
+	touch $@
 
 lint: install-dev  ## What pre-commit and CI check.
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 REMEDIES = {
-    "outlines|langchain|npm": "make test-clients",
+    "outlines|langchain|npm|no clients": "make test-clients",
     "Rust front end": "make test-sources VLLM=0.33.0",
     "[Pp]laywright|Chromium": "pip install playwright; Chromium in PATH",
     "s3fs|moto": "pip install s3fs 'moto[server]'",

@@ -1,0 +1,18 @@
+"""Agno: its vLLM model with an output schema, a forced tool, a stream."""
+
+# begin
+from agno.agent import Agent
+from agno.models.vllm import VLLM
+from weather import QUESTION, Weather
+
+model = VLLM(id="Qwen/Qwen3-8B", base_url="http://localhost:8000/v1", api_key="-", max_tokens=300)
+agent = Agent(model=model, output_schema=Weather, telemetry=False)
+print(agent.run(QUESTION).content)  # a Weather
+# end
+
+from weather import note_weather
+
+assert isinstance(agent.run(QUESTION).content, Weather)
+noting = Agent(model=model, tools=[note_weather], tool_choice="required", tool_call_limit=1, telemetry=False)
+assert noting.run(QUESTION).tools[0].tool_name == "note_weather"
+assert len([*Agent(model=model, output_schema=Weather, telemetry=False).run(QUESTION, stream=True)]) > 1
