@@ -4,8 +4,10 @@
 import guidance
 from guidance import assistant, user
 from guidance.models.experimental import VLLMModel
+from guidance.models.experimental._vllm import VLLMInterpreter
 from weather import QUESTION, Weather
 
+VLLMInterpreter.logprobs = False
 model = VLLMModel("Qwen/Qwen3-8B", base_url="http://localhost:8000/v1", api_key="-", echo=False)
 with user():
     model += QUESTION
