@@ -1,7 +1,8 @@
 """The Python code of README and docs/, page by page.
 
 A block is run by ``tests/test_documentation.py``. A comment on the line before it says where it is not:
-``<!-- server -->`` needs a server (``tests/serve/test_documentation.py``), ``<!-- no-run: REASON -->`` runs nowhere.
+``<!-- server -->`` needs a server (``tests/serve/test_documentation.py``), ``<!-- client: SCRIPT -->`` is the beginning of
+a script (``tests/serve/clients``), ``<!-- no-run: REASON -->`` runs nowhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^(?:<!-- (server|no-run)(?:: (.*?))? -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^(?:<!-- (server|client|no-run)(?:: (.*?))? -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 class Block(NamedTuple):
@@ -21,7 +24,7 @@ class Block(NamedTuple):
     page: Path
     line: int
     mark: str
-    """"", "server" or "no-run"."""
+    """"", "server", "client" or "no-run"."""
     reason: str
     code: str
 

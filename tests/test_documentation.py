@@ -11,10 +11,13 @@ import pytest
 from dotllm.cli import main
 from tests import documentation
 from tests.documentation import PAGES, ROOT, Block
+from tests.serve.clients.test_clients import CLIENTS, SCRIPTS
 
 pytest.importorskip("torch")
 FILE = re.compile(r'^```\w+ title="(.*?)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n\$ dotllm (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OF_A_CLIENT = re.compile(r"^<!-- client: (.*?) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"^(?:#|//) begin\n(.*?)^(?:#|//) end$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"(?!https?:)([^\"]+)\"")
 
 
@@ -71,6 +74,13 @@ def test_commands_print_what_stands_below_them(
     for command, output in commands:
         main(command.split())
         assert capsys.readouterr().out == output
+
+
+def test_examples_of_clients_are_those_that_run() -> None:
+    page = dict(OF_A_CLIENT.findall((ROOT / "docs" / "clients.md").read_text()))
+    assert page == {name: SHOWN.findall((SCRIPTS / name).read_text())[0] for name in page}
+    assert {*page} == {"weather.py", "weather.mjs", *(client.script for client in CLIENTS)}
+    assert {path.name for path in SCRIPTS.iterdir() if path.is_file()} == {*page}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
