@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 
 import numpy as np
@@ -89,6 +90,15 @@ def test_texts_of_a_grammar_are_quoted_and_no_others(definition: str, marks: lis
         assert found is not None and accepts(in_json, f'"{found[0].decode()}"')
         assert json.loads(f'"{found[0].decode()}"') == text
         assert accepts(raw, text) is not any(mark in text for mark in marks)
+
+
+def test_counts_in_counts_are_not_too_large() -> None:
+    """(The texts of each state at the end had a copy of the whole, and each edge one of all escapes.)"""
+    inner = r'(?:"?|[A-F0-9]{2,5})?(?:[^\n]{1,4}[^\n]{1,4}|[^\n]?[é-ü]?[^\n]| ){1,4}'
+    pattern, random = rf'a{{1,4}}(?:(?:[0-9]|["\\<>\/]{{1,4}})?{inner}){{1,4}}', Random(0)
+    index = index_of(f"start: /{pattern}/", ["</tool_call>", "<tool_call>"], in_json=True)
+    for _ in range(5):
+        assert re.fullmatch(pattern, json.loads(walk(index, random)))
 
 
 def test_json_has_one_spelling() -> None:

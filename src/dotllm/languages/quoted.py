@@ -16,7 +16,7 @@ would complete a mark is escaped (``</tool_call\\u003e``). *Raw*, a text with a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from dotllm import cancellation
 from dotllm.charset import CharSet
@@ -245,18 +245,19 @@ class _Quoted:
         self._callers: dict[_At, set[_At]] = {}
         self._edges: dict[_At, list[tuple[_At, Expression | _At, _At]]] = {}
         self._leaves: dict[tuple[int, int], list[tuple[Expression, int]]] = {}
-        self._rules: dict[tuple[int, int, int], Rule] = {}
-        self._agenda: list[tuple[int, int, int]] = []
+        self._rules: dict[tuple[int, int, frozenset[int]], Rule] = {}
+        self._agenda: list[tuple[int, int, frozenset[int]]] = []
         self._size = 0
 
     def start(self, closing: str) -> Expression:
         root = -1  # the start, as if it were a rule
         self._find_ends(root)
-        ends = [state for state in sorted(self._ends[root, 0]) if self.quoting.may_end(state, closing)]
-        found = self.into.alt([self._call(root, 0, end) for end in ends])
-        while self._agenda:  # bounded: by the edges, which `_explore` counts
-            rule, before, after = self._agenda.pop()
-            self.into.define(self._rules[rule, before, after], self._body(rule, before, after))
+        ends = {state for state in self._ends[root, 0] if self.quoting.may_end(state, closing)}
+        found = self._body(root, 0, ends)
+        while self._agenda:  # it looks for cancellation
+            cancellation.check()
+            rule, before, afters = self._agenda.pop()
+            self.into.define(self._rules[rule, before, afters], self._body(rule, before, afters))
         return found
 
     def _automaton(self, rule: int) -> _Automaton:
@@ -314,37 +315,48 @@ class _Quoted:
         self._edges[rule, before] = edges
         return calls
 
-    def _call(self, rule: int, before: int, after: int) -> Expression:
-        key = (rule, before, after)
+    def _call(self, rule: int, before: int, afters: frozenset[int]) -> Expression:
+        key = (rule, before, afters)
         if key not in self._rules:
-            self._rules[key] = self.into.rule("quoted" if rule < 0 else self.source.rule_names[rule])
+            self._rules[key] = self.into.rule(self.source.rule_names[rule])
             self._agenda.append(key)
         return self.into.call(self._rules[key])
 
-    def _body(self, rule: int, before: int, after: int) -> Expression:
-        """The automaton of a rule from one state of the quoting to another."""
+    def _body(self, rule: int, before: int, afters: Collection[int]) -> Expression:
+        """The automaton of a rule from one state of the quoting to any of others.
+
+        Its last states after which nothing follows are one. So a call that stands last is one call, wherever it ends,
+        and not one for each state after it, each with a copy of what is called.
+        """
         edges, automaton = self._edges[rule, before], self._automaton(rule)
         backwards: dict[_At, list[_At]] = {}
         for begin, _, end in edges:
             backwards.setdefault(end, []).append(begin)
         finals = {(0, before), *(end for _, _, end in edges)}
-        alive = {at: None for at in sorted(finals) if at[1] == after and automaton.is_final[at[0]]}
-        last = [*alive]
-        todo = [*alive]
+        last = [at for at in sorted(finals) if at[1] in afters and automaton.is_final[at[0]]]
+        alive, todo = dict.fromkeys(last), [*last]
         while todo:  # bounded: by the edges
             for at in backwards.get(todo.pop(), ()):
                 if at not in alive:
                     alive[at] = None
                     todo.append(at)
-        number = {at: i for i, at in enumerate(alive)}
-        if (0, before) not in number:
+        if (0, before) not in alive:
             return self.into.never()
-        written = [
-            (number[begin], self._call(*label, end[1]) if isinstance(label, tuple) else label, number[end])
-            for begin, label, end in edges
-            if begin in number and end in number
-        ]
-        return self.into.network(len(number), number[0, before], [number[at] for at in last], written)
+        edges = [edge for edge in edges if edge[0] in alive and edge[2] in alive]
+        sources = {begin for begin, _, _ in edges}
+        number = {at: i for i, at in enumerate(at for at in alive if at in sources)}
+        end_of_all = len(number)
+        written = list[tuple[int, Expression, int]]()
+        calls: dict[tuple[int, _At, int], set[int]] = {}
+        for begin, label, end in edges:
+            way = (number[begin], label, number.get(end, end_of_all))
+            if isinstance(label, tuple):
+                calls.setdefault((way[0], label, way[2]), set()).add(end[1])
+            else:
+                written.append((way[0], label, way[2]))
+        written += [(begin, self._call(*label, frozenset(to)), end) for (begin, label, end), to in calls.items()]
+        ends = {number.get(at, end_of_all) for at in last}
+        return self.into.network(end_of_all + 1, number.get((0, before), end_of_all), sorted(ends), written)
 
     # --- what is written for the parts of the source
 
@@ -385,12 +397,20 @@ class _Quoted:
                 found = self.quoting.character(before, chr(code_point))
                 if found is not None:
                     by_end.setdefault(found[1], []).append(found[0])
-        choices = {end: [into.literals(written)] for end, written in by_end.items()}
+        choices = {end: [self._any_of(written)] for end, written in by_end.items()}
         others = characters - each
         if others:
             choices.setdefault(0, []).append(into.chars(others))
         for end, written_so in choices.items():
             yield into.alt(written_so), end
+
+    def _any_of(self, written: Iterable[bytes]) -> Expression:
+        """Any one of these texts. Those that differ in the last byte alone share it: an edge is copied many times."""
+        lasts: dict[bytes, list[int]] = {}
+        for text in written:
+            lasts.setdefault(text[:-1], []).append(text[-1])
+        into = self.into
+        return into.alt([into.seq([into.literal(text), into.bytes_in(last)]) for text, last in lasts.items()])
 
 
 def _too_large() -> BudgetExceededError:
