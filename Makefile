@@ -212,10 +212,10 @@ $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@$(PIP) install --no-deps --no-compile $$(grep -iE '$(ENGINE)' requirements/cpu.txt)
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@$(BIN)/dotllm warmup >$(KERNELS_LOG) 2>&1 & kernels=$$!; \
-	echo "== 2/4 torch (190 MB), while the engine's kernels compile; pip unpacks it without a word, up to a minute"; \
-	$(PIP) install --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" \
+	echo "== 2/4 torch (190 MB), while the engine's kernels compile; pip unpacks it without a word"; \
+	$(PIP) install --no-deps --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" \
 		|| { echo "No CPU build of torch here: make TORCH_INDEX=<PyTorch's index of CPU wheels> …"; exit 1; }; \
-	echo "== 3/4 vLLM and 140 packages (620 MB), at last unpacked without a word, too"; \
+	echo "== 3/4 vLLM and 140 packages (620 MB), which pip unpacks without a word, too"; \
 	$(PIP) install --no-deps --no-compile --progress-bar on -r requirements/cpu.txt || exit 1; \
 	echo "== 4/4 the rest of the kernels ($(KERNELS_LOG))"; \
 	tail --pid $$kernels -n 1 -f $(KERNELS_LOG); wait $$kernels
