@@ -19,7 +19,7 @@ class Subcommand(NamedTuple):
 
 SUBCOMMANDS: dict[str, Subcommand] = {
     "doctor": Subcommand("dotllm.cli.doctor", "say what is installed, what is ready, and what is wrong with it"),
-    "hooks": Subcommand("dotllm.cli.hooks", "apply our hooks to the installed vLLM and say which of them hold"),
+    "hooks": Subcommand("dotllm.cli.hooks", "say which of our hooks hold on the installed vLLM"),
     "demo": Subcommand("dotllm.cli.demo", "serve a small trained model on a CPU and ask it three questions"),
     "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),
     "explain": Subcommand(
