@@ -410,4 +410,4 @@ def test_what_waits_for_its_first_write_repairs_a_damaged_file() -> None:
 
 
 def test_manager() -> None:
-    run_state_machine_as_test(Manager, settings=sequences(500, steps=25))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Manager, settings=sequences(200, steps=25))  # type: ignore[no-untyped-call]

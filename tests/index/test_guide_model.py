@@ -247,4 +247,4 @@ class Guides(RuleBasedStateMachine):
 
 
 def test_guides() -> None:
-    run_state_machine_as_test(Guides, settings=sequences(500, steps=20))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Guides, settings=sequences(200, steps=20))  # type: ignore[no-untyped-call]
