@@ -29,6 +29,7 @@ SAME_SERVER = {
     "tests/serve/test_examples.py": "the server with parsers",
     "tests/serve/test_client_bodies.py": "the trained server",
     "tests/serve/test_right_answers.py": "the trained server",
+    "tests/serve/clients/test_clients.py": "the trained server",
 }
 LONGEST_FIRST = (
     "the trained server",

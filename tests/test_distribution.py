@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from tests.conftest import ROOT
@@ -20,8 +21,14 @@ def shared_servers(path: Path) -> set[str]:
     """Those that the tests and fixtures of a file ask for."""
     functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
     asking = [one for one in functions if one.name.startswith("test_") or "fixture" in map(_name, one.decorator_list)]
-    names = {argument.arg for one in asking for argument in one.args.args} - {one.name for one in functions}
-    return {FIXTURES[name] for name in names & {*FIXTURES}}
+    names = {argument.arg for one in asking for argument in one.args.args if argument.arg not in _parameters(one)}
+    return {FIXTURES[name] for name in (names - {one.name for one in functions}) & {*FIXTURES}}
+
+
+def _parameters(function: ast.FunctionDef) -> set[str]:
+    """What ``@pytest.mark.parametrize`` names."""
+    marks = [one for one in function.decorator_list if isinstance(one, ast.Call) and _name(one) == "parametrize"]
+    return {name for mark in marks for name in re.findall(r"\w+", ast.unparse(mark.args[0]))}
 
 
 def _name(decorator: ast.expr) -> str:
@@ -30,8 +37,8 @@ def _name(decorator: ast.expr) -> str:
 
 
 def test_files_that_share_a_server_are_one_unit() -> None:
-    files = sorted(ROOT.glob("tests/serve/test_*.py"))
-    found = {f"tests/serve/{path.name}": servers for path in files if (servers := shared_servers(path))}
+    files = sorted((ROOT / "tests" / "serve").rglob("test_*.py"))
+    found = {str(path.relative_to(ROOT)): servers for path in files if (servers := shared_servers(path))}
     assert found == {file: {server} for file, server in SAME_SERVER.items()}
 
 
