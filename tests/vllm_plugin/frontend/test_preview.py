@@ -1,4 +1,7 @@
-"""Preview: vLLM's answers, and what dotllm would have refused, counted as ``dotllm check --requests`` does."""
+"""Preview: vLLM's answers, and what dotllm would have refused, counted as ``dotllm check --requests`` does.
+
+``PREVIEW_REQUESTS=1000`` for more of the requests of `benchmarks.preview_counts`.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,18 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from benchmarks import preview_counts
 from dotllm.cli import options, requests
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.extra import preview
 from dotllm.vllm_plugin.extra.preview import FAILED, NOT_CHECKED, Copying, Preview
-from tests.client_bodies import BODIES
 from tests.vllm_plugin.frontend.test_requests import CASES
 from tests.vllm_plugin.played_server import NAME, PlayedServer
 
-MIXED = [*((path, body) for path, body, *_ in CASES), *((row["path"], row["body"]) for row in BODIES[::20])]
+MIXED = [
+    *((path, body) for path, body, *_ in CASES),
+    *preview_counts.mixed(int(os.environ.get("PREVIEW_REQUESTS", "40")), seed=1),
+]
 
 
 def counted(one: Preview) -> Counter[tuple[str, str]]:
@@ -49,8 +55,10 @@ class Process:
 def test_counts_are_those_of_the_command(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Preview, "_started", lambda _: Process())
     looker = Preview([])
-    for path, body in MIXED:
+    for number, (path, body) in enumerate(MIXED):
         looker.take(path, json.dumps(body, indent=1).encode())
+        if number % 500 == 0:
+            looker.finish()  # before too many wait
     looker.take("/v1/responses", b'{"model": "m", "input": ')
     looker.finish()
     judge = requests.Judge({})
