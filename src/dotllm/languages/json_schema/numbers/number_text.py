@@ -233,11 +233,19 @@ def trimmed(edges: list[dict[int, int]], finals: set[int]) -> ByteNetwork:
     return ByteNetwork(len(number), tuple(symbols), np.array(layout, np.int32))
 
 
-class _Exponents(NamedTuple):
-    """A set of exponents and its readers: of what follows a plus sign or none, and of what follows a minus sign."""
+class _Exponents:
+    """A set of exponents and its readers: of what follows a plus sign or none, and of what follows a minus sign.
 
-    allowed: RealSet
-    signed: tuple[Digits, Digits]
+    Many numbers have the same exponents (all that readers take), so what may follow in them is remembered.
+    """
+
+    def __init__(self, allowed: RealSet) -> None:
+        self.has_zero = 0 in allowed
+        self.signed = (Digits(allowed), Digits(allowed.mirrored()))
+        self.after: dict[Key, list[tuple[int, Key]]] = {}
+
+
+_exponents = lru_cache(maxsize=64)(_Exponents)
 
 
 class _Magnitudes:
@@ -263,8 +271,7 @@ class _Magnitudes:
             least = max(min(self.mantissas.exponents[0], -_GREATEST), _LEAST)
             self.within = RealSet.interval(least, max(self.mantissas.exponents[-1], _GREATEST))
         self.zero_exponent = not plain and not self.any_exponent and not constraint.not_steps and 0 in numbers
-        self.exponents: dict[RealSet, int] = {}
-        self.exponent_digits: list[_Exponents] = []
+        self.exponents: dict[RealSet, _Exponents] = {}
 
     def accepts(self, key: Key) -> bool:
         where = key[0]
@@ -273,14 +280,19 @@ class _Magnitudes:
         if where in ("fraction", "digit fraction"):
             return self.digits.fraction_accepts(key[1]) and self.residues.fraction_accepts(key[2])
         if where == "exponent zeros":
-            return 0 in self.exponent_digits[key[1]].allowed
+            return bool(key[1].has_zero)
         if where == "exponent":
-            return self.exponent_digits[key[1]].signed[key[2]].accepts(key[3])
+            return bool(key[1].signed[key[2]].accepts(key[3]))
         return bool(where == "any exponent")
 
     def successors(self, key: Key) -> Iterator[tuple[int, Key]]:
         where = key[0]
-        if where == "start":
+        if where in ("exponent mark", "exponent sign", "exponent zeros", "exponent"):
+            known: dict[Key, list[tuple[int, Key]]] = key[1].after
+            if key not in known:
+                known[key] = list(self._exponent(key))
+            yield from known[key]
+        elif where == "start":
             yield from self._first_digits()
         elif where in ("integer", "digit"):
             yield from self._integer(key)
@@ -293,10 +305,8 @@ class _Magnitudes:
         elif where == "any exponent mark":
             yield _PLUS | _MINUS, ("any exponent sign",)
             yield _ANY_DIGIT, ("any exponent",)
-        elif where in ("any exponent sign", "any exponent"):
-            yield _ANY_DIGIT, ("any exponent",)
         else:
-            yield from self._exponent(key)
+            yield _ANY_DIGIT, ("any exponent",)
 
     def _first_digits(self) -> Iterator[tuple[int, Key]]:
         for digit in range(10):
@@ -376,19 +386,17 @@ class _Magnitudes:
     def _exponent_mark(self, allowed: RealSet) -> Key:
         if allowed == EVERYTHING:
             return ("any exponent mark",)
-        which = self.exponents.setdefault(allowed, len(self.exponents))
-        if which == len(self.exponent_digits):
-            self.exponent_digits.append(_Exponents(allowed, (Digits(allowed), Digits(allowed.mirrored()))))
-        return ("exponent mark", which)
+        return ("exponent mark", self.exponents.setdefault(allowed, _exponents(allowed)))
 
-    def _exponent(self, key: Key) -> Iterator[tuple[int, Key]]:
+    @staticmethod
+    def _exponent(key: Key) -> Iterator[tuple[int, Key]]:
         """An exponent out of a set of integers; leading zeros are allowed (RFC 8259 §6, and Python writes e-07)."""
         where, which = key[0], key[1]
         if where == "exponent mark":
             yield _PLUS, ("exponent sign", which, 0)
             yield _MINUS, ("exponent sign", which, 1)
         negative = 0 if where == "exponent mark" else key[2]
-        digits = self.exponent_digits[which].signed[negative]
+        digits = which.signed[negative]
         if where == "exponent":
             for group in digit_groups(key[3]):
                 after = digits.step(key[3], group[0])
