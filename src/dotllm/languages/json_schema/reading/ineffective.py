@@ -163,13 +163,28 @@ def _is_plain(schema: Any, dialect: Dialect) -> bool:
 
 def is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
     """Whether ``node`` has only keywords that mean something: so nearly all have, and this is quick."""
-    about = node.get("type")
+    about: Any = node.get("type")
     if "$ref" in node and dialect < Dialect.DRAFT2019:
         about = "$ref"
-    elif about is None and ("enum" in node or "const" in node):
-        about = _ITS_VALUES
-    meant = _MEANT[dialect].get(about) if about is None or about.__class__ is str else None
-    return meant is not None and meant.issuperset(node)
+    elif "enum" in node or "const" in node:
+        about = _ITS_VALUES if about is None else about
+    elif about.__class__ is list and all(name.__class__ is str for name in about):
+        about = tuple(about)
+    if about is None or about.__class__ is str:
+        meant = _MEANT[dialect].get(about, frozenset())
+    elif about.__class__ is tuple:
+        meant = _meant_of_several(dialect, about)
+    else:
+        return False
+    if meant.issuperset(node):
+        return True
+    name = node.get("format")
+    return name.__class__ is str and about in ("string", None) and node.keys() - meant == {"format"} and _is_known(name)
+
+
+@lru_cache(maxsize=64)
+def _meant_of_several(dialect: Dialect, types: tuple[str, ...]) -> frozenset[str]:
+    return frozenset().union(*(_MEANT[dialect].get(name, frozenset()) for name in types))
 
 
 def looks_like_schema(value: Any) -> bool:
@@ -391,12 +406,16 @@ def _about_content(keyword: str, value: Any, node: Mapping[str, Any], dialect: D
 def _about_format(name: str, node: Mapping[str, Any]) -> str | None:
     if name in _OF_ZOD and any("pattern" in part for part in (node, *_parts(node)) if isinstance(part, dict)):
         return None
-    try:
-        if formats.find(name) is not None:
-            return None
-    except SpecError:  # the compiler refuses it, with its place
+    if _is_known(name):
         return None
     if name in _NOT_ENFORCED:
         return f"the format {name!r} is not enforced: {_NOT_ENFORCED[name]}"
     meant = did_you_mean(name, formats.FORMATS)
     return f"the format {name!r} is not known and asserts nothing{meant and '; '}{meant}"
+
+
+def _is_known(format: str) -> bool:
+    try:
+        return formats.find(format) is not None
+    except SpecError:  # the compiler refuses it, with its place
+        return True

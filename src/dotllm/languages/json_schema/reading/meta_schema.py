@@ -169,6 +169,7 @@ _RULES = {
     for dialect, checks in _BY_DIALECT.items()
 }
 _NULLABLE = _rule("nullable", _BOOLEAN)
+_TEXTS, _TEXT = frozenset({"type", "title", "description", "default"}), frozenset({str})
 
 
 _Place: TypeAlias = "tuple[Any, Dialect, _Place | Pointer, Path]"
@@ -208,9 +209,10 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
                 help = remedies.schema(keyword, schema)
                 raise InvalidSpecError(NOT_A_SCHEMA, location=_at(place), keyword=keyword, help=help)
             continue
-        if id(schema) in seen:
+        identity = id(schema)
+        if identity in seen:
             continue
-        seen.add(id(schema))
+        seen.add(identity)
         if "$schema" in schema and schema is not root and _is_resource(schema, dialect):
             try:
                 dialect = detect(schema, dialect)
@@ -238,6 +240,17 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
     return all_clear
 
 
+def _has_only_texts(schema: Any) -> bool:
+    """Whether a sub-schema has a known type, and nothing else but texts about it: it is right and clear in all
+    dialects. Half of all sub-schemas are such."""
+    return (
+        schema.__class__ is dict
+        and _TEXTS.issuperset(schema)
+        and _TEXT.issuperset(map(type, schema.values()))
+        and schema.get("type") in remedies.TYPE_NAMES
+    )
+
+
 def _is_resource(schema: dict[str, Any], dialect: Dialect) -> bool:
     """Whether the ``$schema`` of a sub-schema counts."""
     return isinstance(schema["$schema"], str) and identifier_of(schema, dialect) is not None
@@ -250,9 +263,11 @@ def _look_into(place: _Place, keyword: str, value: Any, way: int, places: list[_
     elif way == _NAMED:
         _check_named(place, keyword, value, places)
     elif way == _SEVERAL and isinstance(value, list):
-        places += [(child, place[1], place, (keyword, at)) for at, child in enumerate(value)]
+        places += [
+            (child, place[1], place, (keyword, at)) for at, child in enumerate(value) if not _has_only_texts(child)
+        ]
     elif way in (_ONE, _SEVERAL):
-        if way == _ONE or keyword in _HOLD_ONE:
+        if (way == _ONE or keyword in _HOLD_ONE) and not _has_only_texts(value):
             places.append((value, place[1], place, (keyword,)))
     elif not _may_be(place[0].get("type"), "string"):
         _check_pattern(place, (keyword,), keyword, value)
@@ -292,7 +307,7 @@ def _check_named(place: _Place, keyword: str, value: dict[str, Any], places: lis
     if keyword == "patternProperties" and not _may_be(place[0].get("type"), "object"):
         for name in value:
             _check_pattern(place, (keyword, name), keyword, name)
-    places += [(child, place[1], place, (keyword, name)) for name, child in value.items()]
+    places += [(child, place[1], place, (keyword, name)) for name, child in value.items() if not _has_only_texts(child)]
 
 
 def _check_keys(place: _Place, keyword: str, value: dict[Any, Any]) -> None:
