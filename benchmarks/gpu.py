@@ -42,8 +42,7 @@ from benchmarks.reasoning_model import END, ending_after, with_reasoning_tokens
 from dotllm.bench import workloads
 from dotllm.bench.client import BenchRequest
 from dotllm.bench.metrics import summarise
-from dotllm.bench.pairs import Pair, send, twin_of
-from dotllm.bench.plan import WORDS
+from dotllm.bench.plan import WORDS, Pair, send, twin_of
 from dotllm.bench.workloads import Constraint
 from dotllm.vllm_plugin import settings
 

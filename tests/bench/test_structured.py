@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dotllm.bench import plots, report, variants, workloads
+from dotllm.bench import report, servers, workloads
 from dotllm.bench.client import BenchRequest, HttpTarget, Sample
 from dotllm.bench.metrics import percentiles, summarise, tpot_ms
-from dotllm.bench.pairs import Burst, Pair, figures
-from dotllm.bench.plan import Measurement, Plan
+from dotllm.bench.plan import Burst, Measurement, Pair, Plan, figures
 from dotllm.bench.workloads import Constraint
 
 STEP_S = 0.002
@@ -183,9 +182,9 @@ def test_results_are_written(measured: tuple[list[dict[str, Any]], Server, int, 
     report.write(tmp_path / "results.json", {"model": "m"}, points)
     assert len(json.loads((tmp_path / "results.json").read_text())["points"]) == len(points)
     report.show(points)
-    images = plots.draw(points, tmp_path)
+    images = report.draw(points, tmp_path)
     assert {image.name for image in images} >= {"tpot_ratio.png", "ttft.png"}
-    plots.page(tmp_path / "report.html", {"model": "<m>"}, "table", images)
+    report.page(tmp_path / "report.html", {"model": "<m>"}, "table", images)
     assert "&lt;m&gt;" in (tmp_path / "report.html").read_text()
 
 
@@ -258,14 +257,14 @@ def test_judges(constraint: Constraint, right: str, wrong: str) -> None:
 
 def test_variants_are_data(tmp_path: Path) -> None:
     """Both groups read; vLLM's own backends run without our plugin; a wrong name is an error with the right ones."""
-    assert [v.name for v in variants.read("engines")] == ["dotllm", "xgrammar", "guidance", "outlines"]
-    assert "dotllm" not in variants.read("engines", ["guidance"])[0].command("m")
-    assert variants.read("ablations")[0].flags == ()
-    assert [v.name for v in variants.read("engines") if not v.compact] == ["outlines"]
+    assert [v.name for v in servers.read("engines")] == ["dotllm", "xgrammar", "guidance", "outlines"]
+    assert "dotllm" not in servers.read("engines", ["guidance"])[0].command("m")
+    assert servers.read("ablations")[0].flags == ()
+    assert [v.name for v in servers.read("engines") if not v.compact] == ["outlines"]
     with pytest.raises(ValueError, match="no group"):
-        variants.read("nothing")
+        servers.read("nothing")
     with pytest.raises(ValueError, match="dotllm, xgrammar"):
-        variants.read("engines", ["xgramar"])
+        servers.read("engines", ["xgramar"])
 
 
 def test_prompts_repeat_with_the_seed() -> None:

@@ -61,9 +61,9 @@ def test_what_a_server_cannot_start_with(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("group", ["engines", "ablations"])
 def test_servers_that_are_compared_can_start(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dotllm.bench import variants
+    from dotllm.bench import servers
 
-    for variant in variants.read(group):
+    for variant in servers.read(group):
         if variant.program == "dotllm":
             environment = dict(variant.environment)
             assert options.export(list(variant.flags), environment) == []

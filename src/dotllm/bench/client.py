@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -145,3 +146,24 @@ async def first_model(url: str) -> str:
     async with aiohttp.ClientSession() as session, session.get(url.rstrip("/") + "/v1/models") as response:
         listed = await response.json()
         return str(listed["data"][0]["id"])
+
+
+async def closed_loop(
+    target: BenchTarget, requests: Sequence[BenchRequest], concurrency: int, done: Callable[[], None] = lambda: None
+) -> tuple[list[Sample], float]:
+    """Send ``requests``, of which ``concurrency`` are in flight: when one ends, the next is sent.
+
+    Returns their samples, in order, and the wall time. ``done`` is called after each request.
+    """
+    found: list[Sample | None] = [None] * len(requests)
+    waiting = iter(enumerate(requests))
+
+    async def worker() -> None:
+        for number, request in waiting:
+            found[number] = await target.send(request)
+            done()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(min(concurrency, len(requests)))))
+    wall = time.perf_counter() - start
+    return [sample for sample in found if sample is not None], wall

@@ -29,7 +29,7 @@ from dotllm.cli.subcommands import CommandParser
 if TYPE_CHECKING:
     from dotllm.bench.client import BenchTarget
     from dotllm.bench.plan import Plan, Point
-    from dotllm.bench.variants import Variant
+    from dotllm.bench.servers import Variant
 
 # Random weights would write white space until max_tokens wherever an engine allows it.
 RANDOM_WEIGHTS_FLAGS = ("--structured-outputs-config.disable_any_whitespace", "true")
@@ -113,7 +113,7 @@ def main(argv: list[str]) -> int:
 def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]) -> Iterator[tuple[str, list[Point]]]:
     """(variant, its points), as they come."""
     from dotllm.bench.client import HttpTarget, first_model
-    from dotllm.bench.variants import FILE, read
+    from dotllm.bench.servers import FILE, read
 
     if options.url:
         model = options.model or asyncio.run(first_model(options.url))
@@ -201,15 +201,15 @@ def _demo_model(folder: Path) -> Path:
 def _finish(folder: Path, about: dict[str, Any], points: Sequence[Point]) -> None:
     from rich.console import Console
 
-    from dotllm.bench import plots, report
+    from dotllm.bench import report
 
     report.show(points)
     console = Console(width=170, record=True, file=io.StringIO())
     report.show(points, console)
     try:
-        images = plots.draw(points, folder)
+        images = report.draw(points, folder)
     except ImportError as error:
         print(MISSING.format(error), file=sys.stderr)
         images = []
-    plots.page(folder / "report.html", about, console.export_text(), images)
+    report.page(folder / "report.html", about, console.export_text(), images)
     print(f"{folder / 'results.json'}, {folder / 'report.html'} and {len(images)} plots written")
