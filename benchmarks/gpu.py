@@ -200,7 +200,7 @@ def questions(model: str) -> list[BenchRequest]:
     from transformers import AutoTokenizer
 
     from dotllm.bench.quality import bfcl
-    from dotllm.bench.quality.arms import ARMS
+    from dotllm.bench.quality.asking import ARMS
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     cases = [case for name in ("simple_python", "live_simple", "multiple") for case in bfcl.cases(name)]

@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dotllm.bench.quality.arms import ARMS, first_json
+from dotllm.bench.quality.asking import ARMS, first_json
 from dotllm.bench.quality.cases import Call, Case, Function, closed
 
 pytest.importorskip("aiohttp")

@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     try:
         from rich.console import Console
 
-        from dotllm.bench.quality import arms, bfcl, figures
+        from dotllm.bench.quality import asking, bfcl, figures
     except ImportError as error:
         print(MISSING.format(error), file=sys.stderr)
         return 2
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
         return 0
     try:
         cases = read_cases(options)
-        chosen = arms.chosen(options.arms.split(","))
+        chosen = asking.chosen(options.arms.split(","))
     except (ValueError, bfcl.Missing) as error:
         print(f"dotllm bench-quality: {error}", file=sys.stderr)
         return 2
