@@ -10,8 +10,7 @@ import pytest
 from dotllm import Vocabulary
 from dotllm.compilation import Specification
 from dotllm.inspector.confidence import Place
-from dotllm.inspector.inspector import MOST_TOKENS, BadQuestion
-from dotllm.inspector.live import MOST_REQUESTS, Live, LiveInspector, begin, take
+from dotllm.inspector.inspector import MOST_REQUESTS, MOST_TOKENS, BadQuestion, Live, LiveInspector, begin, take
 
 DIGITS = Specification.create("regex", "[0-9]+")
 

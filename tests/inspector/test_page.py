@@ -16,7 +16,7 @@ import pytest
 
 from dotllm import Vocabulary
 from dotllm.compilation import Specification
-from dotllm.inspector import live
+from dotllm.inspector import inspector
 from dotllm.inspector.confidence import Place
 from dotllm.inspector.inspector import Inspector
 from dotllm.inspector.server import InspectorServer, snapshot
@@ -167,14 +167,14 @@ def test_a_snapshot_needs_no_server(browser: Any, inspector: Inspector, tmp_path
 
 
 def test_a_request_is_followed(browser: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests: OrderedDict[str, live.Live] = OrderedDict()
-    inspector = live.LiveInspector(vocabulary, "", requests)
+    requests: OrderedDict[str, inspector.Live] = OrderedDict()
+    live = inspector.LiveInspector(vocabulary, "", requests)
     monkeypatch.setattr("dotllm.inspector.server.page", functools.partial(page_of, live=True))
     schema = '{"type": "array", "items": {"type": "boolean"}, "maxItems": 1}'
-    live.begin(requests, "a", live.Live(Specification.create("json_schema", schema), list))
+    inspector.begin(requests, "a", inspector.Live(Specification.create("json_schema", schema), list))
     half = math.log(0.5)
-    live.take(requests, "a", list(b"["), None, [Place(math.log(0.75), {ord("["): 0.0})])
-    with InspectorServer(inspector) as server:
+    inspector.take(requests, "a", list(b"["), None, [Place(math.log(0.75), {ord("["): 0.0})])
+    with InspectorServer(live) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         opened = browser.new_page()
         opened.goto(server.url)
@@ -183,7 +183,9 @@ def test_a_request_is_followed(browser: Any, vocabulary: Vocabulary, monkeypatch
         opened.locator("#chips .chip").first.click()
         sync_api.expect(opened.locator("#position")).to_contain_text("the mask took 25 % of the model")
         first = Place(0.0, {ord("t"): half, ord("f"): half})
-        live.take(requests, "a", [*b"true]", 271], "stop", [first, *(Place(0.0, {n: 0.0}) for n in [*b"rue]", 271])])
+        inspector.take(
+            requests, "a", [*b"true]", 271], "stop", [first, *(Place(0.0, {n: 0.0}) for n in [*b"rue]", 271])]
+        )
         status(opened, "Fits, and is complete.")
         sync_api.expect(opened.locator("#document")).to_have_value("[true]")
         assert '\n  "maxItems": 1' in opened.evaluate("editor.state.doc.toString()")

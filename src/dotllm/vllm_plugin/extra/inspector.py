@@ -21,7 +21,7 @@ from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.vllm_types import EngineCoreOutput
 
 if TYPE_CHECKING:
-    from dotllm.inspector import live
+    from dotllm.inspector import inspector
     from dotllm.inspector.inspector import Inspector
 
 HOOK = Hook(
@@ -31,15 +31,15 @@ HOOK = Hook(
     without_it="a server has no inspector",
 )
 _PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"
-_live: OrderedDict[str, live.Live] = OrderedDict()
+_live: OrderedDict[str, inspector.Live] = OrderedDict()
 
 
 @functools.cache
 def _inspector() -> Inspector:
-    from dotllm.inspector import live
+    from dotllm.inspector import inspector
 
     tokenizer, model_config = engine_info.tokenizer_and_model()
-    return live.LiveInspector(per_process.vocabulary_of_model(tokenizer, model_config), model_config.model, _live)
+    return inspector.LiveInspector(per_process.vocabulary_of_model(tokenizer, model_config), model_config.model, _live)
 
 
 async def _page(request: Any) -> Any:
@@ -78,21 +78,21 @@ def _add_request(self: object, request: Any, prompt: str | None, *args: Any, ori
         record.ask(request.sampling_params, confidence=True)
     original(self, request, prompt, *args, **kwargs)
     if constrained:
-        from dotllm.inspector import live
+        from dotllm.inspector import inspector
 
         with suppress(SpecError):  # the engine refuses it
             specification = validation.specification_of(request.sampling_params, engine_info.config())
             answer_of = record.under_constraint(request.reasoning_ended)
-            live.begin(_live, request.request_id, live.Live(specification, answer_of))
+            inspector.begin(_live, request.request_id, inspector.Live(specification, answer_of))
 
 
 @HOOK.replaces(f"{_PROCESSOR}.process_outputs")
 def _process_outputs(
     self: object, engine_core_outputs: Sequence[EngineCoreOutput], *args: Any, original: Original, **kwargs: Any
 ) -> Any:
-    from dotllm.inspector import live
+    from dotllm.inspector import inspector
 
     for one in engine_core_outputs:
         places = record.places_of(one.new_logprobs) if one.request_id in _live else ()
-        live.take(_live, one.request_id, one.new_token_ids, one.finish_reason, places)
+        inspector.take(_live, one.request_id, one.new_token_ids, one.finish_reason, places)
     return original(self, engine_core_outputs, *args, **kwargs)
