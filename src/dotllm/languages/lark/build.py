@@ -16,8 +16,7 @@ from dotllm.errors import BudgetExceededError
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.languages.lark.lazy import Uses, json_texts
-from dotllm.languages.lark.parser import Parser
-from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
+from dotllm.languages.lark.parser import Definition, LarkGrammar, LarkNode, LarkNodeKind, Parser, is_terminal
 from dotllm.languages.lark.terminals import Terminals
 from dotllm.languages.source import Source
 from dotllm.languages.token_names import TokenNames, token_expression

@@ -13,7 +13,7 @@ from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar, union_of
 from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.kinds import ExpressionKind
-from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
+from dotllm.languages.lark.parser import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression, words_of
