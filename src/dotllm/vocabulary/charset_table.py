@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dotllm import allocate
 from dotllm.charset import CharSet
 from dotllm.jit import kernel
-from dotllm.vocabulary.arrays import Bytes, Ints, U
+from dotllm.vocabulary.content import Bytes, Ints, U
 from dotllm.vocabulary.token_classes import COUNTED, Classifier
 from dotllm.vocabulary.trie import SortedStrings, Trie, build_trie, sort_strings, sorted_forest
 

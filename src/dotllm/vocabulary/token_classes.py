@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dotllm import allocate
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.jit import kernel
-from dotllm.vocabulary.arrays import Bytes, Ints, U
+from dotllm.vocabulary.content import Bytes, Ints, U
 from dotllm.vocabulary.trie import Trie
 
 # The byte automaton of a character set: one UTF-8 encoded member of the set, over and over.

@@ -13,7 +13,7 @@ import numpy as np
 
 from dotllm import allocate
 from dotllm.jit import inner_kernel, kernel
-from dotllm.vocabulary.arrays import Bytes, Ints, U
+from dotllm.vocabulary.content import Bytes, Ints, U
 
 # Sorts many byte strings of one buffer in lexicographic order.
 #

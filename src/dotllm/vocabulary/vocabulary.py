@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
-from dotllm.vocabulary.arrays import Bytes, Ints
 from dotllm.vocabulary.charset_table import (
     SAMPLE,
     CharsetTable,
@@ -25,7 +24,7 @@ from dotllm.vocabulary.charset_table import (
     count_tokens,
     sample_of,
 )
-from dotllm.vocabulary.content import Content, ids_of
+from dotllm.vocabulary.content import Bytes, Content, Ints, ids_of
 from dotllm.vocabulary.files import VocabularyFiles
 from dotllm.vocabulary.readers import TokenizerContents, read_tokenizer
 from dotllm.vocabulary.token_classes import Classifier
