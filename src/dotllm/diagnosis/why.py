@@ -19,11 +19,11 @@ from dotllm.api import Index
 from dotllm.diagnosis.json_places import places, value_at
 from dotllm.errors import SpecError, escaped
 from dotllm.index import Guide
+from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.build import json_schema_to_grammar, parse
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, OBJECTS, REFERENCES
 from dotllm.languages.json_schema.reading.subschemas import Path, assertions, below, pointer, smallest, without
-from dotllm.languages.surrogates import is_unicode
 from dotllm.suggestions import closest
 from dotllm.vocabulary import Vocabulary
 

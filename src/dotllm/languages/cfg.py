@@ -8,8 +8,8 @@ from typing import Literal
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.end_tokens import keep_last
+from dotllm.languages.json_input import HALF
 from dotllm.languages.source import Source
-from dotllm.languages.surrogates import HALF
 from dotllm.languages.token_names import TokenNames
 
 Dialect = Literal["auto", "lark", "ebnf"]

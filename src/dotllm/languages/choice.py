@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.grammar import Grammar
-from dotllm.languages.surrogates import is_unicode
+from dotllm.languages.json_input import is_unicode
 
 
 def choice_to_grammar(choices: Sequence[str]) -> Grammar:

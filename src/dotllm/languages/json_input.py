@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Location
+
+# Halves of surrogate pairs. JSON's "\ud800" arrives in a Python string as one; no Unicode text contains them.
+
+
+HALF = re.compile("[\ud800-\udfff]")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether no half of a surrogate pair is in ``text``."""
+    return text.isascii() or HALF.search(text) is None
 
 
 def read_json(text: str, what: str, location: Location | None = None) -> Any:

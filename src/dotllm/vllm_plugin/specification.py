@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import BudgetExceededError, InvalidSpecError
-from dotllm.languages.surrogates import HALF, is_unicode
+from dotllm.languages.json_input import HALF, is_unicode
 from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import settings, tiers
 from dotllm.vllm_plugin.settings import ADDITIONAL_PROPERTIES, NUMBER_DIGITS, PROPERTY_ORDERS, WHITESPACE

@@ -32,9 +32,9 @@ from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.nfa import NfaBuilder
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError, InvalidSpecError
+from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
-from dotllm.languages.surrogates import is_unicode
 
 OPTION = "source"
 MAX_CHARACTERS = 10_000

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, SpecError, UnsupportedError
+from dotllm.languages.json_input import is_unicode
 from dotllm.languages.regex import unicode
 from dotllm.languages.regex.syntax import (
     COUNT_LIMIT,
@@ -28,7 +29,6 @@ from dotllm.languages.regex.syntax import (
     repeat,
     seq,
 )
-from dotllm.languages.surrogates import is_unicode
 
 # The base of all readers of a regular expression: the text, the place in it, the flags in force, and the errors.
 

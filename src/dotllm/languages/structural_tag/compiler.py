@@ -11,8 +11,8 @@ from dotllm import cancellation
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Pointer, SpecError, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
+from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema import Options, schema_expression
-from dotllm.languages.surrogates import is_unicode
 from dotllm.languages.token_names import TokenNames
 from dotllm.suggestions import did_you_mean
 

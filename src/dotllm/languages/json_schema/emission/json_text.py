@@ -18,6 +18,7 @@ from dotllm.automata.dfa import Budget, Dfa
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpecError, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_substrings
@@ -25,7 +26,6 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.regex.lowering import Lowering
-from dotllm.languages.surrogates import is_unicode
 
 MAX_BLANKS, MAX_TABS = 32, 8
 """Of an indentation: 16 levels of two blanks, eight of four, eight of a tab."""

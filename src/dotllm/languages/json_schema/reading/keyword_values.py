@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
+from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
 from dotllm.languages.json_schema.numbers.real_set import exact
-from dotllm.languages.surrogates import is_unicode
 
 INTEGERS = NumberLanguage.integers()
 

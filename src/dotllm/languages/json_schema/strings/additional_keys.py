@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dotllm.automata.dfa import Dfa
 from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.grammar.grammar import Expression
+from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings.key_kernels import key_networks
 from dotllm.languages.json_schema.strings.spelling import (
@@ -35,7 +36,6 @@ from dotllm.languages.json_schema.strings.spelling import (
     spelling,
 )
 from dotllm.languages.json_schema.strings.string_network import copied
-from dotllm.languages.surrogates import is_unicode
 
 Array = NDArray[Any]
 
