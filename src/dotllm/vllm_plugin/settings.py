@@ -60,7 +60,7 @@ def _of_extra(variable: str, value: str) -> str:
 
 
 def coalescence() -> str:
-    """off or canonical: see `dotllm.vllm_plugin.extra.coalescence`. Raises ValueError for another mode."""
+    """off or canonical: see `dotllm.vllm_plugin.extra.jump_forward`. Raises ValueError for another mode."""
     variable = "DOTLLM_COALESCENCE"
     if os.environ.get(variable, "").strip().lower() == "lossless":
         raise ValueError(

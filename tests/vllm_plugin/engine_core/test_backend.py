@@ -20,8 +20,8 @@ from dotllm.vllm_plugin.enforce import compile_hook, extras, per_process, prepar
 from dotllm.vllm_plugin.enforce.backend import EngineBackend
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.enforce.validation import claim
+from dotllm.vllm_plugin.extra import jump_forward
 from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit
-from dotllm.vllm_plugin.extra.coalescence import coalesced
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.speed import warm_start
 from tests.vllm_plugin.engine_core.test_coalesced import engine
@@ -64,7 +64,7 @@ def configuration(backend: str = "auto", **others: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _extras(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras.GIVEN, "limit", AnswerLimit)
-    monkeypatch.setattr(extras.GIVEN, "spelling", coalesced.spelling)
+    monkeypatch.setattr(extras.GIVEN, "spelling", jump_forward.spelling)
 
 
 def test_an_answer_limit_that_is_off_is_refused(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.enforce import errors, parameters
-from dotllm.vllm_plugin.extra.coalescence import coalesced
+from dotllm.vllm_plugin.extra import jump_forward
 from dotllm.vllm_plugin.speed import pending_grammars
 
 MODEL = {
@@ -37,8 +37,8 @@ def engine(model: dict[str, Any] | None = None, parallel: dict[str, Any] | None 
 
 
 def test_engines() -> None:
-    assert coalesced.why_not(engine()) == ""
-    assert coalesced.why_not(engine({"uses_mrope": True}, use_v2_model_runner=False)) == ""
+    assert jump_forward.why_not(engine()) == ""
+    assert jump_forward.why_not(engine({"uses_mrope": True}, use_v2_model_runner=False)) == ""
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_engines() -> None:
     ],
 )  # fmt: skip
 def test_engines_that_are_left_out(left_out: Any) -> None:
-    assert coalesced.why_not(left_out)
+    assert jump_forward.why_not(left_out)
 
 
 def test_logits_processors_that_plug_in_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "entry_points", lambda group: [SimpleNamespace(value="a plugin's")])
-    assert "logits processors" in coalesced.why_not(engine())
+    assert "logits processors" in jump_forward.why_not(engine())
 
 
 def test_the_mode_that_is_gone_is_an_error_that_says_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_the_mode_that_is_gone_is_an_error_that_says_what_to_use(monkeypatch: py
     with pytest.raises(ValueError, match="Use canonical"):
         settings.coalescence()
     with pytest.raises(ValueError, match="Use canonical"):
-        coalesced.why_not(engine())  # so no engine starts
+        jump_forward.why_not(engine())  # so no engine starts
     assert "Use canonical" in (options.refused({}) or "")
 
 
@@ -88,7 +88,7 @@ def request(**parameters: Any) -> Any:
     ],
 )  # fmt: skip
 def test_requests(parameters: dict[str, Any]) -> None:
-    assert coalesced.may_be(request(**parameters), keeps_generators=True)
+    assert jump_forward.may_be(request(**parameters), keeps_generators=True)
 
 
 @pytest.mark.serve
@@ -103,7 +103,7 @@ def test_requests(parameters: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_requests_whose_tokens_must_all_be_sampled(parameters: dict[str, Any]) -> None:
-    assert not coalesced.may_be(request(**parameters), keeps_generators=False)
+    assert not jump_forward.may_be(request(**parameters), keeps_generators=False)
 
 
 @pytest.mark.serve
@@ -115,26 +115,26 @@ def test_a_parameter_that_nobody_here_knows_declines() -> None:
     later = msgspec.defstruct("SamplingParams", [("new", int, 0)], bases=(known,), kw_only=True)
     for new, may in ((0, True), (1, False)):
         one = SimpleNamespace(sampling_params=later(new=new), resumable=False)
-        assert coalesced.may_be(one, keeps_generators=False) is may
+        assert jump_forward.may_be(one, keeps_generators=False) is may
 
 
 @pytest.mark.serve
 def test_all_parameters_of_this_release_are_sorted() -> None:
     """A name that is not vLLM's would stand for nothing; those of the oldest and the newest release are the same."""
     plain = parameters._plain(pytest.importorskip("vllm").SamplingParams)
-    lists = {*coalesced._HARMLESS, *coalesced._HARMLESS_EMPTY, *pending_grammars._MAY_BE_DROPPED}
+    lists = {*jump_forward._HARMLESS, *jump_forward._HARMLESS_EMPTY, *pending_grammars._MAY_BE_DROPPED}
     assert lists <= {*plain}
-    assert not any(plain[name] for name in coalesced._HARMLESS_EMPTY)
+    assert not any(plain[name] for name in jump_forward._HARMLESS_EMPTY)
 
 
 @pytest.mark.serve
 def test_a_seed_has_a_generator_of_its_own_in_the_first_runner() -> None:
-    assert not coalesced.may_be(request(seed=1), keeps_generators=True)
-    assert coalesced.may_be(request(seed=1), keeps_generators=False)
+    assert not jump_forward.may_be(request(seed=1), keeps_generators=True)
+    assert jump_forward.may_be(request(seed=1), keeps_generators=False)
 
 
 @pytest.mark.serve
 def test_a_stream_of_prompts_is_left_alone() -> None:
     one = request()
     one.resumable = True
-    assert not coalesced.may_be(one, keeps_generators=False)
+    assert not jump_forward.may_be(one, keeps_generators=False)

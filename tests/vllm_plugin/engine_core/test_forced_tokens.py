@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.vllm_plugin.extra.coalescence import forced_tokens
-from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.extra import forced_tokens
+from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 
 
 def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:

@@ -20,7 +20,7 @@ from dotllm.grammar import Grammar  # noqa: E402
 from dotllm.index import Guide  # noqa: E402
 from dotllm.vllm_plugin.enforce import errors  # noqa: E402
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar  # noqa: E402
-from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling  # noqa: E402
+from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling  # noqa: E402
 
 TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
 A, B, C, AB, BC, ABC, NEWLINE, EOS, EOT, CALL = range(10)

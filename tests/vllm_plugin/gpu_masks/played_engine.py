@@ -22,8 +22,8 @@ from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.extra.coalescence import runners
-from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.extra import runners
+from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 
 WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
 TOKENS: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS + [None]

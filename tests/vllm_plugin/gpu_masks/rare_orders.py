@@ -26,7 +26,7 @@ from dotllm import Index
 from dotllm.device_masks import sender
 from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 from dotllm.vllm_plugin.speed import batch_accept, pending_grammars, worker_hooks
 
 PENALTY = {"presence_penalty": 0.5}

@@ -21,7 +21,7 @@ from dotllm import Index, Vocabulary
 from dotllm.errors import InvalidSpecError, TooFewTokensError
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit
-from dotllm.vllm_plugin.extra.coalescence.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 
 pytestmark = pytest.mark.serve
 

@@ -17,7 +17,7 @@ from dotllm.errors import InvalidSpecError
 from dotllm.vllm_plugin.enforce import scheduler
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.enforce.scheduler import OVERRIDDEN, DotllmScheduler
-from dotllm.vllm_plugin.extra.coalescence import jump_forward
+from dotllm.vllm_plugin.extra import jump_forward
 from dotllm.vllm_plugin.speed import batch_accept, draft_limit, manager_hook, pending_grammars
 from tests.vllm_plugin.engine_core.test_pending_grammars import Bench
 

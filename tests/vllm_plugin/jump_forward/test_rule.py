@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dotllm.vllm_plugin.extra.coalescence.rule import Found, Rule
+from dotllm.vllm_plugin.extra.jump_forward import Found, Rule
 
 
 def rule(graph_tokens: int | None, decode: str = "FULL", mixed: str = "PIECEWISE", hidden_size: int = 4096) -> Rule:

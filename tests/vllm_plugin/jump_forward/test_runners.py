@@ -12,8 +12,8 @@ pytest.importorskip("vllm")
 import numpy as np
 import torch
 
-from dotllm.vllm_plugin.extra.coalescence import runners
-from dotllm.vllm_plugin.extra.coalescence.runners import Entered
+from dotllm.vllm_plugin.extra import runners
+from dotllm.vllm_plugin.extra.runners import Entered
 
 pytestmark = pytest.mark.serve
 

@@ -19,7 +19,7 @@ class Given:
     limit: Callable[[StructuredOutputManager, Request, int], Any] | None = None
     """Makes the `AnswerLimit` of a request whose answer is to end in time."""
     spelling: Callable[[VllmConfig], Callable[[Request], SpellingOf | None]] | None = None
-    """By an engine's configuration, and by request: how forced text is spelt, where there is one way (`coalesced`)."""
+    """By an engine's configuration, and by request: how forced text is spelt, where it is (`jump_forward`)."""
 
 
 GIVEN = Given()

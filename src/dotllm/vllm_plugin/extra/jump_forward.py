@@ -20,18 +20,173 @@ runs all forced tokens.
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
-from dotllm.vllm_plugin.enforce.extras import GIVEN
+from dotllm.vllm_plugin.enforce.errors import logits_processors
+from dotllm.vllm_plugin.enforce.extras import GIVEN, SpellingOf
+from dotllm.vllm_plugin.enforce.parameters import beyond
 from dotllm.vllm_plugin.enforce.request_state import tokens_left
 from dotllm.vllm_plugin.enforce.scheduler import FORCED, Part, takes_part
-from dotllm.vllm_plugin.extra.coalescence import runners
-from dotllm.vllm_plugin.extra.coalescence.coalesced import spelling, why_not
-from dotllm.vllm_plugin.extra.coalescence.rule import Found, Rule
+from dotllm.vllm_plugin.extra import runners
+from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 from dotllm.vllm_plugin.hook import Hook
-from dotllm.vllm_plugin.vllm_types import ModelRunnerOutput, Request, Scheduler, SchedulerOutput
+from dotllm.vllm_plugin.settings import coalescence
+from dotllm.vllm_plugin.vllm_types import (
+    CompilationConfig,
+    ModelConfig,
+    ModelRunnerOutput,
+    Request,
+    Scheduler,
+    SchedulerOutput,
+    VllmConfig,
+)
 
 logger = logging.getLogger(__name__)
+
+# Which engines and which requests are coalesced: forced text has one spelling there, and may be entered.
+#
+# All other requests are served exactly as with ``off``: the model spells their forced text as it likes, token by token.
+# So canonical masks never contradict another option of a request.
+
+
+_HARMLESS = frozenset(
+    {
+        *("n", "temperature", "top_p", "top_k", "min_p", "max_tokens", "min_tokens", "structured_outputs"),
+        # How it ends; and how its text is written, which is the front end's.
+        *("stop", "stop_token_ids", "ignore_eos", "_eos_token_id", "_all_stop_token_ids", "include_stop_str_in_output"),
+        *("detokenize", "skip_special_tokens", "spaces_between_special_tokens", "output_kind", "stream_interval"),
+        *("output_text_buffer_length", "skip_clone", "skip_reading_prefix_cache", "flat_logprobs"),
+        # Others' are for logits processors, with which no request of an engine is coalesced.
+        *("extra_args", "_watermarking_skipped"),
+    }
+)
+"""Parameters of a request that forced text may be entered with, whatever they are."""
+
+_HARMLESS_EMPTY = ("bad_words", "_bad_words_token_ids", "logit_bias", "watermarking")
+"""Those that ask for nothing where they are empty, or false."""
+
+
+def why_not(config: VllmConfig) -> str:
+    """Why no request of an engine is coalesced; "" if they are. Raises ValueError for a mode that does not exist."""
+    model, parallel = config.model_config, config.parallel_config
+    checks = (
+        (coalescence() == "off", "switched off"),
+        (config.speculative_config is not None, "speculative decoding: forced text is left to its drafts"),
+        (parallel.pipeline_parallel_size > 1, "pipeline stages"),
+        (parallel.prefill_context_parallel_size > 1, "prefill context parallelism"),
+        (config.kv_transfer_config is not None, "a KV connector"),
+        (model.is_diffusion, "the model is a diffusion model"),
+        (model.is_hybrid or model.is_attention_free, "the model has a recurrent state"),
+        # (The V2 runner knows the positions of a prompt's tokens alone, which those of other tokens follow.)
+        (config.use_v2_model_runner and model.uses_mrope, "the model's positions have several dimensions"),
+        (bool(logits_processors(model)), "logits processors of the user's, which must see every token"),
+        (bool(model.return_sampling_mask or config.aux_output_config.enabled), "something is returned of every step"),
+    )
+    return next((reason for applies, reason in checks if applies), "")
+
+
+def spelling(config: VllmConfig) -> Callable[[Request], SpellingOf | None]:
+    """By request of an engine how its forced text is spelt; None where the model spells it as it likes."""
+    coalesces = not why_not(config)
+
+    def of(request: Request) -> SpellingOf | None:
+        may = coalesces and may_be(request, keeps_generators=not config.use_v2_model_runner)
+        return ForcedSpelling.of if may else None
+
+    return of
+
+
+def may_be(request: Request, *, keeps_generators: bool) -> bool:
+    """Whether ``request`` is coalesced, in an engine that does so: only `_HARMLESS` parameters are set.
+
+    Not where the sampler must see each token, since it counts them or tells how likely they were; nor if the request
+    restricts tokens itself (bad_words, allowed_token_ids, logit_bias): the canonical token may be excluded. A parameter
+    that a later vLLM adds is unknown, and so not harmless. Stop tokens are examined one by one
+    (`RequestGrammar.forced_after`).
+
+    keeps_generators: the runner draws for a request with a seed from a generator of its own (V1), so what is drawn
+    depends on how often has been drawn before. (V2 draws by position.)
+    """
+    parameters = request.sampling_params
+    if parameters is None or request.resumable:
+        return False
+    return all(
+        (name in _HARMLESS_EMPTY and not value) or (name == "seed" and not keeps_generators)
+        for name, value in beyond(_HARMLESS, parameters)
+    )
+
+
+# In which steps forced text is entered: a static rule over vLLM's own settings.
+
+
+class Found(NamedTuple):
+    """Forced text of one request."""
+
+    position: int
+    """in the results of the step"""
+    grammar: Any
+    """its `RequestGrammar`"""
+    tokens: Sequence[int]
+    steps_saved: int
+
+
+NARROW = 2048
+"""The hidden size below which a layer takes the GPU less time than the host takes to launch it."""
+STEPS_WIDE, STEPS_NARROW = 2, 3
+"""Steps of every request that one of them must save: the cost of a longer step, and some more, because waiting requests
+meet others. A narrow model's step is short and the host sets its pace, so launching a longer one takes two or three
+more."""
+
+
+class Rule:
+    """Whether the steps that are saved outweigh a longer one.
+
+    A step that runs several tokens of a request is like one that runs a prompt: it fits none of vLLM's graphs of whole
+    steps ("full"), and launches its attention itself. That takes longer for all requests of the batch, so together they
+    must save `STEPS_WIDE` or `STEPS_NARROW` times as many steps as there are requests. (Those that are not entered go
+    on token by token, and are asked again in the next step, together with others that have come to forced text
+    meanwhile.) The longer step costs nothing where a prompt is run anyway, nor where both kinds of steps have graphs of
+    one kind.
+
+    A step never becomes longer than vLLM's largest graph on account of forced text, unless it has none as it is. So
+    many requests cannot save enough, and nobody looks (`may_pay`).
+    """
+
+    def __init__(self, compilation: CompilationConfig, model: ModelConfig) -> None:
+        mode = compilation.cudagraph_mode
+        self._graph_tokens = compilation.max_cudagraph_capture_size or 0
+        costs = self._graph_tokens and mode and mode.decode_mode() != mode.mixed_mode()
+        self._steps = (STEPS_NARROW if model.get_hidden_size() < NARROW else STEPS_WIDE) if costs else 0
+
+    def may_pay(self, running: int, *, prompt_comes: bool) -> bool:
+        """Whether ``running`` requests may save enough; prompt_comes: the next step runs one."""
+        return self._room(running) > (0 if prompt_comes else self._steps * running)
+
+    def __call__(self, found: Sequence[Found], running: int, *, prompt_comes: bool) -> Sequence[Found]:
+        """Those of ``found`` that are worth it; else as `may_pay`."""
+        found = _fitting(found, self._room(running))
+        saved = sum(one.steps_saved for one in found)
+        return found if saved > (0 if prompt_comes else self._steps * running) else ()
+
+    def _room(self, running: int) -> float:
+        """Tokens that the step may run in addition to the one of each request."""
+        return self._graph_tokens - running if running <= self._graph_tokens else math.inf
+
+
+def _fitting(found: Sequence[Found], room: float) -> Sequence[Found]:
+    """As many as fit into ``room`` tokens, in addition to the one that each request has anyway; the longest first."""
+    if sum(len(one.tokens) - 1 for one in found) <= room:
+        return found
+    fitting = []
+    for one in sorted(found, key=lambda one: -one.steps_saved):
+        if len(one.tokens) - 1 <= room:
+            room -= len(one.tokens) - 1
+            fitting.append(one)
+    return fitting
+
 
 STEPS_TO_LOOK_AGAIN = 32
 """Where entering text did not pay, nobody looks for as many steps as this goes into the number of requests: looking

@@ -1,1 +1,0 @@
-"""Canonical coalescence: forced text has one spelling, and is entered into requests."""
