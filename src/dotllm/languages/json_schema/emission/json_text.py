@@ -25,7 +25,7 @@ from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
-from dotllm.languages.regex.lowering import Lowering
+from dotllm.languages.regex.build import Lowering
 
 MAX_BLANKS, MAX_TABS = 32, 8
 """Of an indentation: 16 levels of two blanks, eight of four, eight of a tab."""
