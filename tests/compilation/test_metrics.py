@@ -27,7 +27,7 @@ prometheus_client = pytest.importorskip("prometheus_client")
 
 
 def scrape(directory: Path) -> str:
-    from dotllm.compilation.exposition import Collector
+    from dotllm.compilation.metrics import Collector
 
     registry = prometheus_client.CollectorRegistry()
     registry.register(Collector(directory))
@@ -117,7 +117,7 @@ def test_shared_directory_is_made_once_and_inherited(monkeypatch: pytest.MonkeyP
 
 
 def test_register_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dotllm.compilation.exposition import register
+    from dotllm.compilation.metrics import register
 
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     registry = prometheus_client.CollectorRegistry()

@@ -3,7 +3,7 @@
 vLLM's /metrics is answered by the API server, compiles happen in the engine core: two processes, and
 prometheus_client's values do not cross. (Its multi-process mode would, but it is all or nothing: it changes vLLM's own
 metrics too, and must be decided before anything is imported.) So each process keeps plain numbers here and publishes
-them as one small JSON file in a directory that all processes of one server share by environment; `exposition` turns
+them as one small JSON file in a directory that all processes of one server share by environment; a `Collector` turns
 all files into one set of Prometheus metrics wherever /metrics is answered.
 
 Numbers are plain floats under one lock. The manager's supervisor publishes them, at most a few times a second.
@@ -16,7 +16,7 @@ import os
 import tempfile
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +155,7 @@ class Metrics:
             }
 
     def publish(self) -> None:
-        """Write the snapshot for `exposition`, if there is a directory to write to and anything changed since."""
+        """Write the snapshot for a `Collector`, if there is a directory to write to and anything changed since."""
         directory = os.environ.get(DIRECTORY_VARIABLE)
         if not directory or not self._changed:
             return
@@ -196,6 +196,76 @@ def merge(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[tuple[str, L
                 else:
                     values[key] = values.get(key, 0.0) + value
     return merged
+
+
+# dotllm's metrics as a Prometheus collector, for the process that answers /metrics.
+#
+# ``register()`` is called by the vLLM plugin in API servers. prometheus_client is imported here only: the engine does
+# not need it.
+
+
+class Collector:
+    """Merges what all processes have published in ``directory``. Every metric is exposed. One without labels is 0
+    before its first event, so that dashboards and alerts can be written before traffic arrives."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def _snapshots(self) -> list[dict[str, Any]]:
+        found = []
+        for path in sorted(self.directory.glob("*.json")):
+            try:
+                found.append(json.loads(path.read_text()))
+            except (OSError, ValueError):
+                continue  # being replaced or removed at this moment; the next scrape has it
+        return found
+
+    def collect(self) -> Iterator[Any]:
+        """Called by prometheus_client at each scrape."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        merged = merge(self._snapshots())
+        families: list[tuple[Any, Mapping[str, tuple[Any, ...]], str]] = [
+            (CounterMetricFamily, COUNTERS, "counters"),
+            (GaugeMetricFamily, GAUGES, "gauges"),
+        ]
+        for family_class, described, section in families:
+            for name, (help_text, label_names, *_) in described.items():
+                values = {labels: value for (n, labels), value in merged[section].items() if n == name}
+                family = family_class(name, help_text, labels=label_names)
+                for labels, value in sorted(values.items()) or ([((), 0.0)] if not label_names else []):
+                    family.add_metric(labels, value)
+                yield family
+        for name, (help_text, label_names, buckets) in HISTOGRAMS.items():
+            family = HistogramMetricFamily(name, help_text, labels=label_names)
+            for (n, labels), counts in sorted(merged["histograms"].items()):
+                if n == name:
+                    family.add_metric(labels, _cumulative(buckets, counts), sum_value=counts[-1])
+            yield family
+
+    def describe(self) -> list[Any]:
+        """No names to check for duplicates: registering must not scrape."""
+        return []
+
+
+def _cumulative(buckets: tuple[float, ...], counts: list[float]) -> list[tuple[str, float]]:
+    """Prometheus wants "at most le" counts; we keep one count per bucket."""
+    total = 0.0
+    rows = []
+    for bound, count in zip((*(str(b) for b in buckets), "+Inf"), counts[:-1], strict=True):
+        total += count
+        rows.append((bound, total))
+    return rows
+
+
+def register(registry: Any) -> Collector:
+    """Add our metrics to ``registry`` (a prometheus_client CollectorRegistry), once; returns the collector."""
+    for known in list(getattr(registry, "_collector_to_names", ())):
+        if isinstance(known, Collector):
+            return known
+    collector = Collector(shared_directory())
+    registry.register(collector)
+    return collector
 
 
 # The name under which /metrics counts a refusal, out of a closed set.

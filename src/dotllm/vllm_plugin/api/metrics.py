@@ -41,7 +41,7 @@ HOOK = Hook(
 
 @HOOK.replaces("vllm.v1.metrics.prometheus:get_prometheus_registry")
 def _get_prometheus_registry(*, original: Original) -> Any:
-    from dotllm.compilation.exposition import register
+    from dotllm.compilation.metrics import register
 
     registry = original()
     register(registry)
@@ -50,7 +50,7 @@ def _get_prometheus_registry(*, original: Original) -> Any:
 
 @HOOK.replaces("prometheus_client.multiprocess:MultiProcessCollector.__init__")
 def _init(self: Any, registry: Any, path: str | None = None, *, original: Original) -> None:
-    from dotllm.compilation.exposition import register
+    from dotllm.compilation.metrics import register
 
     original(self, registry, path)
     if registry is not None:
