@@ -25,7 +25,7 @@ from typing import Any
 from dotllm.compilation.options import parse_bytes
 from dotllm.demo import model as demo_model
 from dotllm.demo.server import Server
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm.system import user_cache_directory
 
 NAME = "demo"
 RESULTS = Path(__file__).parent / "results" / "unique_specs.json"

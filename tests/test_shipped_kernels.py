@@ -8,7 +8,7 @@ import pytest
 from numba.core.caching import IndexDataCacheFile
 from numba.core.registry import cpu_target
 
-from dotllm.system import shipped_kernels
+from dotllm import shipped_kernels
 
 NAME, KERNEL = "index-0123456789abcdef", "masks.fill-7.py311"
 OTHER_CPU = ("x86_64-unknown-linux-gnu", "x86-64-v3", "")

@@ -20,7 +20,7 @@ from pathlib import Path
 from dist_test import ROOT, build, environment, run
 
 PLATFORM = "manylinux_2_17_x86_64"
-CONSTANTS = "from dotllm.system.shipped_kernels import CPU, FOLDER; print(CPU, FOLDER.name)"
+CONSTANTS = "from dotllm.shipped_kernels import CPU, FOLDER; print(CPU, FOLDER.name)"
 CHECK = """
 import time
 began = time.perf_counter()

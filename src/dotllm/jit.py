@@ -41,9 +41,9 @@ from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin
 
+from dotllm import shipped_kernels
 from dotllm._version import __version__
-from dotllm.system import shipped_kernels
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm.system import user_cache_directory
 
 # Types of the arguments of kernels: an int; one- and two-dimensional arrays.
 I, I1, I2 = numba.int64, numba.int32[::1], numba.int32[:, ::1]  # noqa: E741

@@ -15,7 +15,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba.core.caching import IndexDataCacheFile
 from numba.core.registry import cpu_target
 
-FOLDER = Path(__file__).parent.parent / "machine_code"
+FOLDER = Path(__file__).parent / "machine_code"
 CPU = "x86-64-v3"
 """LLVM's name of the x86 CPUs since about 2013."""
 _FEATURES = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")

@@ -12,8 +12,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import fake_engine
 
+from dotllm import system
 from dotllm.compilation import wire, worker
-from dotllm.system import lazy_memory
 
 compiler = fake_engine.Compiler()
 kept = []
@@ -29,7 +29,7 @@ def compile_specification(specification, vocabulary):
     if "keep" in request:
         kept.append(bytearray(request["keep"]))
     if "map" in request:
-        lazy_memory.reserved(request["map"], "u1")
+        system.reserved(request["map"], "u1")
     if "die" in request:
         os.kill(os.getpid(), getattr(signal, request["die"]))
     if "say" in request:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dotllm import system
 from dotllm.cli.options import OPTIONS
 from dotllm.compilation.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from dotllm.compilation.options import (
@@ -14,8 +15,7 @@ from dotllm.compilation.options import (
     parse_switch,
     variable_name,
 )
-from dotllm.system import cpu_quota
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm.system import user_cache_directory
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_off_the_network_by_default() -> None:
 
 @pytest.mark.parametrize(("cpus", "processes"), [(1, 2), (8, 2), (12, 3), (16, 4), (128, 4)])
 def test_compile_processes_follow_the_cpus(cpus: int, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_quota, "usable", lambda: cpus)
+    monkeypatch.setattr(system, "usable_cpus", lambda: cpus)
     assert CompilationOptions().compile_processes == processes
     assert CompilationOptions(compile_processes=0).compile_processes == 0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm.system import user_cache_directory
 from tests.serve.raw import complete, metrics, together, total, until
 from tests.serve.zygote import Server
 

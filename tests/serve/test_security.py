@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import dotllm
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm.system import user_cache_directory
 from tests.serve.raw import Answer, complete, metrics, together, total
 from tests.serve.zygote import Server
 

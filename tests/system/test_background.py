@@ -8,17 +8,17 @@ from pathlib import Path
 
 FORK_WHILE_IMPORTING = """
 import os, signal, sys, time
-from dotllm.system import background
+from dotllm import system
 
-background.SETTLED_S = 0.2
+system.SETTLED_S = 0.2
 sys.path.insert(0, sys.argv[1])
-background.run(lambda: __import__("slow"), "imports")
+system.run_in_background(lambda: __import__("slow"), "imports")
 time.sleep(float(sys.argv[2]))
 before = time.monotonic()
 if (child := os.fork()) == 0:
     signal.alarm(20)
     import slow
-    background.run(lambda: os._exit(slow.VALUE), "works in the child, too")
+    system.run_in_background(lambda: os._exit(slow.VALUE), "works in the child, too")
     time.sleep(30)
 waited = time.monotonic() - before
 _, status = os.waitpid(child, 0)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dotllm.system import cpu_quota
+from dotllm import system
 
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    cpu_quota.usable.cache_clear()
+    system.usable_cpus.cache_clear()
     yield
-    cpu_quota.usable.cache_clear()
+    system.usable_cpus.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def forget() -> Iterator[None]:
 )
 def test_a_quota_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
-    monkeypatch.setattr(cpu_quota, "_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(system, "_QUOTA", tmp_path / "cpu.max")
     (tmp_path / "cpu.max").write_text(text)
-    assert cpu_quota.usable() == expected
+    assert system.usable_cpus() == expected
 
 
 @pytest.mark.parametrize(("quota", "expected"), [("-1", 16), ("250000", 3)])
@@ -41,15 +41,15 @@ def test_a_quota_of_the_first_version_counts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quota: str, expected: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
-    monkeypatch.setattr(cpu_quota, "_QUOTA", tmp_path / "missing")
-    monkeypatch.setattr(cpu_quota, "_QUOTA_V1", (tmp_path / "quota", tmp_path / "period"))
+    monkeypatch.setattr(system, "_QUOTA", tmp_path / "missing")
+    monkeypatch.setattr(system, "_QUOTA_V1", (tmp_path / "quota", tmp_path / "period"))
     (tmp_path / "quota").write_text(quota + "\n")
     (tmp_path / "period").write_text("100000\n")
-    assert cpu_quota.usable() == expected
+    assert system.usable_cpus() == expected
 
 
 def test_affinity_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cpu_quota, "_QUOTA", tmp_path / "missing")
-    monkeypatch.setattr(cpu_quota, "_QUOTA_V1", (tmp_path / "a", tmp_path / "b"))
+    monkeypatch.setattr(system, "_QUOTA", tmp_path / "missing")
+    monkeypatch.setattr(system, "_QUOTA_V1", (tmp_path / "a", tmp_path / "b"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 7})
-    assert cpu_quota.usable() == 2
+    assert system.usable_cpus() == 2

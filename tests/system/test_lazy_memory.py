@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dotllm.system.lazy_memory import reserved
+from dotllm.system import reserved
 
 
 def test_zeros_of_any_shape_that_can_be_written() -> None:

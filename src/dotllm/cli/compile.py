@@ -19,7 +19,7 @@ from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
 from dotllm.compilation import store
 from dotllm.compilation.inputs import BadInput, NoSchema, read_inputs, read_texts
 from dotllm.compilation.options import CompilationOptions
-from dotllm.system import cpu_quota
+from dotllm.system import usable_cpus
 
 if TYPE_CHECKING:
     from dotllm.compilation.ahead import Result
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         help="sample outputs: a .jsonl (a JSON value a line), another file (one output) or a directory of these",
     )
     parser.add_argument(
-        "--jobs", type=whole(1, 1024), default=cpu_quota.usable(), metavar="N", help="processes (default: CPUs)"
+        "--jobs", type=whole(1, 1024), default=usable_cpus(), metavar="N", help="processes (default: CPUs)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per specification, no progress bar")
     return parser

@@ -21,8 +21,7 @@ from dotllm import __version__
 from dotllm.cli import vllm_metadata
 from dotllm.cli.hooks import by_sources
 from dotllm.cli.subcommands import CommandParser
-from dotllm.system import cpu_quota
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm.system import usable_cpus, user_cache_directory
 from dotllm.vllm_plugin import releases
 
 _PACKAGES = ("numpy", "numba", "llvmlite", "referencing", "torch", "transformers", "tokenizers")
@@ -126,7 +125,7 @@ def _size(directory: Path) -> int:
 
 
 def _cores() -> Finding:
-    return Finding("cores", True, f"{cpu_quota.usable()} usable of {os.cpu_count()}")
+    return Finding("cores", True, f"{usable_cpus()} usable of {os.cpu_count()}")
 
 
 def _tokenizer(model: str) -> Finding:

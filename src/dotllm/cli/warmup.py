@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm.system import user_cache_directory
 
 
 def main(argv: list[str]) -> int:

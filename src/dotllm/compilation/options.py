@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dotllm.system import cpu_quota
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm import system
+from dotllm.system import user_cache_directory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MOST_PROCESSES = 4
@@ -151,7 +151,7 @@ class CompilationOptions:
         32 * KIB, "SIZE", "larger specifications compile in a process", parse_bytes
     )
     compile_processes: int = field(
-        default_factory=lambda: max(2, min(cpu_quota.usable() // 4, MOST_PROCESSES)),
+        default_factory=lambda: max(2, min(system.usable_cpus() // 4, MOST_PROCESSES)),
         metadata={
             "metavar": "N",
             "help": "compile processes, started with the server; 0: only threads compile "

@@ -135,7 +135,7 @@ PACKAGE = Path(__file__).parent.parent
 ENGINE_PACKAGES = ("allocate", "automata", "grammar", "index", "languages", "vocabulary")
 # In addition: the modules at the root, which the packages share, and the module that turns a specification into a call
 # of the engine.
-ENGINE_FILES = ("*.py", "system/*.py", "compilation/compiler.py", "compilation/specification.py")
+ENGINE_FILES = ("*.py", "compilation/compiler.py", "compilation/specification.py")
 
 
 def engine_files(root: Path) -> list[Path]:

@@ -48,9 +48,9 @@ from dotllm.index.mask_misses import (
 )
 from dotllm.index.mask_table import CONTENTS, END_ROW
 from dotllm.index.walkable import Locks, Walkable, machines_of
-from dotllm.system import cpu_quota
+from dotllm.system import usable_cpus
 
-THREADS = min(8, cpu_quota.usable())
+THREADS = min(8, usable_cpus())
 _FAILED = -2  # in place of a row, until the others have theirs
 _POOL = HelperPool(help_forever)
 

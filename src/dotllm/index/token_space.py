@@ -35,7 +35,7 @@ from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.grammar.transform import children_of
 from dotllm.index.mask_table import END_ROW, EPOCH, FREE, META_VERSION, USED, free_rows, intern_rows
-from dotllm.system.lazy_memory import reserved
+from dotllm.system import reserved
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.trie import Trie, build_trie

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotllm.charset import CharSet
-from dotllm.system.cache_directory import user_cache_directory
+from dotllm.system import user_cache_directory
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.trie import Trie
 

@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm import jit
-from dotllm.system import background
+from dotllm import jit, system
 from dotllm.vllm_plugin.enforce import preparation, scheduler
 from dotllm.vllm_plugin.speed import warm_start
 
@@ -38,7 +37,7 @@ def config(backend: str = "auto", runner: str = "generate", node: int = 0, *, to
 def test_where_an_engine_is_made_ready(engine: Any, prepares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     run: list[str] = []
     made: list[Any] = []
-    monkeypatch.setattr(background, "run", lambda function, name: run.append(name))
+    monkeypatch.setattr(system, "run_in_background", lambda function, name: run.append(name))
     warm_start._init(object(), engine, original=lambda _, config: made.append(config))
     assert bool(run) == prepares and made == [engine]
 
@@ -74,7 +73,7 @@ def test_an_engine_core_is_ready_when_its_kernels_are(monkeypatch: pytest.Monkey
         prepares.set()
         ends.wait(60)
 
-    monkeypatch.setattr(background, "run", run)
+    monkeypatch.setattr(system, "run_in_background", run)
     monkeypatch.setattr(preparation, "_load_kernels", lambda: compiled.wait(60))
     monkeypatch.setattr(warm_start, "prepare_engine", prepare_engine)
     engine = config()
@@ -103,10 +102,10 @@ def test_kernels_that_do_not_load_hold_no_start_up(
     monkeypatch.setattr(jit, "missing_groups", lambda: ["index"])
     Made(config())
     assert "no space left" in caplog.text
-    monkeypatch.setattr(background, "run", lambda work, name: work())
+    monkeypatch.setattr(system, "run_in_background", lambda work, name: work())
     warm_start._init(object(), config(), original=lambda _, config: None)
     Made(config())
-    monkeypatch.setattr(background, "run", lambda work, name: None)  # a thread that never comes to work
+    monkeypatch.setattr(system, "run_in_background", lambda work, name: None)  # a thread that never comes to work
     monkeypatch.setattr(preparation, "LONGEST_WAIT_S", 0.05)
     warm_start._init(object(), config(), original=lambda _, config: None)
     Made(config())

@@ -29,7 +29,7 @@ from dotllm.automata.machine.run import configuration, push_cell, resolve_stack
 from dotllm.automata.machine.states import intern_state, intern_symbol
 from dotllm.errors import BudgetExceededError, EngineFault
 from dotllm.jit import I1, I, inner_kernel, kernel
-from dotllm.system.lazy_memory import reserved
+from dotllm.system import reserved
 
 # The arena as memory: allocated with its regions one after another, and grown region by region.
 #

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dotllm.system import background
+from dotllm import system
 from dotllm.vllm_plugin.settings import is_ours
 from dotllm.vllm_plugin.vllm_types import VllmConfig
 
@@ -91,4 +91,4 @@ def in_background(prepare: Callable[[VllmConfig], None], vllm_config: VllmConfig
         else:
             logger.info("dotllm: %s done in %.1f s", prepare.__name__, time.monotonic() - started)
 
-    background.run(run, "dotllm-prepare")
+    system.run_in_background(run, "dotllm-prepare")

@@ -1,0 +1,150 @@
+"""Requests of a process to its machine: a cache directory, CPUs, memory committed late, work in the background."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+logger = logging.getLogger(__name__)
+
+
+def user_cache_directory() -> Path:
+    """The directory of files that can always be made again: machine code, tables of vocabularies, indexes.
+
+    ``$DOTLLM_CACHE_DIR``, else ``dotllm`` in the user's cache directory (XDG Base Directory Specification).
+    """
+    chosen = os.environ.get("DOTLLM_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dotllm"
+
+
+# The number of CPUs that this process may use: in a container mostly fewer than the machine has.
+#
+# ``os.cpu_count`` counts the machine's CPUs. A container has fewer by affinity (``--cpuset-cpus``) or by a quota of its
+# control group (``--cpus``, Kubernetes' limits). A container that exceeds its quota is stopped for the rest of a tenth
+# of a second. The threads that share the masks of a batch work for microseconds, so they must not outnumber the CPUs:
+# eight on one CPU take 3.7 ms for the masks of 128 requests, one takes 1.2 ms.
+#
+# https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
+
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "MICROSECONDS PERIOD" or "max PERIOD"
+_QUOTA_V1 = tuple(Path("/sys/fs/cgroup/cpu") / name for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+
+
+@cache
+def usable_cpus() -> int:
+    """CPUs that this process may use at once, at least 1. A part of a CPU counts as one."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota()
+    return max(1, count if quota is None else min(count, math.ceil(quota)))
+
+
+def _quota() -> float | None:
+    """The control group's quota in CPUs; None: there is no limit, or it cannot be read."""
+    try:
+        if _QUOTA.exists():
+            time, period = _QUOTA.read_text().split()
+        else:
+            time, period = (path.read_text().strip() for path in _QUOTA_V1)
+        return int(time) / int(period) if int(time) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):  # ValueError: "max", too
+        return None
+
+
+# Lazily committed memory, for large arrays that are filled little by little, or only in part.
+#
+# NumPy asks for huge pages for arrays of 4 MiB and more. The system clears a huge page as a whole when its first byte
+# is written, after it has moved other pages to make room: the first 17 MB of a large arena took up to 76 ms of a
+# request's time. In ordinary pages they take 8 ms, and unwritten parts take no memory.
+
+
+def reserved(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Zeros of ``shape``, in memory that the system commits page by page as it is written.
+
+    Raises:
+        MemoryError: the system has too little memory for the array, or a limit of the process forbids it.
+        OSError: the system refuses for another reason.
+    """
+    import numpy as np
+
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    try:
+        memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MemoryError(f"no room for {size} bytes") from None
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype, size // np.dtype(dtype).itemsize).reshape(shape)
+
+
+# Runs work in a thread of a process that may still be forked: vLLM's ``LLM`` forks its engine core, which forks its
+# workers.
+#
+# A forked process has one thread, and every lock is in the state that it had before the fork. If another thread held
+# the lock of a module's import, or of a kernel's compilation, nothing releases this lock in the child, which waits for
+# it forever. (Python warns of forking with threads in general, https://docs.python.org/3/library/os.html#os.fork.) So a
+# fork waits while this module works. vLLM forks right after it has asked for the work, and this fork should not wait.
+# So the work begins only when there has been no fork for a moment. Servers spawn their processes instead, and a spawn
+# never waits here.
+
+
+SETTLED_S = 1.0
+"""Seconds from the last fork, or from a request for work, until the work begins."""
+LONGEST_WORK_S = 300.0
+"""The most seconds that a fork waits; compiling all kernels on a new machine takes a third of that."""
+
+_working = threading.RLock()  # held while work is being done, and while this process forks
+_forked = 0.0  # when it last forked, by `time.monotonic`
+
+
+def run_in_background(work: Callable[[], None], name: str) -> None:
+    """Do ``work`` in a thread of this name, soon."""
+    requested = time.monotonic()
+
+    def wait_and_work() -> None:
+        while True:
+            with _working:
+                left = max(requested, _forked) + SETTLED_S - time.monotonic()
+                if left <= 0:
+                    work()
+                    return
+            time.sleep(left)
+
+    threading.Thread(target=wait_and_work, name=name, daemon=True).start()
+
+
+def _before_fork() -> None:
+    if not _working.acquire(timeout=LONGEST_WORK_S):
+        logger.warning("dotllm: forking while a thread prepares something, since it takes so long")
+
+
+def _after_fork_in_parent() -> None:
+    global _forked
+    _forked = time.monotonic()
+    with suppress(RuntimeError):  # it was not acquired in time
+        _working.release()
+
+
+def _after_fork_in_child() -> None:
+    global _working
+    _working = threading.RLock()  # no thread works in the child
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
