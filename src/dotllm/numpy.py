@@ -66,9 +66,9 @@ def apply_token_bitmask_inplace(logits: NDArray[Any], bitmask: Int32) -> None:
         TypeError: the logits are not floats, or the bitmask is not int32.
         ValueError: the numbers of rows differ.
     """
-    found = [getattr(array, "dtype", type(array).__name__) for array in (logits, bitmask)]
-    if getattr(found[0], "kind", "") != "f" or found[1] != np.int32:
-        raise TypeError(f"float logits and an int32 bitmask are wanted, not {found[0]} and {found[1]}")
+    kinds = [getattr(array, "dtype", type(array).__name__) for array in (logits, bitmask)]
+    if getattr(kinds[0], "kind", "") != "f" or kinds[1] != np.int32:
+        raise TypeError(f"float logits and an int32 bitmask are wanted, not {kinds[0]} and {kinds[1]}")
     if logits.shape[:-1] != bitmask.shape[:-1] and (logits.ndim, bitmask.shape[:-1]) != (1, (1,)):
         raise ValueError(f"one row of the bitmask for each of the logits is wanted: {logits.shape}, {bitmask.shape}")
     tokens = logits.shape[-1]

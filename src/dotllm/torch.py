@@ -55,8 +55,8 @@ def apply_token_bitmask_inplace(logits: torch.Tensor, bitmask: torch.Tensor) -> 
     if not getattr(kinds[0], "is_floating_point", False) or kinds[1] != torch.int32:
         raise TypeError(f"float logits and an int32 bitmask are wanted, not {kinds[0]} and {kinds[1]}")
     if logits.shape[:-1] != bitmask.shape[:-1] and (logits.ndim, *bitmask.shape[:-1]) != (1, 1):
-        found = f"{tuple(logits.shape)}, {tuple(bitmask.shape)}"
-        raise ValueError(f"one row of the bitmask for each of the logits is wanted: {found}")
+        shapes = f"{tuple(logits.shape)}, {tuple(bitmask.shape)}"
+        raise ValueError(f"one row of the bitmask for each of the logits is wanted: {shapes}")
     tokens = logits.shape[-1]
     words = bitmask.to(logits.device, non_blocking=True).unsqueeze(-1)
     bits = words.bitwise_right_shift(torch.arange(32, dtype=torch.int32, device=logits.device)).bitwise_and(1)

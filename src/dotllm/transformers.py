@@ -60,8 +60,8 @@ class StructuredLogitsProcessor(LogitsProcessor):
             ValueError: not the rows, or not the model, that the indexes are for.
         """
         if input_ids.ndim != 2 or input_ids.is_floating_point() or scores.ndim != 2 or len(scores) != len(input_ids):
-            found = f"{input_ids.dtype} {list(input_ids.shape)} and {list(scores.shape)}"
-            raise ValueError(f"input_ids: integers [rows, length] and scores [rows, tokens] are wanted, not {found}")
+            given = f"{input_ids.dtype} {list(input_ids.shape)} and {list(scores.shape)}"
+            raise ValueError(f"input_ids: integers [rows, length] and scores [rows, tokens] are wanted, not {given}")
         rows = np.ascontiguousarray(input_ids.cpu().numpy())
         if len(rows) % len(self._indexes):
             raise ValueError(f"{len(rows)} rows cannot belong to {len(self._indexes)} prompts")

@@ -155,15 +155,15 @@ async def closed_loop(
 
     Returns their samples, in order, and the wall time. ``done`` is called after each request.
     """
-    found: list[Sample | None] = [None] * len(requests)
+    samples: list[Sample | None] = [None] * len(requests)
     waiting = iter(enumerate(requests))
 
     async def worker() -> None:
         for number, request in waiting:
-            found[number] = await target.send(request)
+            samples[number] = await target.send(request)
             done()
 
     start = time.perf_counter()
     await asyncio.gather(*(worker() for _ in range(min(concurrency, len(requests)))))
     wall = time.perf_counter() - start
-    return [sample for sample in found if sample is not None], wall
+    return [sample for sample in samples if sample is not None], wall

@@ -21,9 +21,9 @@ def percentiles(values: Iterable[float], scale: float = 1e3) -> dict[str, float]
     ordered = sorted(values)
     if not ordered:
         return {}
-    found = {f"p{p}": ordered[min(len(ordered) - 1, int(p / 100 * len(ordered)))] for p in (50, 90, 99)}
-    found |= {"mean": statistics.fmean(ordered), "max": ordered[-1]}
-    return {name: round(value * scale, 3) for name, value in found.items()}
+    figures = {f"p{p}": ordered[min(len(ordered) - 1, int(p / 100 * len(ordered)))] for p in (50, 90, 99)}
+    figures |= {"mean": statistics.fmean(ordered), "max": ordered[-1]}
+    return {name: round(value * scale, 3) for name, value in figures.items()}
 
 
 def tpot_ms(samples: Sequence[Sample]) -> float | None:

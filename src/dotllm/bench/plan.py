@@ -164,17 +164,17 @@ class Measurement:
 
     def _fresh(self, count: int) -> list[Constraint]:
         """Schemas no server has seen: salted sets, and files' schemas that the throughput runs did not use."""
-        found: list[Constraint] = []
-        while len(found) < count:
+        constraints: list[Constraint] = []
+        while len(constraints) < count:
             salt = f"{self.random.randrange(16**8):08x}"
             for name in self.plan.workloads:
                 if name in workloads.SETS:
-                    found += workloads.load(name, salt)
+                    constraints += workloads.load(name, salt)
                 elif name not in ("regex", "choice"):
-                    found += workloads.load(name, count=4, seed=self.random.randrange(2**30))
-            if not found:
-                found += workloads.load("closed", salt)
-        return found[:count]
+                    constraints += workloads.load(name, count=4, seed=self.random.randrange(2**30))
+            if not constraints:
+                constraints += workloads.load("closed", salt)
+        return constraints[:count]
 
 
 # Short pairs: a burst of simultaneous requests, followed at once by its unconstrained twin, again and again.

@@ -121,11 +121,11 @@ def _panels(points: Sequence[Point], key: str, title: str, unit: str, path: Path
     figure, axes = pyplot.subplots(1, len(names), figsize=(4 * len(names) + 2, 4), squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         for variant in variants:
-            found: dict[int, list[float]] = {}
+            measured: dict[int, list[float]] = {}
             for point in points:
                 if (point["workload"], point["variant"]) == (name, variant) and point[key] is not None:
-                    found.setdefault(point["concurrency"], []).append(point[key])
-            pairs = sorted((concurrency, sum(v) / len(v)) for concurrency, v in found.items())
+                    measured.setdefault(point["concurrency"], []).append(point[key])
+            pairs = sorted((concurrency, sum(v) / len(v)) for concurrency, v in measured.items())
             axis.plot([str(c) for c, _ in pairs], [v for _, v in pairs], marker="o", label=variant)
         if key == "tpot_ratio":
             axis.axhline(1, color="grey", linewidth=0.8)

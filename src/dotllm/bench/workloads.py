@@ -57,8 +57,8 @@ class Constraint:
             return f"is not JSON: {error}"
         schema = json.loads(json.dumps(self.value), parse_float=number)
         validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        found = next(validator(schema).iter_errors(data), None)
-        return None if found is None else f"breaks the schema: {found.message[:200]}"
+        fault = next(validator(schema).iter_errors(data), None)
+        return None if fault is None else f"breaks the schema: {fault.message[:200]}"
 
 
 def _exact(text: str) -> Decimal | int:

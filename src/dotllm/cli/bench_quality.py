@@ -104,7 +104,7 @@ def read_cases(options: argparse.Namespace) -> list[Case]:
 
     from dotllm.bench.quality import bfcl, cases, extractions
 
-    found: list[Case] = []
+    chosen: list[Case] = []
     for name in options.sets.split(","):
         if name == extractions.SET:
             read = extractions.cases(seed=options.seed)
@@ -112,10 +112,10 @@ def read_cases(options: argparse.Namespace) -> list[Case]:
             read = bfcl.cases(name)
         else:
             raise ValueError(f"no set is called {name!r}; there are: {SETS}")
-        found += islice(read, options.cases)
+        chosen += islice(read, options.cases)
     if options.root:
-        found = [replace(case, root=options.root) for case in found]
-    return [cases.closed(case) for case in found] if options.closed else found
+        chosen = [replace(case, root=options.root) for case in chosen]
+    return [cases.closed(case) for case in chosen] if options.closed else chosen
 
 
 def ask(options: argparse.Namespace, cases: list[Case], arms: dict[str, Any]) -> list[dict[str, Any]]:

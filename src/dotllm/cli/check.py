@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         # Kernels take seconds to load, so not before there is something to compile.
         inputs = [*_inputs(arguments, json_options(arguments))]
         vocabulary = None
-        if any(isinstance(one, Input) for one in inputs):
+        if any(isinstance(given, Input) for given in inputs):
             vocabulary = _vocabulary(arguments.tokenizer, arguments.vocab_size)
     except (OSError, ValueError, ImportError) as error:
         print(f"dotllm check: {error}", file=sys.stderr)
@@ -66,17 +66,17 @@ def main(argv: list[str]) -> int:
     total = bad = 0
     status = ENFORCED
     passed_over = 0
-    for one in inputs:
-        if isinstance(one, NoSchema):
+    for given in inputs:
+        if isinstance(given, NoSchema):
             passed_over += 1
             continue
-        judged = one if isinstance(one, Judged) else judge(one, vocabulary)
+        judged = given if isinstance(given, Judged) else judge(given, vocabulary)
         total += 1
         is_bad = not judged.verdict.enforced or (arguments.strict and bool(judged.verdict.warnings))
         bad += is_bad
         status = max(status, WRONG if judged.is_missing else REFUSED if is_bad else ENFORCED)
-        if isinstance(one, Input) and documents and judged.verdict.enforced:
-            fitting = [*_fit_all(one, documents, vocabulary, as_json=arguments.json, colour=colour)]
+        if isinstance(given, Input) and documents and judged.verdict.enforced:
+            fitting = [*_fit_all(given, documents, vocabulary, as_json=arguments.json, colour=colour)]
             status = max(status, ENFORCED if all(fitting) else REFUSED)
             continue
         if arguments.json:
@@ -138,19 +138,19 @@ def _check_requests(arguments: argparse.Namespace) -> int:
 
 
 def _fit_all(
-    one: Input, documents: list[tuple[str, str]], vocabulary: Vocabulary | None, *, as_json: bool, colour: bool
+    given: Input, documents: list[tuple[str, str]], vocabulary: Vocabulary | None, *, as_json: bool, colour: bool
 ) -> Iterator[bool]:
     """Print for each document whether it fits."""
     for name, text in documents:
         try:
-            found = fit(one, name, text.rstrip("\r\n"), vocabulary, colour=colour)
+            fitted = fit(given, name, text.rstrip("\r\n"), vocabulary, colour=colour)
         except SpecError as error:  # over single bytes, because the tokenizer's tokens cannot
-            source = frames.SourceText(one.path or one.name, one.text)
+            source = frames.SourceText(given.path or given.name, given.text)
             print(frames.error_frame(error, source, colour=colour), file=sys.stderr)
             yield False
             continue
-        print(json.dumps(found.fit._asdict(), default=str) if as_json else found.text, flush=True)
-        yield found.fit.fits
+        print(json.dumps(fitted.fit._asdict(), default=str) if as_json else fitted.text, flush=True)
+        yield fitted.fit.fits
 
 
 def _vocabulary(tokenizer: str | None, size: int | None) -> Vocabulary | None:

@@ -50,15 +50,15 @@ def main(argv: list[str]) -> int:
         steps.append(lambda: _tokenizer(arguments.tokenizer))
     if not arguments.quick and vllm_metadata.vllm_version() is not None:
         steps.append(_hooks)
-    found = []
+    findings = []
     for step in steps:
         finding = step()
-        found.append(finding)
+        findings.append(finding)
         if not arguments.json:
             print("\n".join(_lines(finding)), flush=True)
     if arguments.json:
-        print(json.dumps([finding._asdict() for finding in found], indent=2))
-    return int(not all(finding.is_well for finding in found))
+        print(json.dumps([finding._asdict() for finding in findings], indent=2))
+    return int(not all(finding.is_well for finding in findings))
 
 
 def _lines(finding: Finding) -> Iterator[str]:
@@ -81,17 +81,17 @@ def _versions() -> Finding:
 
 
 def _vllm() -> Finding:
-    found = vllm_metadata.vllm_version()
+    installed = vllm_metadata.vllm_version()
     supported = " and ".join(releases.SUPPORTED)
-    if found is None:
+    if installed is None:
         return Finding("vLLM", True, f"not installed; the engine works without it, `serve` needs {supported}")
-    fault = releases.too_old(found)
+    fault = releases.too_old(installed)
     if fault:
-        return Finding("vLLM", False, found, fault)
+        return Finding("vLLM", False, installed, fault)
     if not vllm_metadata.is_plugin():
-        return Finding("vLLM", False, found, vllm_metadata.NOT_A_PLUGIN)
-    tried = "supported" if vllm_metadata.is_tried(found) else f"not tried (supported: {supported})"
-    return Finding("vLLM", True, f"{found}, {tried}")
+        return Finding("vLLM", False, installed, vllm_metadata.NOT_A_PLUGIN)
+    tried = "supported" if vllm_metadata.is_tried(installed) else f"not tried (supported: {supported})"
+    return Finding("vLLM", True, f"{installed}, {tried}")
 
 
 def _kernels() -> Finding:

@@ -56,17 +56,17 @@ def fault_of(target: Target, source: Source) -> str | None:
     *owners, leaf = target.name.split(".")
     scope = parse(text).body
     for owner in owners:
-        found = definition(scope, owner)
-        if not isinstance(found, ast.ClassDef):
+        node = definition(scope, owner)
+        if not isinstance(node, ast.ClassDef):
             return f"no class {owner} for {place}"
-        scope = found.body
-    found = definition(scope, leaf)
-    if found is None and (not owners or target.parameters is not None or not has_attribute(scope, leaf)):
+        scope = node.body
+    node = definition(scope, leaf)
+    if node is None and (not owners or target.parameters is not None or not has_attribute(scope, leaf)):
         return f"no {place}"
     if target.parameters is not None:
-        if not isinstance(found, Function):
+        if not isinstance(node, Function):
             return f"{place} is a class, not a function"
-        arguments = [argument.arg for argument in (*found.args.posonlyargs, *found.args.args)]
+        arguments = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
         if tuple(arguments[: len(target.parameters)]) != target.parameters:
             return f"{place} takes ({', '.join(arguments)}), expected ({', '.join(target.parameters)}, …)"
     return None
@@ -76,13 +76,13 @@ def _misfit(module: str, name: str, ours: Original, source: Source) -> str | Non
     """Why ``ours`` cannot take the place of the function ``name`` of ``module``, which is there; or None."""
     text = source(module)
     scope = parse(text).body if text else []
-    found: Definition | None = None
+    node: Definition | None = None
     for part in name.split("."):
-        found = definition(scope, part)
-        scope = found.body if found else []
-    if not isinstance(found, Function):  # of one of `OTHERS`
+        node = definition(scope, part)
+        scope = node.body if node else []
+    if not isinstance(node, Function):  # of one of `OTHERS`
         return None
-    why = misfit(inspect.signature(ours), signature_of(found))
+    why = misfit(inspect.signature(ours), signature_of(node))
     return f"{module}.{name} {why}" if why else None
 
 
@@ -94,21 +94,21 @@ def signature_of(function: Function) -> inspect.Signature:
         *((argument, kind.POSITIONAL_OR_KEYWORD) for argument in given.args),
     ]
     without = [None] * (len(by_place) - len(given.defaults))
-    found: list[tuple[ast.arg, inspect._ParameterKind, ast.expr | None]] = [
+    parameters: list[tuple[ast.arg, inspect._ParameterKind, ast.expr | None]] = [
         (*pair, default) for pair, default in zip(by_place, [*without, *given.defaults], strict=True)
     ]
     if given.vararg:
-        found.append((given.vararg, kind.VAR_POSITIONAL, None))
-    found += [
+        parameters.append((given.vararg, kind.VAR_POSITIONAL, None))
+    parameters += [
         (argument, kind.KEYWORD_ONLY, default)
         for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
     ]
     if given.kwarg:
-        found.append((given.kwarg, kind.VAR_KEYWORD, None))
+        parameters.append((given.kwarg, kind.VAR_KEYWORD, None))
     return inspect.Signature(
         [
             kind(argument.arg, its, default=kind.empty if default is None else Text(ast.unparse(default)))
-            for argument, its, default in found
+            for argument, its, default in parameters
         ]
     )
 

@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
         print(f"vLLM {version}", *table(rows), sep="\n")
     for line in unsigned:
         print(line, file=sys.stderr)
-    return int(bool(unsigned) or any(one["required"] and not one["ok"] for one in rows))
+    return int(bool(unsigned) or any(hook["required"] and not hook["ok"] for hook in rows))
 
 
 def by_sources() -> dict[Entry, str]:
@@ -99,14 +99,14 @@ def row(entry: Entry, fault: str) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     """The lines of all hooks, by tier."""
     by_tier: Mapping[str, list[dict[str, Any]]] = {
-        tier: [one for one in rows if one["tier"] == tier] for tier in tiers.TIERS
+        tier: [hook for hook in rows if hook["tier"] == tier] for tier in tiers.TIERS
     }
     for tier, meant_for in tiers.TIERS.items():
         yield f"{tier}: {meant_for}" + ("" if by_tier[tier] else f" (off: {tiers.VARIABLE})")
-        for one in by_tier[tier]:
-            need = "required" if one["required"] else "optional"
-            state = "ok" if one["ok"] else "FAILED"
-            yield f"  {state:<7} {one['hook']:<20} {one['process']:<12} {need:<9} {one['summary']}"
-            if one["error"]:
-                yield f"          {one['error']}\n          without it: {one['without_it']}"
-    yield f"{sum(one['ok'] for one in rows)} of {len(rows)} hooks hold"
+        for hook in by_tier[tier]:
+            need = "required" if hook["required"] else "optional"
+            state = "ok" if hook["ok"] else "FAILED"
+            yield f"  {state:<7} {hook['hook']:<20} {hook['process']:<12} {need:<9} {hook['summary']}"
+            if hook["error"]:
+                yield f"          {hook['error']}\n          without it: {hook['without_it']}"
+    yield f"{sum(hook['ok'] for hook in rows)} of {len(rows)} hooks hold"

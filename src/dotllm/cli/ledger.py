@@ -173,8 +173,8 @@ def of_release(version: str, ledger: Ledger) -> str:
 def changes(version: str, wanted: Iterable[str], source: Source, ledger: Ledger) -> list[Change]:
     """What of ``wanted`` is not in ``version`` as it was signed."""
     signed = ledger[of_release(version, ledger)]
-    found = ((name, signed.get(name), state(name, source)) for name in wanted)
-    return [Change(name, _how(before, now)) for name, before, now in found if before != now]
+    states = ((name, signed.get(name), state(name, source)) for name in wanted)
+    return [Change(name, _how(before, now)) for name, before, now in states if before != now]
 
 
 def _how(before: State | None, now: State) -> str:
@@ -197,11 +197,11 @@ def state(name: str, source: Source) -> State:
     for owner in owners:
         holder = definition(scope, owner)
         scope = holder.body if isinstance(holder, ast.ClassDef) else []
-    found = definition(scope, leaf)
-    if isinstance(found, ast.ClassDef):
-        return sorted(_fields(found))
-    if found is not None:
-        return hashlib.sha256("".join(_normal(found)).encode()).hexdigest()[:16]
+    node = definition(scope, leaf)
+    if isinstance(node, ast.ClassDef):
+        return sorted(_fields(node))
+    if node is not None:
+        return hashlib.sha256("".join(_normal(node)).encode()).hexdigest()[:16]
     value = _value(scope, leaf)
     if value is not None:
         return f"= {ast.unparse(value)}"
@@ -255,8 +255,8 @@ def _normal(node: object) -> Iterator[str]:
             yield from _normal(value)
         yield ")"
     elif isinstance(node, list):
-        for one in node:
-            yield from _normal(one)
+        for item in node:
+            yield from _normal(item)
             yield ","
     else:
         yield repr(node)

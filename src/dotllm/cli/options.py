@@ -179,12 +179,12 @@ def take_from_file(argv: list[str], environment: MutableMapping[str, str]) -> li
     if index >= len(argv):
         return argv
     path = Path(argv[index])
-    found = _read_yaml(path)
-    ours = {key: value for key, value in found.items() if _flag_name(key).startswith(_PREFIX)}
+    configuration = _read_yaml(path)
+    ours = {key: value for key, value in configuration.items() if _flag_name(key).startswith(_PREFIX)}
     if not ours:
         return argv
     export([f"--{_flag_name(key)}={_flag_value(key, value, path)}" for key, value in ours.items()], environment)
-    rest = _write_yaml(path, {key: value for key, value in found.items() if key not in ours})
+    rest = _write_yaml(path, {key: value for key, value in configuration.items() if key not in ours})
     return [*argv[:index], str(rest), *argv[index + 1 :]]
 
 
@@ -192,10 +192,10 @@ def _read_yaml(path: Path) -> dict[Any, Any]:
     import yaml  # comes with vLLM
 
     try:
-        found = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _flag_name(key: Any) -> str:

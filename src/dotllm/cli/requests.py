@@ -147,8 +147,8 @@ def _structured(request: Any) -> Any:
     form = getattr(config, "format", None)
     if form is not None:
         return StructuredOutputsParams(json=getattr(form, "json_schema", None) or getattr(form, "schema_", None))
-    found = request.extract_structured_outputs() if hasattr(request, "extract_structured_outputs") else None
-    return None if found is None or found.all_constraints_none() else found
+    structured = request.extract_structured_outputs() if hasattr(request, "extract_structured_outputs") else None
+    return None if structured is None or structured.all_constraints_none() else structured
 
 
 def _of_openai(tool: Any) -> Any:
@@ -210,14 +210,14 @@ def _judged(line: str, judge: Judge, name: str) -> Outcome:
 def run(lines: Iterable[str], judge: Judge, name: str, *, as_json: bool, out: TextIO | None = None) -> int:
     """Print the outcome of each request; as text of those that are refused, and counts. How many are refused."""
     counts: Counter[tuple[str, str]] = Counter()
-    for one in judged(lines, judge, name):
-        counts[one.outcome, one.code] += 1
+    for outcome in judged(lines, judge, name):
+        counts[outcome.outcome, outcome.code] += 1
         if as_json:
-            print(json.dumps(one._asdict()), file=out, flush=True)
-        elif one.outcome == REFUSED:
-            print(f"{one.name}: {one.path}: error[{one.code}]: {one.message}", file=out, flush=True)
+            print(json.dumps(outcome._asdict()), file=out, flush=True)
+        elif outcome.outcome == REFUSED:
+            print(f"{outcome.name}: {outcome.path}: error[{outcome.code}]: {outcome.message}", file=out, flush=True)
     if not as_json:
         total = sum(counts.values())
-        for (outcome, code), count in sorted(counts.items()):
-            print(f"{count:8,} of {total:,} {outcome}{f' ({code})' if code else ''}", file=out)
-    return sum(count for (outcome, _), count in counts.items() if outcome == REFUSED)
+        for (kind, code), count in sorted(counts.items()):
+            print(f"{count:8,} of {total:,} {kind}{f' ({code})' if code else ''}", file=out)
+    return sum(count for (kind, _), count in counts.items() if kind == REFUSED)

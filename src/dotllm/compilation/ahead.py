@@ -55,7 +55,7 @@ def compile_ahead(
     packed = wire.pack_vocabulary(vocabulary)
     # Texts are tokenised by the process that has the tokenizer.
     common = [tuple(vocabulary.encode(text.encode())) for text in texts]
-    tasks = ((one, [tuple(vocabulary.encode(text.encode())) for text in one.examples] + common) for one in inputs)
+    tasks = ((entry, [tuple(vocabulary.encode(text.encode())) for text in entry.examples] + common) for entry in inputs)
     context = specification.context(vocabulary.fingerprint)
     if processes <= 1:
         _start(packed, options, context)
@@ -115,20 +115,20 @@ def _start(packed: bytes, options: CompilationOptions, context: bytes, parent: i
         _process = _Process(packed, options, context)
 
 
-def _compile_one(one: Input, token_lists: list[tuple[int, ...]]) -> Result:
+def _compile_one(entry: Input, token_lists: list[tuple[int, ...]]) -> Result:
     process = _process
     assert process is not None
-    key = one.specification.key(process.context)
+    key = entry.specification.key(process.context)
     start = time.perf_counter()
     try:
-        index = compile_specification(one.specification, process.vocabulary)
+        index = compile_specification(entry.specification, process.vocabulary)
         masks, accepted = warm(index, token_lists)
         nbytes = _store(process, key, index)
     except SpecError as error:
-        return Result(one.name, key, time.perf_counter() - start, 0, 0, 0, f"{type(error).__name__}: {error}", True)
+        return Result(entry.name, key, time.perf_counter() - start, 0, 0, 0, f"{type(error).__name__}: {error}", True)
     except Exception as error:
-        return Result(one.name, key, time.perf_counter() - start, 0, 0, 0, f"{type(error).__name__}: {error}")
-    return Result(one.name, key, time.perf_counter() - start, nbytes, masks, accepted)
+        return Result(entry.name, key, time.perf_counter() - start, 0, 0, 0, f"{type(error).__name__}: {error}")
+    return Result(entry.name, key, time.perf_counter() - start, nbytes, masks, accepted)
 
 
 def warm(index: CompiledIndex, token_lists: Iterable[Iterable[int]]) -> tuple[int, int]:

@@ -217,9 +217,9 @@ class DiskCache:
         needed = _blocks(needed)
         if total + needed <= self.limit:
             return total
-        found = sorted(self._scan(), key=lambda entry: entry[1].st_mtime)
-        total = sum(_blocks(stat.st_size) for _, stat in found)
-        for path, _ in found:
+        entries = sorted(self._scan(), key=lambda entry: entry[1].st_mtime)
+        total = sum(_blocks(stat.st_size) for _, stat in entries)
+        for path, _ in entries:
             if total + needed <= self.limit * KEEP_SHARE or not total:
                 break
             total -= self._remove(path)

@@ -111,13 +111,13 @@ def files_of(path: Path) -> list[Path]:
         raise BadInput(f"{path}: name the directory that holds the specifications, not the whole disk", is_missing=True)
     unread: list[OSError] = []
     places = [(Path(folder), names) for folder, _, names in os.walk(path, onerror=unread.append)]
-    found = sorted(folder / name for folder, names in places for name in names if Path(name).suffix in SUFFIXES)
-    found = [file for file in found if _is_file(file)]
-    if not found:
+    files = sorted(folder / name for folder, names in places for name in names if Path(name).suffix in SUFFIXES)
+    files = [file for file in files if _is_file(file)]
+    if not files:
         why = f"; {unread[0].strerror}: {unread[0].filename}" if unread else ""
         message = f"{path}: no specification files in it (endings: {', '.join(SUFFIXES)}){why}"
         raise BadInput(message, is_missing=True)
-    return found
+    return files
 
 
 def _is_file(path: Path) -> bool:
@@ -174,11 +174,11 @@ def read_file(
     try:
         if is_listed and kind is Kind.JSON_SCHEMA and not is_named_schema and _is_structural_tag(content):
             kind = Kind.STRUCTURAL_TAG
-        found = parse(content, str(path), kind, options)._replace(name=path.name)
+        specification = parse(content, str(path), kind, options)._replace(name=path.name)
         if is_listed and kind is Kind.JSON_SCHEMA and not is_named_schema and not _looks_like_schema(content):
             yield NoSchema(f"{path}: not a schema")
         else:
-            yield found
+            yield specification
     except BadInput as error:
         yield error
 

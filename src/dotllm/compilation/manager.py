@@ -304,14 +304,14 @@ class CompilationManager:
         try:
             if self._pinned.is_full(self._table.cached_indexes):
                 raise PinnedMemoryFull(self._pinned.limit)
-            found = work(job)
+            outcome = work(job)
         except Cancelled:
             self._restart(job)
         except BaseException as error:  # including SystemExit of a front end: the tickets must not wait for ever
             self._fail(job, error)
         else:
-            if found is not None:
-                self._finish(job, *found)
+            if outcome is not None:
+                self._finish(job, *outcome)
 
     def _find_or_compile(self, job: Job) -> tuple[CompiledIndex, str] | None:
         stored = not job.specification.is_of_one_text

@@ -173,10 +173,10 @@ class Metrics:
 
 def shared_directory() -> Path:
     """The directory of this server's metrics, made and put into the environment (for child processes) if need be."""
-    found = os.environ.get(DIRECTORY_VARIABLE)
-    if not found:
-        found = os.environ[DIRECTORY_VARIABLE] = tempfile.mkdtemp(prefix="dotllm-metrics-")
-    return Path(found)
+    directory = os.environ.get(DIRECTORY_VARIABLE)
+    if not directory:
+        directory = os.environ[DIRECTORY_VARIABLE] = tempfile.mkdtemp(prefix="dotllm-metrics-")
+    return Path(directory)
 
 
 def merge(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[tuple[str, Labels], Any]]:
@@ -212,13 +212,13 @@ class Collector:
         self.directory = directory
 
     def _snapshots(self) -> list[dict[str, Any]]:
-        found = []
+        snapshots = []
         for path in sorted(self.directory.glob("*.json")):
             try:
-                found.append(json.loads(path.read_text()))
+                snapshots.append(json.loads(path.read_text()))
             except (OSError, ValueError):
                 continue  # being replaced or removed at this moment; the next scrape has it
-        return found
+        return snapshots
 
     def collect(self) -> Iterator[Any]:
         """Called by prometheus_client at each scrape."""

@@ -76,11 +76,11 @@ def advice(specification: Specification) -> Iterator[cost.Advice]:
 async def texts_beside(specification: Specification) -> tuple[str, ...]:
     """`texts` for event loops: remembered for equal specifications, else found on a thread, within `TIMEOUT_S`. Texts
     that take longer are ready for the next request."""
-    found = _remembered(specification.key(b""))
-    if not found:
-        seeking = asyncio.get_running_loop().run_in_executor(_threads, _find, specification, found)
+    remembered = _remembered(specification.key(b""))
+    if not remembered:
+        seeking = asyncio.get_running_loop().run_in_executor(_threads, _find, specification, remembered)
         await asyncio.wait((seeking,), timeout=TIMEOUT_S)
-    return found[0] if found else ()
+    return remembered[0] if remembered else ()
 
 
 @lru_cache(maxsize=4096)
@@ -98,7 +98,10 @@ def texts(specification: Specification) -> tuple[str, ...]:
     """The first `MOST` warnings, as text for people; if there are more, a last text says so."""
     asserting_nothing = keywords(specification, LARGEST)
     both: Iterator[Ineffective | cost.Advice] = itertools.chain(asserting_nothing, advice(specification))
-    said = [f"{one.message} (at {one.pointer})" if one.pointer else one.message for one in itertools.islice(both, MOST)]
+    said = [
+        f"{warning.message} (at {warning.pointer})" if warning.pointer else warning.message
+        for warning in itertools.islice(both, MOST)
+    ]
     return (*said, MORE) if next(both, None) is not None else tuple(said)
 
 

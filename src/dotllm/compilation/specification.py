@@ -140,10 +140,10 @@ ENGINE_FILES = ("*.py", "compilation/compiler.py", "compilation/specification.py
 
 def engine_files(root: Path) -> list[Path]:
     """Every file of the package at ``root`` that an index depends on, including tables of data, in a fixed order."""
-    found = {path for pattern in ENGINE_FILES for path in root.glob(pattern)}
+    paths = {path for pattern in ENGINE_FILES for path in root.glob(pattern)}
     for package in ENGINE_PACKAGES:
-        found.update(path for path in (root / package).rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return sorted(found)
+        paths.update(path for path in (root / package).rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return sorted(paths)
 
 
 @functools.cache

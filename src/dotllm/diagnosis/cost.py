@@ -235,9 +235,9 @@ def _parts(
             yield pointer, None
         elif reference.startswith("#") and reference not in seen:
             seen.add(reference)
-            found = _at(root, reference[1:])
-            if found is not None:
-                yield from _parts(root, found, reference[1:], (*above, reference), seen, depth + 1)
+            target = _at(root, reference[1:])
+            if target is not None:
+                yield from _parts(root, target, reference[1:], (*above, reference), seen, depth + 1)
         return
     for name in ("items", "additionalProperties", "then", "else"):
         if isinstance(part.get(name), Mapping):

@@ -54,7 +54,7 @@ class _Scan:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.found: dict[str, Place] = {}
+        self.places: dict[str, Place] = {}
         self.open: list[_Open] = []
         self.counts: list[int] = []
         self.last = ""
@@ -67,7 +67,7 @@ class _Scan:
                 self._step()
         except (IndexError, ValueError):  # the text is not JSON from here on
             pass
-        return self.found
+        return self.places
 
     def _skip(self) -> int:
         match = _SPACE.match(self.text, self.at)
@@ -77,26 +77,26 @@ class _Scan:
     def _step(self) -> None:
         """One member, item or end of the innermost array or object."""
         inner = self.open[-1]
-        here = self._skip()
-        sign = self.text[here]
+        begin = self._skip()
+        sign = self.text[begin]
         self.last = inner.pointer
         if sign in "]}":
             self.at += 1
             self.open.pop()
             self.counts.pop()
-            self.found[inner.pointer] = Place(inner.begin, inner.value, self.at)
+            self.places[inner.pointer] = Place(inner.begin, inner.value, self.at)
         elif sign == ",":
             self.at += 1
         elif inner.is_object:
-            name, self.at = _string(self.text, here)
+            name, self.at = _string(self.text, begin)
             if self.text[self._skip()] != ":":
                 raise ValueError("a colon is missing")
             self.at += 1
             self._skip()
-            self._value(f"{inner.pointer}/{escaped(name)}", here)
+            self._value(f"{inner.pointer}/{escaped(name)}", begin)
         else:
             self.counts[-1] += 1
-            self._value(f"{inner.pointer}/{self.counts[-1] - 1}", here)
+            self._value(f"{inner.pointer}/{self.counts[-1] - 1}", begin)
 
     def _value(self, pointer: str, begin: int) -> None:
         value, self.last = self.at, pointer
@@ -105,7 +105,7 @@ class _Scan:
             self.at += 1
             self.open.append(_Open(pointer, begin, value, sign == "{"))
             self.counts.append(0)
-            self.found[pointer] = Place(begin, value, value + 1)  # until its end is found
+            self.places[pointer] = Place(begin, value, value + 1)  # until its end is found
             return
         if sign == '"':
             _, self.at = _string(self.text, value)
@@ -114,7 +114,7 @@ class _Scan:
             if match is None:
                 raise ValueError("no value")
             self.at = match.end()
-        self.found[pointer] = Place(begin, value, self.at)
+        self.places[pointer] = Place(begin, value, self.at)
 
 
 def _string(text: str, at: int) -> tuple[str, int]:
@@ -150,21 +150,21 @@ def located(
     """
     from dotllm.languages.json_schema.reading.subschemas import below
 
-    found = _MESSAGE.fullmatch(message)
-    if found is None:
+    match = _MESSAGE.fullmatch(message)
+    if match is None:
         return message
     schemas = [*_schemas(tools, of_anthropic), *grammars]
-    here = json.loads(tag)
-    rest = found[2].split("/")[1:]
+    part = json.loads(tag)
+    rest = match[2].split("/")[1:]
     while rest:
-        step = below(here, rest.pop(0))
+        step = below(part, rest.pop(0))
         if step is None:
             return message
-        (here,) = step
+        (part,) = step
         for name, place, schema in schemas:
             # (with the type and the name that `tool_calls` may have added)
-            if isinstance(here, dict) and _bare(here) == _bare(schema):
-                return f"tool {name!r}: {found[1]} (at {'/'.join([place, *rest])})"
+            if isinstance(part, dict) and _bare(part) == _bare(schema):
+                return f"tool {name!r}: {match[1]} (at {'/'.join([place, *rest])})"
     return message
 
 
@@ -174,11 +174,11 @@ def _bare(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _schemas(tools: list[object], of_anthropic: bool, place: str = "/tools") -> Iterator[Described]:
     for i, tool in enumerate(tools):
-        here = f"{place}/{i}"
+        tool_place = f"{place}/{i}"
         if isinstance(inner := getattr(tool, "tools", None), list):  # a namespace of Responses
-            yield from _schemas(inner, of_anthropic, f"{here}/tools")
+            yield from _schemas(inner, of_anthropic, f"{tool_place}/tools")
         function = getattr(tool, "function", None)
         where = "input_schema" if of_anthropic else "parameters" if function is None else "function/parameters"
         schema = getattr(function or tool, "parameters", None)
         if isinstance(schema, dict):
-            yield str(getattr(function or tool, "name", "")), f"{here}/{where}", schema
+            yield str(getattr(function or tool, "name", "")), f"{tool_place}/{where}", schema

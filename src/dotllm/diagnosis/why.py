@@ -76,10 +76,10 @@ def instance_at(keyword: str, pointer: str, document: Any) -> tuple[str, Any]:
 def _reached(value: Any, pointer: str) -> Any:
     """None if there is nothing there (of a key that comes twice, only one value is there)."""
     for token in pointer.split("/")[1:]:
-        found = below(value, token)
-        if found is None:
+        child = below(value, token)
+        if child is None:
             return None
-        (value,) = found
+        (value,) = child
     return value
 
 
@@ -95,8 +95,10 @@ def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced
         return f"write {_listed([_ARTICLES[name] for name in names])}, or allow {_json(_type_of(found))} in type"
     if keyword in ("enum", "const"):
         values = wanted if keyword == "enum" else [wanted]
-        meant = closest(found, [one for one in values if isinstance(one, str)]) if isinstance(found, str) else None
-        return f"did you mean {_json(meant)}?" if meant else f"write {_listed([_json(one) for one in values])}"
+        meant = (
+            closest(found, [member for member in values if isinstance(member, str)]) if isinstance(found, str) else None
+        )
+        return f"did you mean {_json(meant)}?" if meant else f"write {_listed([_json(member) for member in values])}"
     if keyword == "required" and isinstance(found, dict):
         missing = [name for name in wanted if name not in found]
         if missing:
@@ -112,9 +114,9 @@ def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced
 
 def _about_extra_keys(found: dict[str, Any], schema: dict[str, Any]) -> str:
     declared, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    extra = [name for name in found if name not in declared and not any(_matches(one, name) for one in patterns)]
+    extra = [name for name in found if name not in declared and not any(_matches(other, name) for other in patterns)]
     for name in extra:
-        near = closest(name, [one for one in declared if one not in found])
+        near = closest(name, [other for other in declared if other not in found])
         if near:
             return f"did you mean {_json(near)} instead of {_json(name)}?"
     return f"leave out {_json(extra[0])}, or name it in properties" if extra else "leave out the property"
@@ -242,7 +244,7 @@ class _Walk:
                 if taken == len(piece):
                     after.setdefault(_standing(guide), guide)
             if not after:
-                furthest, self.guide = max(reached, key=lambda one: one[0])
+                furthest, self.guide = max(reached, key=lambda pair: pair[0])
                 self.taken += furthest
                 return
             self.taken += len(piece)
@@ -343,7 +345,7 @@ def _runs(characters: list[int]) -> list[str]:
             runs[-1].append(character)
         else:
             runs.append([character])
-    quoted = [["'\"'" if one == ord('"') else f'"{chr(one)}"' for one in run] for run in runs]
+    quoted = [["'\"'" if byte == ord('"') else f'"{chr(byte)}"' for byte in run] for run in runs]
     return [text for run in quoted for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 3 else run)]
 
 
@@ -397,8 +399,8 @@ class _Ablation:
 
     def _beside(self, keyword: str) -> dict[str, Any]:
         """The schema that has the keyword at this pointer."""
-        found: dict[str, Any] = _value_at(self.schema, self._paths[keyword][:-1])
-        return found
+        holder: dict[str, Any] = _value_at(self.schema, self._paths[keyword][:-1])
+        return holder
 
     def _because_of_options(self, strict: _Walk, free_options: dict[str, Any]) -> Why:
         """The reason if an option is why the valid document is never written."""
@@ -449,12 +451,12 @@ class _Ablation:
         if not blamed:
             return free.stop(self.document, is_minimal=False)
         self._paths = {pointer(path): path for path in blamed}
-        found = tuple(Blame(pointer(path), _value_at(self.schema, path)) for path in blamed)
+        blames = tuple(Blame(pointer(path), _value_at(self.schema, path)) for path in blamed)
         return free.stop(
             self.document,
-            blamed=found,
+            blamed=blames,
             is_minimal=not self.is_over,
-            reason=_sentence(found),
+            reason=_sentence(blames),
         )
 
 
@@ -515,7 +517,7 @@ def _shown(value: Any) -> str:
 
 
 def _sentence(blamed: tuple[Blame, ...]) -> str:
-    texts = [f'"{one.pointer.rpartition("/")[2]}": {_shown(one.value)}' for one in blamed[:4]]
+    texts = [f'"{blame.pointer.rpartition("/")[2]}": {_shown(blame.value)}' for blame in blamed[:4]]
     if len(texts) == 1:
         keyword = blamed[0].pointer.rpartition("/")[2]
         asks = keyword.startswith(("min", "required", "contains", "dependent")) and keyword != "minimum"

@@ -213,9 +213,11 @@ class _Answer:
             whole = Value("", 0, len(self._data), "")
             members = [choice.encode() for choice in self._choices]
             return {"": self._field(whole, self._spread(whole, members))} if self._has_ended else {}
-        found = list(values(self._data, ended=self._has_ended) if begins is None else values_after(begins, self._data))
-        members_of = self._members(found)
-        return {value.pointer: self._field(value, members_of.get(value)) for value in found}
+        whole_values = list(
+            values(self._data, ended=self._has_ended) if begins is None else values_after(begins, self._data)
+        )
+        members_of = self._members(whole_values)
+        return {value.pointer: self._field(value, members_of.get(value)) for value in whole_values}
 
     def _members(self, found: Sequence[Value]) -> dict[Value, list[dict[str, Any]] | None]:
         """Of the values that are an enumeration: the guide walks along the tokens, to where each of them begins."""
@@ -298,7 +300,7 @@ class _Answer:
 
 
 def _sum(logarithms: Sequence[float | None]) -> float | None:
-    known = [one for one in logarithms if one is not None and math.isfinite(one)]
+    known = [logarithm for logarithm in logarithms if logarithm is not None and math.isfinite(logarithm)]
     return round(math.fsum(known), _ROUND) if len(known) == len(logarithms) else None
 
 

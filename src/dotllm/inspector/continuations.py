@@ -187,12 +187,12 @@ def sample(index: Index, random: Random) -> tuple[bytes, bool]:
 
 def _groups(index: Walkable, config: int) -> dict[int, list[int]]:
     """Bytes that may come, by the configuration after them."""
-    found: dict[int, list[int]] = defaultdict(list)
+    groups: dict[int, list[int]] = defaultdict(list)
     for byte in range(256):
         after = index.advance_bytes(config, _BYTES[byte])
         if after >= 0:
-            found[after].append(byte)
-    return found
+            groups[after].append(byte)
+    return groups
 
 
 def _weight(members: list[int], length: int) -> float:

@@ -135,8 +135,8 @@ class Inspector:
         """A few random ``texts``, and whether each is ``whole``; ``seed`` makes others."""
         index = self._index(_specification(body))
         random = Random(str(body.get("seed", 0)))
-        found = [sample(index, random) for _ in range(SAMPLES)]
-        return {"texts": [{"text": shown(text), "whole": whole} for text, whole in found]}
+        drawn = [sample(index, random) for _ in range(SAMPLES)]
+        return {"texts": [{"text": shown(text), "whole": whole} for text, whole in drawn]}
 
     def why(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Why the text does not fit: ``reason``, ``help``, the keywords that are ``blamed``; all empty if it fits."""
@@ -148,13 +148,13 @@ class Inspector:
                 place = JsonPlace()
                 place.feed(text.encode(errors="replace"))
                 text += place.closing
-            found = explain_schema(specification.text, text, **dict[str, Any](specification.options))
+            reason = explain_schema(specification.text, text, **dict[str, Any](specification.options))
         else:
-            found = explain(lambda: compiler.build(specification, self.vocabulary), text)
+            reason = explain(lambda: compiler.build(specification, self.vocabulary), text)
         return (
             {"reason": "", "help": "", "blamed": []}
-            if found is None
-            else found._asdict() | {"blamed": [blame._asdict() for blame in found.blamed]}
+            if reason is None
+            else reason._asdict() | {"blamed": [blame._asdict() for blame in reason.blamed]}
         )
 
     def confidence(
@@ -176,14 +176,14 @@ class Inspector:
         """`confidence` while a question is answered."""
         kind, index = specification.kind, self._index(specification)
         if kind is Kind.CHOICE:
-            found = confidence(index, tokens, places, choices=json.loads(specification.text))
+            by_pointer = confidence(index, tokens, places, choices=json.loads(specification.text))
         elif kind is Kind.STRUCTURAL_TAG:
-            found = confidence(index, tokens, places, begins=list(_begins_of_json(json.loads(specification.text))))
+            by_pointer = confidence(index, tokens, places, begins=list(_begins_of_json(json.loads(specification.text))))
         elif kind in _JSON_KINDS:
-            found = confidence(index, tokens, places)
+            by_pointer = confidence(index, tokens, places)
         else:
             return None
-        return {name: field._asdict() for name, field in found.items()}
+        return {name: field._asdict() for name, field in by_pointer.items()}
 
     def _read(self, body: Mapping[str, Any]) -> tuple[Specification, Guide, list[int], int | None]:
         """(The specification, a guide at its beginning, the text's tokens, the number of the first token that does not

@@ -45,12 +45,12 @@ def _node(label: str, summary: str, pointer: str, path: str, children: list[Node
 
 
 def _rules(text: str) -> list[Node]:
-    found: list[Node] = []
+    rules: list[Node] = []
     for number, line in enumerate(text.split("\n"), 1):
         rule = _RULE.match(line)
-        if rule and len(found) < MOST_NODES:
-            found.append({"label": rule[1], "summary": rule[2][:80], "line": number, "children": []})
-    return found
+        if rule and len(rules) < MOST_NODES:
+            rules.append({"label": rule[1], "summary": rule[2][:80], "line": number, "children": []})
+    return rules
 
 
 class _Tree:
@@ -192,8 +192,8 @@ class JsonPlace:
     @property
     def closing(self) -> str:
         """The shortest text that completes the fed text, if that is JSON so far."""
-        here = _CLOSING.get(self.where, "")
-        return here + "".join("]" if isinstance(token, int) else "}" for token in reversed(self._inside))
+        innermost = _CLOSING.get(self.where, "")
+        return innermost + "".join("]" if isinstance(token, int) else "}" for token in reversed(self._inside))
 
     def _in_string(self, char: str) -> None:
         if char == '"' and not self._escapes:

@@ -107,8 +107,8 @@ def character_class(source: Source, begin: int, end: int) -> CharSet:
             if last < first:
                 raise source.invalid(f"the range {first}-{last} ends before it begins", first_at)
         ranges.append((ord(first), ord(last)))
-    found = CharSet.of(*ranges)
-    return ~found if negated else found
+    charset = CharSet.of(*ranges)
+    return ~charset if negated else charset
 
 
 def _character(source: Source, at: int, simple: dict[str, str]) -> tuple[str, int]:
@@ -119,10 +119,10 @@ def _character(source: Source, at: int, simple: dict[str, str]) -> tuple[str, in
     letter = text[at + 1]
     count = _DIGITS.get(letter)
     if count is None:
-        found = simple.get(letter)
-        if found is None:
+        character = simple.get(letter)
+        if character is None:
             raise source.invalid(f"unknown escape \\{letter}", at)
-        return found, at + 2
+        return character, at + 2
     match = _HEX.match(text, at + 2)
     digits = match.group() if match else ""
     if letter == "x" and len(digits) > 2:
@@ -365,10 +365,10 @@ class _EbnfCompiler:
             return grammar.call(rule)
         if token.kind == "TOKEN":
             name = token.text.removeprefix("!")
-            found = token_expression(name, self.token_names, grammar, self.source, token.at)
+            tokens = token_expression(name, self.token_names, grammar, self.source, token.at)
             if name == token.text:
-                return found
-            ids, exclude = grammar.token_sets[grammar.a[found]]
+                return tokens
+            ids, exclude = grammar.token_sets[grammar.a[tokens]]
             return grammar.tokens(ids, exclude=not exclude)
         self.i -= 1
         raise self._unexpected("an expression")
@@ -449,8 +449,8 @@ class _EbnfCompiler:
 
     def _unexpected(self, what: str) -> Exception:
         token = self.token
-        found = "the end of the grammar" if token.kind == "END" else repr(token.text)
-        return self.source.invalid(f"expected {what}, found {found}", token.at)
+        what_is_there = "the end of the grammar" if token.kind == "END" else repr(token.text)
+        return self.source.invalid(f"expected {what}, found {what_is_there}", token.at)
 
 
 __all__ = ["ebnf_to_grammar"]

@@ -42,15 +42,15 @@ class Memo(Generic[P, V]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
         """The function's result; ``kwargs`` are only for the type checker."""
-        found = self._young.get(args)
-        if found is not None:
-            return found[0]
-        found = self._old.get(args)
-        if found is None:
+        entry = self._young.get(args)
+        if entry is not None:
+            return entry[0]
+        entry = self._old.get(args)
+        if entry is None:
             value = self._function(*args, **kwargs)
-            found = value, self._nbytes_of(value, *args, **kwargs)
-        self._keep(args, found)
-        return found[0]
+            entry = value, self._nbytes_of(value, *args, **kwargs)
+        self._keep(args, entry)
+        return entry[0]
 
     def clear(self) -> None:
         """Forget everything."""

@@ -96,11 +96,11 @@ class Quoting:
             return None if after is None else (text, after)
         parts = []
         for character in characters:
-            found = self.character(state, character)
-            if found is None:
+            spelling = self.character(state, character)
+            if spelling is None:
                 return None
-            parts.append(found[0])
-            state = found[1]
+            parts.append(spelling[0])
+            state = spelling[1]
         return b"".join(parts), state
 
     def may_end(self, state: int, closing: str) -> bool:
@@ -220,11 +220,11 @@ class _Automaton:
                 self._empty[layer[final]].append(end)
 
     def _closure(self, state: int) -> list[int]:
-        found = {state: None}
-        for each in _in_order(found):
+        reached = {state: None}
+        for each in _in_order(reached):
             for target in self._empty[each]:
-                found.setdefault(target)
-        return list(found)
+                reached.setdefault(target)
+        return list(reached)
 
 
 def _in_order(found: dict[int, None]) -> Iterator[int]:
@@ -253,12 +253,12 @@ class _Quoted:
         root = -1  # the start, as if it were a rule
         self._find_ends(root)
         ends = {state for state in self._ends[root, 0] if self.quoting.may_end(state, closing)}
-        found = self._body(root, 0, ends)
+        expression = self._body(root, 0, ends)
         while self._agenda:  # it looks for cancellation
             cancellation.check()
             rule, before, afters = self._agenda.pop()
             self.into.define(self._rules[rule, before, afters], self._body(rule, before, afters))
-        return found
+        return expression
 
     def _automaton(self, rule: int) -> _Automaton:
         if rule not in self._automata:
@@ -273,20 +273,20 @@ class _Quoted:
         waiting = set(todo)
         while todo:  # bounded: by the edges, which `_explore` counts; and it looks for cancellation
             cancellation.check()
-            rule, before = here = todo.popleft()
-            waiting.discard(here)
+            rule, before = place = todo.popleft()
+            waiting.discard(place)
             for called in self._explore(rule, before):
                 if called not in self._ends:
                     self._ends[called] = set()
                     todo.append(called)
                     waiting.add(called)
-                self._callers.setdefault(called, set()).add(here)
+                self._callers.setdefault(called, set()).add(place)
             automaton = self._automaton(rule)
-            states = {(0, before), *(target for _, _, target in self._edges[here])}
+            states = {(0, before), *(target for _, _, target in self._edges[place])}
             ends = {quoting for state, quoting in states if automaton.is_final[state]}
-            if ends != self._ends[here]:
-                self._ends[here] = ends
-                again = self._callers.get(here, set()) - waiting
+            if ends != self._ends[place]:
+                self._ends[place] = ends
+                again = self._callers.get(place, set()) - waiting
                 todo.extend(again)
                 waiting |= again
 
@@ -296,16 +296,18 @@ class _Quoted:
         seen = {(0, before)}
         todo = [(0, before)]
         while todo:  # bounded: by the states of both automata, each taken once
-            state, quoting = here = todo.pop()
+            state, quoting = place = todo.pop()
             for label, target in automaton.out[state]:
                 if self.source.kind[label] == K.CALL:
                     called = (self.source.a[label], quoting)
                     calls.add(called)
-                    found: list[tuple[Expression | _At, int]] = [(called, end) for end in self._ends.get(called, ())]
+                    spellings: list[tuple[Expression | _At, int]] = [
+                        (called, end) for end in self._ends.get(called, ())
+                    ]
                 else:
-                    found = [*self._written(label, quoting)]
-                for written, end in found:
-                    edges.append((here, written, (target, end)))
+                    spellings = [*self._written(label, quoting)]
+                for written, end in spellings:
+                    edges.append((place, written, (target, end)))
                     if (target, end) not in seen:
                         seen.add((target, end))
                         todo.append((target, end))
@@ -383,9 +385,9 @@ class _Quoted:
             texts = source.literal_sets[a]
         by_end: dict[int, list[bytes]] = {}
         for text in texts:
-            found = self.quoting.text(before, text)
-            if found is not None:
-                by_end.setdefault(found[1], []).append(found[0])
+            spelling = self.quoting.text(before, text)
+            if spelling is not None:
+                by_end.setdefault(spelling[1], []).append(spelling[0])
         for end, written in by_end.items():
             yield into.literals(written), end
 
@@ -394,9 +396,9 @@ class _Quoted:
         by_end: dict[int, list[bytes]] = {}
         for first, last in (characters & each).ranges:
             for code_point in range(first, last + 1):
-                found = self.quoting.character(before, chr(code_point))
-                if found is not None:
-                    by_end.setdefault(found[1], []).append(found[0])
+                spelling = self.quoting.character(before, chr(code_point))
+                if spelling is not None:
+                    by_end.setdefault(spelling[1], []).append(spelling[0])
         choices = {end: [self._any_of(written)] for end, written in by_end.items()}
         others = characters - each
         if others:

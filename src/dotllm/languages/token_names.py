@@ -38,8 +38,8 @@ class TokenNames(NamedTuple):
     @property
     def named_ends(self) -> dict[int, str]:
         """The names of ``ends`` by id; for one without a name, the id."""
-        return {one: str(one) for one in self.ends} | {
-            one: name for names in (self.added, self.special) for name, one in names.items() if one in self.ends
+        return {token: str(token) for token in self.ends} | {
+            token: name for names in (self.added, self.special) for name, token in names.items() if token in self.ends
         }
 
     def find(self, name: str) -> int | None:

@@ -116,8 +116,8 @@ def sample_of(strings: SortedStrings) -> Trie:
 
 def count_tokens(charset: CharSet, classifier: Classifier) -> tuple[int, int]:
     """How many tokens are inside ``charset``, and how many exit it."""
-    found = classifier.classes(charset)
-    return int(np.count_nonzero(found.counts)), len(found.exits)
+    classes = classifier.classes(charset)
+    return int(np.count_nonzero(classes.counts)), len(classes.exits)
 
 
 def build_exit_words(charset: CharSet, classifier: Classifier, strings: SortedStrings) -> Trie:

@@ -67,12 +67,12 @@ def as_decoded(contents: TokenizerContents) -> TokenizerContents:
     if anchor is None:
         return contents
     ids = [i for i, text in enumerate(tokens) if text is not None]
-    found: dict[int, bytes | None] = {}
+    decoded: dict[int, bytes | None] = {}
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]
         if not _agrees(chunk, tokens, anchor, contents.decode):
-            found.update({i: _between(anchor, i, tokens, contents.decode) for i in chunk})
-    different = {i: text for i, text in found.items() if text != tokens[i]}
+            decoded.update({i: _between(anchor, i, tokens, contents.decode) for i in chunk})
+    different = {i: text for i, text in decoded.items() if text != tokens[i]}
     if not different:
         return contents
     shown = ", ".join(f"{i}: {tokens[i]!r} is {text!r}" for i, text in list(different.items())[:_SHOWN])
@@ -231,8 +231,8 @@ def _apply(step: Mapping[str, Any], texts: list[str]) -> Sequence[str | bytes]:
     if kind == "ByteLevel":
         return decode_byte_level(texts)
     if kind == "ByteFallback":
-        found = map(_BYTE_TOKEN.fullmatch, texts)
-        return [bytes.fromhex(byte[1]) if byte else text for text, byte in zip(texts, found, strict=True)]
+        matches = map(_BYTE_TOKEN.fullmatch, texts)
+        return [bytes.fromhex(byte[1]) if byte else text for text, byte in zip(texts, matches, strict=True)]
     if kind == "Metaspace":
         return [text.replace(step["replacement"], " ") for text in texts]
     if kind == "Replace" and "String" in step["pattern"]:
@@ -510,10 +510,10 @@ def _layers(tokenizer: Any) -> Iterator[Any]:
     for _ in range(_MAX_LAYERS):
         yield tokenizer
         inner = [getattr(tokenizer, name, None) for name in _INNER]
-        found = [value for value in inner if value is not None and not isinstance(value, (str, type))]
-        if not found:
+        layers = [value for value in inner if value is not None and not isinstance(value, (str, type))]
+        if not layers:
             return
-        tokenizer = found[0]
+        tokenizer = layers[0]
 
 
 def _with_outer(contents: TokenizerContents, outer: Any) -> TokenizerContents:

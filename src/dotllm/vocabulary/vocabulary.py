@@ -227,13 +227,13 @@ class Vocabulary:
 
     def tokens_at(self, charset: CharSet) -> tuple[int, int]:
         """About how many tokens are inside ``charset``, and how many exit it (see `CharsetTable`)."""
-        found = self._tokens_at.get(charset)
-        if found is None:
+        counts = self._tokens_at.get(charset)
+        if counts is None:
             inside, exits = count_tokens(charset, self._sample)
             if len(self._tokens_at) >= _MOST_COUNTED:
                 self._tokens_at.clear()
-            found = self._tokens_at[charset] = SAMPLE * inside, SAMPLE * exits
-        return found
+            counts = self._tokens_at[charset] = SAMPLE * inside, SAMPLE * exits
+        return counts
 
     def exit_words(self, charset: CharSet) -> Trie:
         """The tokens that exit ``charset`` (see `CharsetTable`), with all their bytes. Built anew on each call."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dotllm.vllm_plugin.extra.jump_forward import Found, Rule
+from dotllm.vllm_plugin.extra.jump_forward import Offer, Rule
 
 
 def rule(graph_tokens: int | None, decode: str = "FULL", mixed: str = "PIECEWISE", hidden_size: int = 4096) -> Rule:
@@ -17,9 +17,9 @@ def rule(graph_tokens: int | None, decode: str = "FULL", mixed: str = "PIECEWISE
     )
 
 
-def found(*lengths: int) -> list[Found]:
+def found(*lengths: int) -> list[Offer]:
     """Forced text of so many tokens, the first of which is in flight."""
-    return [Found(position, None, [7] * length, length - 1) for position, length in enumerate(lengths)]
+    return [Offer(position, None, [7] * length, length - 1) for position, length in enumerate(lengths)]
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def fault_of_call(case: Case, call: Call, schema: Schema, wanted: tuple[str, Map
         for key, values in accepted.items()
         if key not in call.arguments and not _may_lack(values)
     ]
-    found = list(filter(None, faults))
-    return len(found), found[0] if found else ""
+    named = list(filter(None, faults))
+    return len(named), named[0] if named else ""
 
 
 def _may_lack(values: Sequence[Any]) -> bool:
@@ -57,7 +57,7 @@ def _may_lack(values: Sequence[Any]) -> bool:
 def _of_property(case: Case, schema: Schema, key: str, value: Any, accepted: Sequence[Any] | None) -> str:
     if accepted is None:
         return "a property that nothing was said of"
-    if any(same(value, one) for one in accepted):
+    if any(same(value, wanted) for wanted in accepted):
         return ""
     required = key in schema.get("required", ())
     if not required and _may_lack(accepted):
@@ -75,7 +75,7 @@ def value_class(case: Case, schema: Any, value: Any, accepted: Sequence[Any]) ->
     if isinstance(value, (int, float)):
         return "number: not in the question" if not _has_number(case, value) else "number: another one of the question"
     if isinstance(value, str):
-        if any(isinstance(one, str) and _overlaps(value, one) for one in accepted):
+        if any(isinstance(wanted, str) and _overlaps(value, wanted) for wanted in accepted):
             return "string: more, or less, than was wanted"
         if re.fullmatch(r"\d{4}-\d\d-\d\d.*", value):
             return "string: another date"
@@ -84,11 +84,11 @@ def value_class(case: Case, schema: Any, value: Any, accepted: Sequence[Any]) ->
             return "string: nothing in it"
         return "string: another one of the question" if plain in _plain(_said(case)) else "string: not in the question"
     if isinstance(value, list):
-        lists = [one for one in accepted if isinstance(one, list)]
-        if any(len(one) < len(value) for one in lists):
+        lists = [wanted for wanted in accepted if isinstance(wanted, list)]
+        if any(len(wanted) < len(value) for wanted in lists):
             repeats = any(same(x, y) for i, x in enumerate(value) for y in value[:i])
             return "list: an item again and again" if repeats else "list: too many items"
-        return "list: too few items" if any(len(one) > len(value) for one in lists) else "list: other items"
+        return "list: too few items" if any(len(wanted) > len(value) for wanted in lists) else "list: other items"
     return "object: another one" if isinstance(value, dict) else UNKNOWN
 
 
@@ -132,7 +132,7 @@ def same(given: Any, wanted: Any) -> bool:
 
 
 def _is_one(value: Any, wanted: Any) -> bool:
-    return same(value, wanted) or (isinstance(wanted, list) and any(same(value, one) for one in wanted))
+    return same(value, wanted) or (isinstance(wanted, list) and any(same(value, member) for member in wanted))
 
 
 def _plain(text: str) -> str:

@@ -87,9 +87,9 @@ def comparison(these: Sequence[Record], those: Sequence[Record]) -> list[Record]
         mine, theirs = ([a for a in run if a["arm"] == arm] for run in (these, those))
         sets = dict.fromkeys(a["set"] for a in mine)
         for name in (*sets, "all") if len(sets) > 1 else sets:
-            found = paired(of_set(mine, name), theirs)
-            if found:
-                rows.append({"arm": arm, "set": name, **found})
+            difference = paired(of_set(mine, name), theirs)
+            if difference:
+                rows.append({"arm": arm, "set": name, **difference})
     return rows
 
 

@@ -152,14 +152,14 @@ class _LarkCompiler:
 
     def _expression(self, definition: Definition, parameters: Mapping[str, Argument]) -> Expression:
         grammar, first = self.grammar, definition.first
-        found: list[Argument] = []
+        built: list[Argument] = []
         for i, node in enumerate(self.document.nodes[first : definition.root + 1], first):
             kind, value = node.kind, node.value
             if kind in (LarkNodeKind.NAME, LarkNodeKind.TEMPLATE):
-                arguments = tuple(found[child - first] for child in node.children)
-                found.append(self._named(node, i, arguments, parameters))
+                arguments = tuple(built[child - first] for child in node.children)
+                built.append(self._named(node, i, arguments, parameters))
                 continue
-            parts = [self._no_template(found[child - first], node.at) for child in node.children]
+            parts = [self._no_template(built[child - first], node.at) for child in node.children]
             if kind is LarkNodeKind.SEQUENCE:
                 expression = grammar.seq([part for part in parts if part != grammar.empty()])
             elif kind is LarkNodeKind.CHOICE:
@@ -189,8 +189,8 @@ class _LarkCompiler:
                 raise self.source.invalid(
                     f"{kind.value!r} is for terminals only (capital letters)", node.at, kind.value
                 )
-            found.append(expression)
-        return self._no_template(found[-1], definition.at)
+            built.append(expression)
+        return self._no_template(built[-1], definition.at)
 
     def _named(
         self, node: LarkNode, number: int, arguments: tuple[Argument, ...], parameters: Mapping[str, Argument]
@@ -259,10 +259,10 @@ class _LarkCompiler:
         """A terminal, followed by whatever is ignored."""
         if self.ignored is None or terminal == self.grammar.empty():
             return terminal
-        found = self._lexemes.get(terminal)
-        if found is None:
-            found = self._lexemes[terminal] = self.grammar.seq([terminal, self.ignored])
-        return found
+        lexeme = self._lexemes.get(terminal)
+        if lexeme is None:
+            lexeme = self._lexemes[terminal] = self.grammar.seq([terminal, self.ignored])
+        return lexeme
 
     def _ignored(self, *, once: bool) -> Expression | None:
         """Any number of ignored texts, or (``once``) at most one."""

@@ -64,7 +64,7 @@ class Uses:
         self.source = source
         self.all: list[Use] = []
         self._taken: dict[int, tuple[int, ...]] = {}
-        self._behind_of: dict[tuple[tuple[int, ...], bool], Dfa] = {}
+        self._known_texts: dict[tuple[tuple[int, ...], bool], Dfa] = {}
 
     def add(
         self, expression: Expression, name: str, at: int, texts: Callable[[], Dfa] | None, *,
@@ -111,30 +111,30 @@ class Uses:
         if not others or use.texts is None:
             return use.expression
         budget, texts = Budget(), use.texts()
-        cut = texts.intersection(self._behind(others, use.lazy), budget)
+        cut = texts.intersection(self._texts_from(others, use.lazy), budget)
         if cut.is_empty():
             return use.expression
         if use.lower is None:
             raise self._refused(use, f"{use.name} cannot start where lazy terminals can, which may match within it")
         return use.lower(texts.difference(cut, budget))
 
-    def _behind(self, lazy: tuple[int, ...], proper: bool) -> Dfa:
+    def _texts_from(self, lazy: tuple[int, ...], proper: bool) -> Dfa:
         """Texts that begin with one of these lazy uses, followed by more text if ``proper``. (Of two lazy ones that
         match at once, both win.)"""
-        found = self._behind_of.get((lazy, proper))
-        if found is None:
+        language = self._known_texts.get((lazy, proper))
+        if language is None:
             budget = Budget()
             heads = union_of([*{texts(): None for number in lazy if (texts := self.all[number].texts)}], budget)
             heads = heads.intersection(Dfa.length(1, None), budget)
-            found = self._behind_of[lazy, proper] = heads.concat(Dfa.length(int(proper), None), budget)
-        return found
+            language = self._known_texts[lazy, proper] = heads.concat(Dfa.length(int(proper), None), budget)
+        return language
 
     def _check(self, number: int, other: int) -> None:
         """Refuse use ``number`` if it matters that use ``other`` may start where it does."""
         use, lazy = self.all[number], self.all[other]
         if use.texts is None:
             return
-        if not use.texts().intersection(self._behind((other,), use.lazy), Budget()).is_empty():
+        if not use.texts().intersection(self._texts_from((other,), use.lazy), Budget()).is_empty():
             raise self._refused(
                 use,
                 f"{use.name} can start where the lazy {lazy.name} can, and elsewhere too: let both start at one "
@@ -152,9 +152,9 @@ class Uses:
         use, after, lazy = self.all[number], self.all[following], self._taken[number]
         assert use.texts is not None
         budget = Budget()
-        behind = self._behind(lazy, False)
-        left = use.texts().difference(behind, budget)
-        if not left.concat(Dfa.length(1, None), budget).intersection(behind, budget).is_empty():
+        begun = self._texts_from(lazy, False)
+        left = use.texts().difference(begun, budget)
+        if not left.concat(Dfa.length(1, None), budget).intersection(begun, budget).is_empty():
             raise self._refused(
                 use,
                 f"{use.name} may be followed by {after.name}, and both together may hold what the lazy "
@@ -213,8 +213,8 @@ class _Places:
         self.class_of: dict[int, int] = {}
         for kernel in self.kernels:
             cancellation.check()
-            found = {text for place in _reached(kernel, self.forward) for text in leaving.get(place, ())}
-            self.class_of[kernel] = numbers.setdefault(tuple(sorted(found)), len(numbers))
+            moves = {text for place in _reached(kernel, self.forward) for text in leaving.get(place, ())}
+            self.class_of[kernel] = numbers.setdefault(tuple(sorted(moves)), len(numbers))
         self.classes = list(numbers)
         self.lazy = sum(1 << number for number, use in enumerate(uses) if use.lazy)
         self.lazy_in = [sum({1 << use for use, _ in texts if uses[use].lazy}) for texts in self.classes]
@@ -272,7 +272,7 @@ class _Places:
         callers: dict[int, list[tuple[int, int]]] = {}
         for source, rule, target in self.calls:
             callers.setdefault(rule, []).append((source, target))
-        found: set[int] = set()
+        rules: set[int] = set()
         seen = {end for _, end in self.ends.values()}  # places from which nothing leads to the end of their rule
         todo = list(seen)
         while todo:
@@ -280,7 +280,7 @@ class _Places:
             place = todo.pop()
             new = list(into[place])
             if place in begins:
-                found.add(begins[place])
+                rules.add(begins[place])
                 for source, target in callers.get(begins[place], ()):
                     into[target].append(source)
                     if target in seen:
@@ -289,7 +289,7 @@ class _Places:
                 if source not in seen:
                     seen.add(source)
                     todo.append(source)
-        return found
+        return rules
 
     def _backwards(self, empty_rules: set[int], *, sure: bool) -> list[list[int]]:
         """For each place: the places from which a move that consumes nothing leads there. ``sure``: without returns,
@@ -360,9 +360,9 @@ class _Places:
         while todo:
             cancellation.check()
             one, two = todo.pop()
-            for number, beside in ((one, two), (two, one)):
+            for number, neighbour in ((one, two), (two, one)):
                 for use, _ in self.classes[number]:
-                    apart[use] |= self.lazy_in[beside]
+                    apart[use] |= self.lazy_in[neighbour]
             for first, target in self.classes[one]:
                 for second, other in self.classes[two]:
                     low, high = sorted((self.class_of[target], self.class_of[other]))

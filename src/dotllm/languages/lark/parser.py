@@ -284,11 +284,11 @@ class Parser:
         self._expect("{", "'{'")
         outer, self.document = self.document, LarkGrammar([], {}, {}, {}, [], {})
         self.nested += 1
-        found = self._grammar("}")
+        grammar = self._grammar("}")
         self.nested -= 1
         self.i += 1
         self.document = outer
-        return self._node(LarkNodeKind.GRAMMAR, found, at)
+        return self._node(LarkNodeKind.GRAMMAR, grammar, at)
 
     # --- definitions and statements
 
@@ -601,5 +601,7 @@ class Parser:
 
     def _unexpected(self, what: str) -> Exception:
         token = self.token
-        found = {"END": "the end of the grammar", "NEWLINE": "the end of the line"}.get(token.kind, repr(token.text))
-        return self.source.invalid(f"expected {what}, found {found}", token.at)
+        what_is_there = {"END": "the end of the grammar", "NEWLINE": "the end of the line"}.get(
+            token.kind, repr(token.text)
+        )
+        return self.source.invalid(f"expected {what}, found {what_is_there}", token.at)

@@ -218,10 +218,10 @@ class Terminals:
             if below_algebra[i - first] or nodes[i].kind in (LarkNodeKind.AND, LarkNodeKind.NOT):
                 for child in nodes[i].children:
                     below_algebra[child - first] = True
-        found: list[Expression] = []
+        built: list[Expression] = []
         for i in range(first, root + 1):
             node = nodes[i]
-            parts = [found[child - first] for child in node.children]
+            parts = [built[child - first] for child in node.children]
             if below_algebra[i - first]:
                 expression = grammar.never()  # not used: its ancestor is built from its DFA
             elif node.kind in (LarkNodeKind.AND, LarkNodeKind.NOT):
@@ -236,8 +236,8 @@ class Terminals:
                 expression = self.named(node.value, node.at)
             else:
                 expression = self.leaf(node)
-            found.append(expression)
-        return found[root - first]
+            built.append(expression)
+        return built[root - first]
 
     def _structured(self, node: LarkNode) -> Expression:
         value = node.value
@@ -272,13 +272,13 @@ class Terminals:
         for i in range(root, first - 1, -1):
             if i in needed and not self._is_words(i):
                 needed.update(nodes[i].children)
-        found: dict[int, Dfa] = {}
+        dfas: dict[int, Dfa] = {}
         for i in sorted(needed):
             node = nodes[i]
             if self._is_words(i):
-                found[i] = Dfa.literals((nodes[child].value[0] for child in node.children), budget)
+                dfas[i] = Dfa.literals((nodes[child].value[0] for child in node.children), budget)
                 continue
-            parts = [found[child] for child in node.children]
+            parts = [dfas[child] for child in node.children]
             if node.kind is LarkNodeKind.NOT:
                 dfa = parts[0].complement()
             elif node.kind is LarkNodeKind.AND:
@@ -306,8 +306,8 @@ class Terminals:
                 raise self.source.unsupported("%regex under '&', '~' or lazy is not supported", node.at, "%regex")
             else:
                 raise self.source.invalid(f"a terminal cannot contain a {node.kind.value}", node.at, node.kind.value)
-            found[i] = dfa
-        return found[root]
+            dfas[i] = dfa
+        return dfas[root]
 
     def _is_words(self, number: int) -> bool:
         """Whether a node is a choice of plain strings, which become one automaton in one step."""

@@ -252,10 +252,10 @@ def regex_to_dfa(
 
 def _syntax(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, budget: Budget) -> Node:
     """The syntax tree of the texts to match, without atomic groups and anchors."""
-    found = None
+    remembered = None
     if flags is None and isinstance(pattern, str) and len(pattern) <= _SHORT:
-        found = _plain_syntax(pattern, search, dialect)
-    return _read(pattern, search, dialect, flags, budget) if found is None else found
+        remembered = _plain_syntax(pattern, search, dialect)
+    return _read(pattern, search, dialect, flags, budget) if remembered is None else remembered
 
 
 @lru_cache(maxsize=256)

@@ -234,14 +234,14 @@ def _by_length(node: Node) -> list[tuple[int, Node]] | None:
         counts = range(node.minimum, node.maximum + 1)
         return [(body_low * n, repeat(node.body, n, n) if n else EMPTY) for n in counts]
     if isinstance(node, Alt):
-        found: dict[int, list[Node]] = {}
+        by_length: dict[int, list[Node]] = {}
         for choice in node.choices:
             options = _by_length(choice)
             if options is None:
                 return None
             for length, option in options:
-                found.setdefault(length, []).append(option)
-        return [(length, alt(options)) for length, options in found.items()]
+                by_length.setdefault(length, []).append(option)
+        return [(length, alt(options)) for length, options in by_length.items()]
     return None
 
 
@@ -292,8 +292,8 @@ def split_by_length(node: Node) -> list[Part] | None:
         if not any(choices):
             return None
         rest = alt([choice for choice, parts in zip(node.choices, choices, strict=True) if parts is None])
-        found = [part for parts in choices if parts is not None for part in parts]
-        return _few([*found, (rest, 0, None)] if len(node.choices) > sum(map(bool, choices)) else found)
+        known_parts = [part for parts in choices if parts is not None for part in parts]
+        return _few([*known_parts, (rest, 0, None)] if len(node.choices) > sum(map(bool, choices)) else known_parts)
     if not isinstance(node, Seq):
         return None
     before = 0
@@ -302,8 +302,8 @@ def split_by_length(node: Node) -> list[Part] | None:
             rest = seq(node.parts[at + 1 :])
             options = _options(part, rest, before)
             if options is not None:
-                behind = split_by_length(rest) or [(rest, 0, None)]
-                return _few([_joined(node.parts[:at], before, *pair) for pair in product(options, behind)])
+                following = split_by_length(rest) or [(rest, 0, None)]
+                return _few([_joined(node.parts[:at], before, *pair) for pair in product(options, following)])
         low, high = length_bounds(part)
         if low != high:
             return None
@@ -316,11 +316,11 @@ def _few(parts: list[Part]) -> list[Part] | None:
     return kept if len(kept) <= MAX_PARTS else None
 
 
-def _joined(parts: tuple[Node, ...], before: int, option: _Option, behind: Part) -> Part:
+def _joined(parts: tuple[Node, ...], before: int, option: _Option, following: Part) -> Part:
     """``parts`` (of ``before`` characters), the remainder of a look-ahead, and the expression that follows it, with
     both bounds."""
     look, low, high = option
-    node, least, most = behind
+    node, least, most = following
     tops = [top for top in (high, None if most is None else most + before) if top is not None]
     whole = seq([*parts, *([] if look is None else [look]), node])
     return whole, max(low, least + before), min(tops) if tops else None
@@ -330,7 +330,7 @@ def _options(look: Look, rest: Node, before: int) -> list[_Option] | None:
     """The ways of a look-ahead with ``before`` characters in front of it: remainders, and bounds on the length of the
     whole. None if the look-ahead is not of this kind."""
     seen = _charset(rest)
-    found: list[_Option] = []
+    ways_to_end: list[_Option] = []
     ways = []
     for body in look.body.choices if isinstance(look.body, Alt) else (look.body,):
         plain = _to_the_end(body, at_start=not before)
@@ -353,14 +353,14 @@ def _options(look: Look, rest: Node, before: int) -> list[_Option] | None:
         left = None if is_any else Look(seq([unlimited, Assertion(AssertionKind.END, NO_CHARS)]), True, look.negated)
         low, high = low + before, None if high is None else high + before
         if not look.negated:
-            found.append((left, low, high))
+            ways_to_end.append((left, low, high))
             continue
         if len(ways) > 1:  # all ways must fail
             return None
-        found += [(None, 0, low - 1)] if low else []
-        found += [] if high is None else [(None, high + 1, None)]
-        found += [] if left is None else [(left, low, high)]
-    return found
+        ways_to_end += [(None, 0, low - 1)] if low else []
+        ways_to_end += [] if high is None else [(None, high + 1, None)]
+        ways_to_end += [] if left is None else [(left, low, high)]
+    return ways_to_end
 
 
 def _is_long(node: Node) -> bool:

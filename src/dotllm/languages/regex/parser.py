@@ -102,12 +102,12 @@ def named_set(letter: str, dialect: Dialect, in_unicode: bool, in_ascii: bool) -
     r"""``\d``, ``\w``, ``\s``, or with a capital their complements."""
     lower = letter.lower()
     if in_unicode:
-        found = {"d": unicode.digits, "w": unicode.word, "s": unicode.spaces}[lower]()
+        charset = {"d": unicode.digits, "w": unicode.word, "s": unicode.spaces}[lower]()
     elif lower == "s" and dialect == "ecma" and not in_ascii:
-        found = _ECMA_SPACES
+        charset = _ECMA_SPACES
     else:
-        found = {"d": _DIGITS, "w": _WORD, "s": _SPACES}[lower]
-    return found if letter == lower else ~found
+        charset = {"d": _DIGITS, "w": _WORD, "s": _SPACES}[lower]
+    return charset if letter == lower else ~charset
 
 
 @lru_cache(maxsize=1024)
@@ -141,15 +141,15 @@ class EscapeScanner(Scanner):
     def _property(self, letter: str) -> CharSet:
         r"""``\p{Name}`` or ``\pL``."""
         start = self.at - 1
-        found = _PROPERTY.match(self.text, self.at)
-        if found is None:
+        match = _PROPERTY.match(self.text, self.at)
+        if match is None:
             raise self.invalid(f"incomplete \\{letter}", start)
-        negated = (letter == "P") != bool(found[1])
+        negated = (letter == "P") != bool(match[1])
         folding = None if not self.flags.ignore_case else "ascii" if self.flags.ascii else "simple"
-        charset = _property_set(found[2] or found[3] or "", negated, folding)
+        charset = _property_set(match[2] or match[3] or "", negated, folding)
         if charset is None:
-            raise self.unsupported("\\" + found[0], start, "is a Unicode property we have no table of")
-        self.at = found.end()
+            raise self.unsupported("\\" + match[0], start, "is a Unicode property we have no table of")
+        self.at = match.end()
         return charset
 
     def character_escape(self, start: int) -> int:
@@ -165,11 +165,11 @@ class EscapeScanner(Scanner):
             return self._hex(2, start)
         if char == "u":
             if text.startswith("{", self.at):
-                found = _BRACED.match(text, self.at)
-                point = int((found[1].lstrip("0") or "0")[:8], 16) if found else -1
-                if found is None or point > 0x10FFFF:
+                braced = _BRACED.match(text, self.at)
+                point = int((braced[1].lstrip("0") or "0")[:8], 16) if braced else -1
+                if braced is None or point > 0x10FFFF:
                     raise self.invalid("a wrong \\u{…}", start)
-                self.at = found.end()
+                self.at = braced.end()
                 return point
             point = self._hex(4, start)
             # \uD83D\uDE00 is one character (ECMA-262: a surrogate pair under the u flag).
@@ -214,14 +214,14 @@ class EscapeScanner(Scanner):
 
     def _named(self, start: int) -> int:
         r"""``\N{LATIN SMALL LETTER A}``."""
-        found = _BRACES.match(self.text, self.at)
+        braces = _BRACES.match(self.text, self.at)
         try:
-            name = unicodedata.lookup(found[1]) if found else ""
+            name = unicodedata.lookup(braces[1]) if braces else ""
         except KeyError:
             name = ""
-        if found is None or len(name) != 1:
+        if braces is None or len(name) != 1:
             raise self.invalid("an unknown character name", start)
-        self.at = found.end()
+        self.at = braces.end()
         return ord(name)
 
 
@@ -746,13 +746,13 @@ class _Parser(GroupScanner):
         elif char == "?":
             low, high, end = 0, 1, self.at + 1
         elif char == "{":
-            found = _COUNT.match(text, self.at)
-            if found is None:
+            counts = _COUNT.match(text, self.at)
+            if counts is None:
                 return node
-            least, comma, most = found.groups()
+            least, comma, most = counts.groups()
             low = _number(least)
             high = low if not comma else _number(most) if most else None
-            end = found.end()
+            end = counts.end()
             if high is not None and high < low:
                 raise self.invalid("the counts of a repetition are out of order")
             if max(low, high or 0) >= COUNT_LIMIT:
@@ -798,10 +798,10 @@ class _Parser(GroupScanner):
         """``^`` or ``$``; under ``(?m)`` also at line ends."""
         if not self.inside_look:
             self.anchors = True
-        here = Assertion(kind, NO_CHARS)
+        anchor = Assertion(kind, NO_CHARS)
         if not self.flags.multiline:
-            return here
-        return alt([here, Look(chars(_LINE_ENDS[self.dialect]), kind is AssertionKind.END, False)])
+            return anchor
+        return alt([anchor, Look(chars(_LINE_ENDS[self.dialect]), kind is AssertionKind.END, False)])
 
     def _boundary(self, kind: AssertionKind) -> Node:
         return Assertion(kind, named_set("w", self.dialect, self.flags.unicode, self.flags.ascii))

@@ -121,16 +121,16 @@ class _Resolver:
         at_edge: Node = self._seq(list(parts[last + 1 :]))
         inside = at_edge  # the versions of parts[i + 1 :], at the edge and inside
         for part in reversed(parts[: last + 1]):
-            here = self.edge(part)
+            edge = self.edge(part)
             if isinstance(part, (Assertion, Look)):
-                at_edge = self._seq([here, at_edge])
+                at_edge = self._seq([edge, at_edge])
             else:
-                some = self._seq([here, inside])
+                something = self._seq([edge, inside])
                 nothing = self.nothing(part)
                 if at_edge is inside or isinstance(nothing, Never):
-                    at_edge = some
+                    at_edge = something
                 else:
-                    at_edge = self._split([some, self._seq([nothing, at_edge])])
+                    at_edge = self._split([something, self._seq([nothing, at_edge])])
             inside = self._seq([self.inside(part), inside])
         return at_edge
 
@@ -304,12 +304,12 @@ def _shortened(text: str) -> str:
 
 def _assertions(pattern: str) -> Iterator[tuple[int, int, str]]:
     """(Begin, end, name) of the first few assertions of ``pattern``."""
-    found = 0
+    count = 0
     for match in _ASSERTION.finditer(pattern):
         if match.lastgroup == "skipped":
             continue
-        found += 1
-        if found > _TRIED:
+        count += 1
+        if count > _TRIED:
             return
         if match.lastgroup == "anchor":
             word = {"\\b": "word boundary", "\\B": "word boundary"}

@@ -196,8 +196,8 @@ def alt(choices: Sequence[Node]) -> Node:
         flat[place] = chars(CharSet.of(*ranges))
     if not flat:
         return EMPTY if empty else NEVER
-    some = flat[0] if len(flat) == 1 else Alt(tuple(flat))
-    return repeat(some, 0, 1) if empty else some
+    nonempty = flat[0] if len(flat) == 1 else Alt(tuple(flat))
+    return repeat(nonempty, 0, 1) if empty else nonempty
 
 
 def repeat(body: Node, minimum: int, maximum: int | None) -> Node:

@@ -66,9 +66,9 @@ def unicode_property(text: str) -> CharSet | None:
         return _table(kind, value) if kind else None
     for candidate in (name, name[2:]) if name.startswith("IS") else (name,):
         for kind in ("gc", "sc", "binary"):
-            found = _table(kind, candidate)
-            if found is not None:
-                return found
+            table = _table(kind, candidate)
+            if table is not None:
+                return table
     return None
 
 

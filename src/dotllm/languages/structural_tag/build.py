@@ -66,9 +66,9 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
     kind = spec.string("type", "structural_tag")
     if kind != "structural_tag" or not spec.has("format"):
         raise _without_format(spec, kind)
-    found = compiler.format(spec.any("format"), Pointer() / "format", ())
+    expression = compiler.format(spec.any("format"), Pointer() / "format", ())
     spec.finish()
-    return found
+    return expression
 
 
 def _without_format(spec: Fields, kind: str) -> InvalidSpecError:

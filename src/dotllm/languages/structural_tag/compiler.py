@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from dotllm import cancellation
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Pointer, SpecError, UnsupportedError
@@ -20,6 +20,7 @@ from dotllm.suggestions import did_you_mean
 # included.
 
 
+T = TypeVar("T")
 _MISSING = object()
 
 
@@ -65,21 +66,19 @@ class Fields:
                 keyword=name,
             )
 
-    def _of(self, name: str, kind: type, what: str, default: Any) -> Any:
-        value = self.any(name, default)
+    def _of(self, name: str, kind: type[T], what: str, default: Any) -> T:
+        value: T = self.any(name, default)
         if value is not default and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             raise InvalidSpecError(f"{name!r} must be {what}", location=self.at(name), keyword=name)
         return value
 
     def string(self, name: str, default: Any = _MISSING) -> str:
         """A string."""
-        found: str = self._of(name, str, "a string", default)
-        return found
+        return self._of(name, str, "a string", default)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """true or false."""
-        found: bool = self._of(name, bool, "true or false", default)
-        return found
+        return self._of(name, bool, "true or false", default)
 
     def count(self, name: str, default: Any = _MISSING, minimum: int = 0) -> Any:
         """An integer not below ``minimum``.
@@ -87,15 +86,14 @@ class Fields:
         Raises:
             InvalidSpecError: the value is not an integer, or is out of range.
         """
-        found = self._of(name, int, "an integer", default)
-        if found is not default and not minimum <= found < 2**30:
+        number = self._of(name, int, "an integer", default)
+        if number is not default and not minimum <= number < 2**30:
             raise InvalidSpecError(f"{name!r} is out of range", location=self.at(name), keyword=name)
-        return found
+        return number
 
     def items(self, name: str, default: Any = _MISSING) -> list[Any]:
         """A list."""
-        found: list[Any] = self._of(name, list, "a list", default)
-        return found
+        return self._of(name, list, "a list", default)
 
     def strings(self, name: str) -> list[str]:
         """A list of non-empty strings; absent: none.
@@ -103,14 +101,14 @@ class Fields:
         Raises:
             InvalidSpecError: the value is not such a list.
         """
-        found = self.items(name, [])
-        for i, text in enumerate(found):
+        texts = self.items(name, [])
+        for i, text in enumerate(texts):
             if not isinstance(text, str) or not text:
                 raise InvalidSpecError(
                     f"{name!r} must hold non-empty strings", location=self.at(name) / i, keyword=name
                 )
             self._check_text(name, text, self.at(name) / i)
-        return found
+        return texts
 
     def finish(self) -> None:
         """Refuse the fields that are left: ignoring one could mean not enforcing it.
@@ -187,14 +185,14 @@ class TagCompiler:
                 f"formats are nested deeper than {MAX_NESTING}", location=pointer, keyword="nesting", code="too_deep"
             )
         try:
-            found: Expression = method(self, fields, ends)
+            expression: Expression = method(self, fields, ends)
         except SpecError as error:
             if error.location is not None:
                 raise
             raise error.at(pointer, error.keyword or kind) from None
         self.depth -= 1
         fields.finish()
-        return found
+        return expression
 
     def free(
         self, rules: list[tuple[str, Expression]], excluded: list[str], ends: Ends, *, loop: bool = True
@@ -289,13 +287,13 @@ class TagCompiler:
             raise BudgetExceededError(
                 "a number of the schema has too many digits", location=pointer, keyword="number"
             ) from None
-        found = self._schemas.get(key)
-        if found is None:
+        call = self._schemas.get(key)
+        if call is None:
             try:
                 body = schema_expression(schema, self.grammar, options)
             except SpecError as error:
                 raise error.at(pointer.around(error.location)) from error
             rule = self.grammar.rule("json")
             self.grammar.define(rule, body)
-            found = self._schemas[key] = self.grammar.call(rule)
-        return found
+            call = self._schemas[key] = self.grammar.call(rule)
+        return call

@@ -160,8 +160,8 @@ def _tags_with_separator(compiler: TagCompiler, fields: Fields, _: Ends) -> Expr
     rule = grammar.rule("tag")
     grammar.define(rule, one)
     one = grammar.call(rule)
-    found = one if once else grammar.seq([one, grammar.repeat(grammar.seq([separator, one]))])
-    return found if at_least_one else grammar.optional(found)
+    tags_in_turn = one if once else grammar.seq([one, grammar.repeat(grammar.seq([separator, one]))])
+    return tags_in_turn if at_least_one else grammar.optional(tags_in_turn)
 
 
 def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:

@@ -88,9 +88,9 @@ class _Markup(Emitter):
         """
         form = self.algebra.form(node)
         require_objects(self, form, schema)
-        found = self.grammar.alt([self.members(constraint) for constraint in form.objects])
+        objects = self.grammar.alt([self.members(constraint) for constraint in form.objects])
         self.finish()
-        return found
+        return objects
 
     def scalars(self, form: NormalForm) -> list[Expression]:
         """Numbers, booleans and null."""
@@ -198,8 +198,8 @@ class _MinimaxM3(_Markup):
 
     def _items(self, constraint: ArrayConstraint) -> Expression:
         """The items of an array; an empty array is nothing at all, without white space."""
-        some = array_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
-        return self._or_nothing(array_expression(self, constraint._replace(maximum=0)), some)
+        items = array_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
+        return self._or_nothing(array_expression(self, constraint._replace(maximum=0)), items)
 
     def members(self, stated: ObjectConstraint) -> Expression:
         # Closed before a member is asked for: an object that has none would be opened.
@@ -208,11 +208,11 @@ class _MinimaxM3(_Markup):
             return self.grammar.never()
         if constraint == ANY_OBJECT:  # nothing can be written of "any object" (a tool without parameters)
             return self.grammar.empty()
-        some = object_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
-        return self._or_nothing(object_expression(self, constraint._replace(maximum=0)), some)
+        inner = object_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
+        return self._or_nothing(object_expression(self, constraint._replace(maximum=0)), inner)
 
-    def _or_nothing(self, nothing: Expression, some: Expression) -> Expression:
-        return self.grammar.alt([nothing, self.grammar.seq([self.space, some])])
+    def _or_nothing(self, nothing: Expression, inner: Expression) -> Expression:
+        return self.grammar.alt([nothing, self.grammar.seq([self.space, inner])])
 
     def item(self, value: Expression) -> Expression:
         return self.named("item", value)

@@ -170,9 +170,9 @@ class _Writer(Emitter):
         form = self.algebra.form(node)
         require_objects(self, form, schema)
         members = _Members(self)
-        found = self.grammar.alt([object_expression(members, constraint) for constraint in form.objects])
+        objects = self.grammar.alt([object_expression(members, constraint) for constraint in form.objects])
         self.finish()
-        return found
+        return objects
 
     def parameter_value(self, node: Node) -> Expression:
         """What follows the key: the value with its kind and the closing text."""

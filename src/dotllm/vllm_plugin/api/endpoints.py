@@ -232,9 +232,9 @@ async def _render_completion_request(
     self: object, request: object, *args: Any, original: Original, **kwargs: Any
 ) -> Any:
     rendered = await original(self, request, *args, **kwargs)
-    for one in rendered if isinstance(rendered, list) else ():
-        if engine_info.is_constrained(one.sampling_params) and one.reasoning_ended is None:
-            one.reasoning_ended = True
+    for prompt in rendered if isinstance(rendered, list) else ():
+        if engine_info.is_constrained(prompt.sampling_params) and prompt.reasoning_ended is None:
+            prompt.reasoning_ended = True
     return rendered
 
 

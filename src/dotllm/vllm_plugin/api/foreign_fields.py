@@ -157,14 +157,14 @@ def is_schema(value: object, levels: int = _LEVELS) -> bool:
             else part.values() if name in _OF_NAMES and isinstance(part, dict)
             else ()
         )  # fmt: skip
-        if any(isinstance(one, dict) and is_schema(one, levels - 1) for one in parts):
+        if any(isinstance(inner, dict) and is_schema(inner, levels - 1) for inner in parts):
             return True
     if isinstance(value.get("$schema"), str) or isinstance(value.get("$ref"), str):
         return True
     types = value.get("type")
     types = types if isinstance(types, list) else [types]
     says = (
-        (bool(types) and all(one in _TYPES for one in types))
+        (bool(types) and all(inner in _TYPES for inner in types))
         or isinstance(value.get("enum"), list)
         or (isinstance(value.get("pattern"), str) and len(value) > 1)  # (alone, it may be of a log or a file)
         or isinstance(value.get("required"), list)

@@ -51,8 +51,8 @@ class _Headers:
 
     def fields(self) -> list[tuple[bytes, bytes]]:
         """As ASGI has them."""
-        found = [(HEADER.encode(), header(self.texts).encode())] if self.texts else []
-        return [*found, (b"retry-after", str(RETRY_AFTER_S).encode())] if self.retry else found
+        warnings = [(HEADER.encode(), header(self.texts).encode())] if self.texts else []
+        return [*warnings, (b"retry-after", str(RETRY_AFTER_S).encode())] if self.retry else warnings
 
 
 _headers: ContextVar[_Headers | None] = ContextVar("dotllm_headers", default=None)

@@ -247,9 +247,9 @@ def _refuse_form(request: Mapping[str, object], form: object, api: _Form, instea
                 use = f"{name}.{field} is not read with type {kind!r} and would not be enforced: use type 'json_schema'"
                 refuse(use, f"{name}.{field}", "unknown_field")
     elif kind != "structural_tag" and not (isinstance(named, dict) and named.get("schema") is not None):
-        where = next((found.path for found in foreign_fields.constraints_in(form, name)), None)
-        found = f"; what is in {where!r} is not read" if where else ""
-        refuse(f"{at} is missing: type 'json_schema' needs a schema{found}", at)
+        where = next((constraint.path for constraint in foreign_fields.constraints_in(form, name)), None)
+        unread = f"; what is in {where!r} is not read" if where else ""
+        refuse(f"{at} is missing: type 'json_schema' needs a schema{unread}", at)
     elif kind != "structural_tag" and isinstance(named, dict) and not isinstance(named["schema"], dict):
         refuse(f"{at} must be a JSON Schema, an object, not {shown(named['schema'])}", at)
     elif kind == "json_schema" and api is not _OUTPUT_FORMAT and not isinstance((named or {}).get("name"), str):
@@ -258,8 +258,8 @@ def _refuse_form(request: Mapping[str, object], form: object, api: _Form, instea
     instead = {**instead, "json": repr(f"{name}.{api.schema}")}
     _refuse_foreign(request, others, instead, name)
     if named is not form and isinstance(named, dict):
-        beside = {field: value for field, value in named.items() if field not in _TEXT_FORMAT.members}
-        _refuse_foreign(request, beside, instead, f"{name}.json_schema")
+        remaining = {field: value for field, value in named.items() if field not in _TEXT_FORMAT.members}
+        _refuse_foreign(request, remaining, instead, f"{name}.json_schema")
 
 
 _OF_ARGUMENTS = ("parameters", "input_schema", "inputSchema", "args_schema", "json_schema", "schema")
@@ -337,10 +337,10 @@ def _refuse_openai(request: Mapping[str, object], request_class: type[BaseModel]
         text = request.get("text")
         if isinstance(text, dict):
             _refuse_form(read, text.get("format"), _TEXT_FORMAT, instead)
-            beside = {name: value for name, value in text.items() if name not in ("format", "verbosity")}
-            if foreign_fields.is_schema(beside):
-                _refuse_foreign(read, {"text": beside}, instead)
-            _refuse_foreign(read, beside, instead, "text")
+            remaining = {name: value for name, value in text.items() if name not in ("format", "verbosity")}
+            if foreign_fields.is_schema(remaining):
+                _refuse_foreign(read, {"text": remaining}, instead)
+            _refuse_foreign(read, remaining, instead, "text")
             if text.get("type") in ("json_schema", "json_object"):
                 refuse("text.type is not read here: the format stands in 'text.format'", "text.type", "unknown_field")
         _refuse_tools(request, "parameters")
@@ -404,22 +404,22 @@ def _messages_to_parse(request: Mapping[str, object], request_class: type[BaseMo
             message = "output_config.format has no schema, or an empty one, and nothing would be enforced"
             refuse(message, "output_config.format.schema")
         _refuse_form(read, form, _OUTPUT_FORMAT, instead)
-        beside = {name: value for name, value in config.items() if name not in ("format", "effort")}
-        _refuse_foreign(read, beside, instead, "output_config")
+        remaining = {name: value for name, value in config.items() if name not in ("format", "effort")}
+        _refuse_foreign(read, remaining, instead, "output_config")
     _refuse_tools(request, "input_schema")
     return request
 
 
 def _see_requests_as_sent() -> None:
     """Let validators of vLLM's that are given a request as it was sent, before all others, show it to us."""
-    found = []
+    validators = []
     for module, name, validator, to_parse in _parsed_classes():
         request_class = getattr(importlib.import_module(module), name)
         decorator = request_class.__pydantic_decorators__.model_validators[validator]
         ours = _parsing(to_parse, request_class)
         require_that_it_fits(decorator, "func", ours)
-        found.append((request_class, decorator, ours))
-    for request_class, decorator, ours in found:
+        validators.append((request_class, decorator, ours))
+    for request_class, decorator, ours in validators:
         replace_once(decorator, "func", ours)
         request_class.model_rebuild(force=True)
 

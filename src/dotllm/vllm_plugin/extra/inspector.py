@@ -92,7 +92,7 @@ def _process_outputs(
 ) -> Any:
     from dotllm.inspector import inspector
 
-    for one in engine_core_outputs:
-        places = record.places_of(one.new_logprobs) if one.request_id in _live else ()
-        inspector.take(_live, one.request_id, one.new_token_ids, one.finish_reason, places)
+    for output in engine_core_outputs:
+        places = record.places_of(output.new_logprobs) if output.request_id in _live else ()
+        inspector.take(_live, output.request_id, output.new_token_ids, output.finish_reason, places)
     return original(self, engine_core_outputs, *args, **kwargs)

@@ -122,8 +122,8 @@ def may_be(request: Request, *, keeps_generators: bool) -> bool:
 # In which steps forced text is entered: a static rule over vLLM's own settings.
 
 
-class Found(NamedTuple):
-    """Forced text of one request."""
+class Offer(NamedTuple):
+    """Forced text of one request, which may be entered."""
 
     position: int
     """in the results of the step"""
@@ -165,23 +165,23 @@ class Rule:
         """Whether ``running`` requests may save enough; prompt_comes: the next step runs one."""
         return self._room(running) > (0 if prompt_comes else self._steps * running)
 
-    def __call__(self, found: Sequence[Found], running: int, *, prompt_comes: bool) -> Sequence[Found]:
-        """Those of ``found`` that are worth it; else as `may_pay`."""
-        found = _fitting(found, self._room(running))
-        saved = sum(one.steps_saved for one in found)
-        return found if saved > (0 if prompt_comes else self._steps * running) else ()
+    def __call__(self, offers: Sequence[Offer], running: int, *, prompt_comes: bool) -> Sequence[Offer]:
+        """Those of ``offers`` that are worth it; else as `may_pay`."""
+        fitting = _fitting(offers, self._room(running))
+        saved = sum(offer.steps_saved for offer in fitting)
+        return fitting if saved > (0 if prompt_comes else self._steps * running) else ()
 
     def _room(self, running: int) -> float:
         """Tokens that the step may run in addition to the one of each request."""
         return self._graph_tokens - running if running <= self._graph_tokens else math.inf
 
 
-def _fitting(found: Sequence[Found], room: float) -> Sequence[Found]:
+def _fitting(offers: Sequence[Offer], room: float) -> Sequence[Offer]:
     """As many as fit into ``room`` tokens, in addition to the one that each request has anyway; the longest first."""
-    if sum(len(one.tokens) - 1 for one in found) <= room:
-        return found
+    if sum(len(offer.tokens) - 1 for offer in offers) <= room:
+        return offers
     fitting = []
-    for one in sorted(found, key=lambda one: -one.steps_saved):
+    for one in sorted(offers, key=lambda one: -one.steps_saved):
         if len(one.tokens) - 1 <= room:
             room -= len(one.tokens) - 1
             fitting.append(one)
@@ -230,23 +230,23 @@ class JumpForward(Part):
         if self._pause and not prompt_comes:
             self._pause -= 1
             return []
-        found = self._find(output)
-        chosen = self.pays(found, running, prompt_comes=prompt_comes)
-        if found and not chosen:
+        offers = self._find(output)
+        chosen = self.pays(offers, running, prompt_comes=prompt_comes)
+        if offers and not chosen:
             self._pause = running // STEPS_TO_LOOK_AGAIN
         requests = []
-        for one in chosen:
-            request = self.scheduler.requests[output.req_ids[one.position]]
-            self._append(request, output.sampled_token_ids[one.position], one)
+        for offer in chosen:
+            request = self.scheduler.requests[output.req_ids[offer.position]]
+            self._append(request, output.sampled_token_ids[offer.position], offer)
             requests.append(request)
         backend = backend_of(self.scheduler.structured_output_manager)
         if chosen and backend is not None:
             metrics = backend.compiler.metrics
-            metrics.add("dotllm_forced_tokens", amount=float(sum(len(one.tokens) for one in chosen)))
-            metrics.add("dotllm_steps_saved", amount=float(sum(one.steps_saved for one in chosen)))
+            metrics.add("dotllm_forced_tokens", amount=float(sum(len(offer.tokens) for offer in chosen)))
+            metrics.add("dotllm_steps_saved", amount=float(sum(offer.steps_saved for offer in chosen)))
         return requests
 
-    def _find(self, output: ModelRunnerOutput) -> list[Found]:
+    def _find(self, output: ModelRunnerOutput) -> list[Offer]:
         """The forced tokens after those of a step, as far as each request may continue."""
         from vllm.v1.request import RequestStatus
 
@@ -254,7 +254,7 @@ class JumpForward(Part):
 
         manager = self.scheduler.structured_output_manager
         reasons = manager.reasoner_cls is not None and not manager.enable_in_reasoning
-        found = []
+        offers = []
         for position, (name, sampled) in enumerate(zip(output.req_ids, output.sampled_token_ids, strict=False)):
             request = self.scheduler.requests.get(name)
             if request is None or request.structured_output_request is None or len(sampled) != 1:
@@ -271,14 +271,14 @@ class JumpForward(Part):
             if len(tokens) > in_flight:
                 tokens = tokens[: max(0, self._room(request))]
                 if len(tokens) > in_flight:
-                    found.append(Found(position, grammar, tokens, len(tokens) - in_flight))
-        return found
+                    offers.append(Offer(position, grammar, tokens, len(tokens) - in_flight))
+        return offers
 
     def _room(self, request: Request) -> int:
         """The number of tokens that ``request`` may have after the sampled one."""
         return tokens_left(request, self.scheduler.max_model_len) - 1
 
-    def _append(self, request: Request, sampled: list[int], one: Found) -> None:
+    def _append(self, request: Request, sampled: list[int], one: Offer) -> None:
         """Let the step that sampled ``sampled`` have produced forced tokens as well, and nothing be in flight."""
         if one.grammar.accepted_ahead:
             one.grammar.accept_forced(one.tokens)  # (else vLLM lets it take all that has been produced)

@@ -131,11 +131,13 @@ class Preview:
             hangs.cancel()
         if not said:
             raise RuntimeError(f"the process that checks has ended, with status {process.wait()}")
-        found: dict[str, Any] = json.loads(said)
+        outcome: dict[str, Any] = json.loads(said)
         self._has_answered = True
-        if found["outcome"] == "refused":
-            logger.warning("dotllm preview: %s would be refused (%s): %s", path, found["code"], found["message"][:1000])
-        return found
+        if outcome["outcome"] == "refused":
+            logger.warning(
+                "dotllm preview: %s would be refused (%s): %s", path, outcome["code"], outcome["message"][:1000]
+            )
+        return outcome
 
     def _count(self, found: dict[str, Any]) -> None:
         self.metrics.add("dotllm_preview_requests", found["outcome"], found.get("code", ""))
@@ -144,11 +146,11 @@ class Preview:
 def command(engine: Any) -> list[str]:
     """The command that checks requests as a server of this engine would."""
     vllm_config = getattr(engine, "vllm_config", None)
-    found = [sys.executable, "-m", "dotllm", "check", "--requests", "-", "--json"]
+    arguments = [sys.executable, "-m", "dotllm", "check", "--requests", "-", "--json"]
     structured = getattr(vllm_config, "structured_outputs_config", None)
-    found += [f"--{flag.replace('_', '-')}" for flag in _FLAGS if getattr(structured, flag, False)]
+    arguments += [f"--{flag.replace('_', '-')}" for flag in _FLAGS if getattr(structured, flag, False)]
     tokenizer = getattr(getattr(vllm_config, "model_config", None), "tokenizer", None)
-    return [*found, _TOKENIZER, str(tokenizer)] if tokenizer else found
+    return [*arguments, _TOKENIZER, str(tokenizer)] if tokenizer else arguments
 
 
 class Copying:

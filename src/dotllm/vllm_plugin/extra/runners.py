@@ -118,12 +118,12 @@ def stage_v2(states: vllm_types.RequestState, entered: list[Entered]) -> None:
 
     A request that has been preempted since has no state here, and is sent whole when it is resumed.
     """
-    for one in entered:
-        state = states.req_id_to_index.get(one.request_id)
+    for text in entered:
+        state = states.req_id_to_index.get(text.request_id)
         if state is None:
             continue
-        length = one.start + len(one.tokens)
-        states.all_token_ids.stage_write(state, one.start, one.tokens)
+        length = text.start + len(text.tokens)
+        states.all_token_ids.stage_write(state, text.start, text.tokens)
         states.prefill_len.np[state] = length
         states.total_len.stage_write_elem(state, length)
-        states.num_computed_tokens.stage_write_elem(state, one.computed)
+        states.num_computed_tokens.stage_write_elem(state, text.computed)

@@ -83,16 +83,16 @@ def _find_tool_properties(tools: Sequence[object] | None, tool_name: str, *, ori
     for _, name, function in tag_rewrite.functions(tools or ()) if engine_info.serves() else ():
         if name == tool_name and isinstance(getattr(function, "parameters", None), dict):
             return properties_of(function)
-    found: dict[str, Any] = original(tools, tool_name)
-    return found
+    properties: dict[str, Any] = original(tools, tool_name)
+    return properties
 
 
 @HOOK.replaces(f"{_MODULE}:coerce_to_schema_type")
 def _coerce_to_schema_type(value: str, schema_type: str | list[str], *, original: Original) -> object:
-    found = original(value, schema_type)
+    converted = original(value, schema_type)
     if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
-        return found
-    written = _AS_JSON.get(type(found))
+        return converted
+    written = _AS_JSON.get(type(converted))
     if written is not None and not re.fullmatch(written, value.strip()):
         return value
-    return found if _TYPES[type(found)].intersection(schema_type) else value
+    return converted if _TYPES[type(converted)].intersection(schema_type) else value

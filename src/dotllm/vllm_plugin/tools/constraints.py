@@ -288,9 +288,9 @@ def _get_json_schema_from_tools(
             schemas[number] = {"$id": number, **stated}
         return stated and {"$id": number}
 
-    found = original(tool_choice, tools and tag_rewrite.with_parameters(tools, numbered), parallel_tool_calls)
-    for call in found["items"]["anyOf"]:
+    schema = original(tool_choice, tools and tag_rewrite.with_parameters(tools, numbered), parallel_tool_calls)
+    for call in schema["items"]["anyOf"]:
         call["additionalProperties"] = False
         arguments = call["properties"]["parameters"]
         call["properties"]["parameters"] = schemas.get(arguments.get("$id"), arguments)
-    return found
+    return schema

@@ -201,14 +201,14 @@ def grammar_of(function: Any) -> _Format | None:
     if getattr(function, "type", None) == _TYPE:
         form = function.format
         return _Format(form.syntax, form.definition) if form is not None and form.type == "grammar" else None
-    found = _format_of(function)
-    return found if found is not None and found.syntax else None
+    stated = _format_of(function)
+    return stated if stated is not None and stated.syntax else None
 
 
 def _format_of(function: Any) -> _Format | None:
     """The format of a chat's custom tool; None: it is a function."""
-    found = (getattr(function, "model_extra", None) or {}).get(_FORMAT)
-    return found if isinstance(found, _Format) else None
+    form = (getattr(function, "model_extra", None) or {}).get(_FORMAT)
+    return form if isinstance(form, _Format) else None
 
 
 def stated_parameters(function: Any) -> dict[str, Any] | None:
@@ -297,10 +297,10 @@ def _pointer(place: str) -> str:
 @HOOK.replaces(f"{_RESPONSES}:decode_custom_tool_input")
 def _decode_custom_tool_input(arguments: str, *, original: Original) -> str:
     """Of a call that ``max_tokens`` has cut, what there is of the input: vLLM gives the beginning of the JSON."""
-    found: str = original(arguments)
-    if found == arguments and engine_info.serves() and _OPENING.match(arguments):
+    text: str = original(arguments)
+    if text == arguments and engine_info.serves() and _OPENING.match(arguments):
         return _Input().add(arguments)
-    return found
+    return text
 
 
 def _names(request: Any) -> set[str]:
@@ -358,8 +358,8 @@ class _Input:
         if pieces is None:
             return ""
         self._read = pieces.end()
-        found: str = json.loads(f'"{pieces[0]}"', strict=False)
-        return found
+        text: str = json.loads(f'"{pieces[0]}"', strict=False)
+        return text
 
     def rest(self) -> str:
         """What is left at the end: all, if the arguments are not those of a custom tool."""
@@ -371,8 +371,8 @@ async def _streamed(answer: AsyncGenerator[str, None], names: set[str]) -> Async
     try:
         async for event in answer:
             if '"tool_calls"' in event or (inputs and '"finish_reason"' in event):
-                for one in _events(event, names, inputs):
-                    yield one
+                for part in _events(event, names, inputs):
+                    yield part
             else:
                 yield event
     finally:

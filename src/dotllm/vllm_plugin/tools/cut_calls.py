@@ -74,13 +74,13 @@ class Scan(NamedTuple):
 
 def calls_in(marks: Marks, text: str) -> Scan:
     """Those of ``text``. (What ends a call may stand in the text around calls, too.)"""
-    found = Scan(0, 0, False)
-    while (begin := text.find(marks.begin, found.end)) >= 0:
+    scan = Scan(0, 0, False)
+    while (begin := text.find(marks.begin, scan.end)) >= 0:
         end = text.find(marks.end, begin)
         if end < 0:
-            return found._replace(is_cut=True)
-        found = Scan(found.ended + 1, end + len(marks.end), False)
-    return found
+            return scan._replace(is_cut=True)
+        scan = Scan(scan.ended + 1, end + len(marks.end), False)
+    return scan
 
 
 def ended(request: Any, text: str, calls: Sequence[Any]) -> list[Any]:

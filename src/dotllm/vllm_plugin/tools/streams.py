@@ -88,18 +88,18 @@ def _extract_tool_calls_streaming(
 
 @HOOK.replaces(f"{_PARSER}:DelegatingParser.finalize_generation")
 def _finalize_generation(self: Any, delta_message: Any, request: Any, state: Any, *, original: Original) -> Any:
-    found = original(self, delta_message, request, state)
+    delta = original(self, delta_message, request, state)
     opening = _opening(self, request) if state.tool_call_text_started else None
     held = "" if opening is None else state.previous_text[_free(state.previous_text, opening) :]
     if not held:
-        return found
+        return delta
     from vllm.entrypoints.generate.base.protocol import DeltaFunctionCall, DeltaMessage, DeltaToolCall
 
-    found = found or DeltaMessage()
+    delta = delta or DeltaMessage()
     read = self._tool_parser.extract_tool_calls(state.previous_text, request)
     if not read.tools_called and not cut_calls.is_forced(request):
-        found.content = (found.content or "") + held
-    found.tool_calls = [
+        delta.content = (delta.content or "") + held
+    delta.tool_calls = [
         DeltaToolCall(
             index=i,
             id=call.id,
@@ -108,7 +108,7 @@ def _finalize_generation(self: Any, delta_message: Any, request: Any, state: Any
         )
         for i, call in enumerate(read.tool_calls)
     ]
-    return found
+    return delta
 
 
 @HOOK.replaces(f"{_PARSER}:DelegatingParser.parse_delta")

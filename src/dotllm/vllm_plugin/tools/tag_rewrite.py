@@ -85,23 +85,23 @@ def exclude_marks(tag: object) -> None:
 def exclude_marks_in_text(tag: object) -> None:
     """No free text of a tag that was made of tools alone holds a mark, but to begin a call with it."""
     marks = {found for text in _fixed_texts(tag, ("begin",)) for found in _SAME_FOR_ALL.findall(text)}
-    for one in _formats(tag):
-        if one.get("type") == "triggered_tags":
-            one["triggers"] = list(dict.fromkeys(first_mark(trigger) for trigger in one["triggers"]))
-            one["excludes"] = [*one["excludes"], *sorted(marks - {*one["triggers"], *one["excludes"]})]
+    for form in _formats(tag):
+        if form.get("type") == "triggered_tags":
+            form["triggers"] = list(dict.fromkeys(first_mark(trigger) for trigger in form["triggers"]))
+            form["excludes"] = [*form["excludes"], *sorted(marks - {*form["triggers"], *form["excludes"]})]
 
 
 def first_mark(text: str) -> str:
     """The mark that ``text`` begins with, but for the name of a tool; all of it if it begins with none."""
-    found = _SAME_FOR_ALL.match(text)
-    return found[0] if found else text
+    match = _SAME_FOR_ALL.match(text)
+    return match[0] if match else text
 
 
 def tags(tag: object) -> Iterator[tuple[str, str]]:
     """What begins and what ends each innermost part of a tag that has both."""
-    for one in _formats(tag):
-        begin, end = one.get("begin"), one.get("end")
-        if any("begin" in inner for inner in _formats(one.get("content"))):
+    for form in _formats(tag):
+        begin, end = form.get("begin"), form.get("end")
+        if any("begin" in inner for inner in _formats(form.get("content"))):
             continue
         end = end[0] if isinstance(end, list) and end else end
         if isinstance(begin, str) and isinstance(end, str):
@@ -110,26 +110,26 @@ def tags(tag: object) -> Iterator[tuple[str, str]]:
 
 def set_bare_calls_apart(tag: object) -> None:
     """Calls in Llama's notation are separated, and no text around them has a brace."""
-    for one in _formats(tag):
-        if one.get("type") != "triggered_tags" or one["triggers"] != [BARE_CALL]:
+    for form in _formats(tag):
+        if form.get("type") != "triggered_tags" or form["triggers"] != [BARE_CALL]:
             continue
-        excluded = "|".join(map(re.escape, [BARE_CALL, *one["excludes"]]))
+        excluded = "|".join(map(re.escape, [BARE_CALL, *form["excludes"]]))
         text = f"(?!(?s:.*)(?:{excluded}))"
-        call = {"type": "or", "elements": [{"type": "tag", **each} for each in one["tags"]]}
+        call = {"type": "or", "elements": [{"type": "tag", **each} for each in form["tags"]]}
         between = {"type": "regex", "pattern": r"; ?|\n{1,2}| "}
         calls: list[dict[str, Any]] = [call]
-        if not one["stop_after_first"]:
+        if not form["stop_after_first"]:
             calls.append({"type": "star", "content": {"type": "sequence", "elements": [between, call]}})
-        if not one["at_least_one"]:
+        if not form["at_least_one"]:
             around = {"type": "regex", "pattern": rf"{text}[^{{]*"}
             calls = [around, *calls, around]
-        found: dict[str, Any] = {"type": "sequence", "elements": calls}
-        if not one["at_least_one"]:
+        rewritten: dict[str, Any] = {"type": "sequence", "elements": calls}
+        if not form["at_least_one"]:
             # what begins with one of these keys a reader takes for a call
             brace = r'[^{]*(?:\{(?!\s*"(?:name|parameters|arguments)")(?s:.*))?'
-            found = {"type": "or", "elements": [{"type": "regex", "pattern": text + brace}, found]}
-        one.clear()
-        one.update(found)
+            rewritten = {"type": "or", "elements": [{"type": "regex", "pattern": text + brace}, rewritten]}
+        form.clear()
+        form.update(rewritten)
 
 
 def require_finite_numbers(tag: object) -> None:
@@ -162,11 +162,11 @@ def let_strings_be_trimmed(tag: object) -> None:
 
 def require_objects(tag: object) -> None:
     """Every schema that names no type is one of objects."""
-    for one in _formats(tag):
-        if one.get("type") == "json_schema" and one.get("style", "json") == "json":
-            schema = {} if one.get("json_schema") is True else one.get("json_schema")
+    for form in _formats(tag):
+        if form.get("type") == "json_schema" and form.get("style", "json") == "json":
+            schema = {} if form.get("json_schema") is True else form.get("json_schema")
             if isinstance(schema, dict) and "type" not in schema:
-                one["json_schema"] = {"type": "object", **schema}
+                form["json_schema"] = {"type": "object", **schema}
 
 
 def stated_parameters(function: Any) -> dict[str, Any] | None:
@@ -183,14 +183,14 @@ def stated_parameters(function: Any) -> dict[str, Any] | None:
         return {"type": "object"}
     kind = stated.get("type", ["object"])
     # (A list with anything but names in it is the engine's to refuse.)
-    may_be_others = isinstance(kind, list) and "object" in kind and all(one in _TYPES for one in kind)
+    may_be_others = isinstance(kind, list) and "object" in kind and all(name in _TYPES for name in kind)
     return {**stated, "type": "object"} if stated and may_be_others else stated
 
 
 def excludes_objects(function: Any) -> bool:
     """Whether the ``type`` of a function's parameters is one of other values."""
     kind = function.parameters.get("type") if isinstance(function.parameters, dict) else None
-    return bool(kind) and all(one in _NO_OBJECTS for one in (kind if isinstance(kind, list) else [kind]))
+    return bool(kind) and all(name in _NO_OBJECTS for name in (kind if isinstance(kind, list) else [kind]))
 
 
 def refuse_no_objects(tools: Sequence[Any]) -> None:
@@ -207,12 +207,12 @@ def refuse_no_objects(tools: Sequence[Any]) -> None:
 def with_parameters(tools: Iterable[Any], parameters: Callable[[Any], Any]) -> list[Any]:
     """Copies of tools whose functions have what ``parameters`` makes of them."""
 
-    def completed(one: Any) -> Any:
-        if (function := _declared(one, "function")) is not None:
-            return one.model_copy(update={"function": completed(function)})
-        if tools := _declared(one, "tools"):  # a namespace of the Responses API
-            return one.model_copy(update={"tools": [*map(completed, tools)]})
-        return one.model_copy(update={"parameters": parameters(one)}) if hasattr(one, "parameters") else one
+    def completed(value: Any) -> Any:
+        if (function := _declared(value, "function")) is not None:
+            return value.model_copy(update={"function": completed(function)})
+        if tools := _declared(value, "tools"):  # a namespace of the Responses API
+            return value.model_copy(update={"tools": [*map(completed, tools)]})
+        return value.model_copy(update={"parameters": parameters(value)}) if hasattr(value, "parameters") else value
 
     return [*map(completed, tools)]
 
@@ -263,8 +263,8 @@ def refuse_names(
             continue
         around = ["".join(text.split(name, 1)) for text in calls]
         marks = [mark for text in (*around, *_fixed_texts(tag, _HAVE_NONE)) for mark in _SAME_FOR_ALL.findall(text)]
-        behind = [text.partition(name)[2][:1] for text in calls]
-        breaking = [*_BREAKS_NAMES.findall(name), *marks, *behind, *special_tokens(), _ENDS_NAMES.get(notation or "")]
+        after = [text.partition(name)[2][:1] for text in calls]
+        breaking = [*_BREAKS_NAMES.findall(name), *marks, *after, *special_tokens(), _ENDS_NAMES.get(notation or "")]
         if not all(text.partition(name)[0].endswith(_QUOTED) for text in calls):
             breaking += _BLANK_ENDS.findall(name)
         broken = next((part for part in breaking if part and part in name), None)
@@ -303,18 +303,18 @@ def _formats(tag: object) -> Iterator[dict[str, Any]]:
 
 def schemas(tag: object) -> Iterator[dict[str, Any]]:
     """Those of `_formats` that are schemas; one under the older name of a style gets the present one."""
-    for one in _formats(tag):
-        if one.get("type") == "qwen_xml_parameter":
-            one |= {"type": "json_schema", "style": "qwen_xml"}
-        if one.get("type") == "json_schema":
-            yield one
+    for form in _formats(tag):
+        if form.get("type") == "qwen_xml_parameter":
+            form |= {"type": "json_schema", "style": "qwen_xml"}
+        if form.get("type") == "json_schema":
+            yield form
 
 
 def _fixed_texts(tag: object, fields: Sequence[str] = (*_HAVE_NAMES, *_HAVE_NONE)) -> Iterator[str]:
     """The texts that are written as they are."""
-    for one in _formats(tag):
+    for form in _formats(tag):
         for field in fields:
-            texts = one.get(field)
+            texts = form.get(field)
             for text in texts if isinstance(texts, list) else [texts]:
                 if isinstance(text, str):
                     yield text

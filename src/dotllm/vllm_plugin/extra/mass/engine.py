@@ -39,9 +39,9 @@ class Masses(Part):
         if masses is None:
             return
         for client in outputs.values():
-            for one in client.outputs:
-                if one.new_logprobs is not None and one.request_id in masses:
-                    one.new_logprobs = with_masses(one.new_logprobs, masses[one.request_id])
+            for answer in client.outputs:
+                if answer.new_logprobs is not None and answer.request_id in masses:
+                    answer.new_logprobs = with_masses(answer.new_logprobs, masses[answer.request_id])
 
     def ended(self, request: Request) -> None:
         """It asks no more."""

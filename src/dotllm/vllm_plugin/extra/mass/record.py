@@ -47,9 +47,10 @@ def positions_of(logprobs: Any) -> list[Place]:
     """The places of vLLM's positions of log probabilities; the sampled token's comes first in each."""
     return [
         Place(
-            one.log_mass if isinstance(one, Position) else None, {token: known.logprob for token, known in one.items()}
+            position.log_mass if isinstance(position, Position) else None,
+            {token: known.logprob for token, known in position.items()},
         )
-        for one in logprobs or ()
+        for position in logprobs or ()
     ]
 
 
@@ -115,8 +116,8 @@ class Record:
     async def _noted(self, first: int, outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
         try:
             async for output in outputs:
-                for one in output.outputs:
-                    self._note(first + one.index, one)
+                for answer in output.outputs:
+                    self._note(first + answer.index, answer)
                 yield output
         finally:
             await outputs.aclose()
