@@ -40,7 +40,7 @@ class DotllmBackend(BaseBackend):
         """``model``: an Outlines model around one of transformers'.
 
         Raises:
-            ValueError: it is another one.
+            ValueError: it is not one.
         """
         if getattr(model, "tensor_library_name", None) != "torch" or not hasattr(model, "hf_tokenizer"):
             raise ValueError(f"dotllm needs an outlines.models.Transformers, not {type(model).__name__}")

@@ -42,7 +42,7 @@ class Constraint:
         if self.kind == "regex":
             return None if re.fullmatch(self.value, text) else "does not match"
         if self.kind == "choice":
-            return None if text in self.value else "is none of the choices"
+            return None if text in self.value else "is not one of the choices"
         try:
             return self._schema_fault(text, _exact)
         except ArithmeticError:  # an exponent of 20 digits, or 1e300 with a multiple of 0.01

@@ -57,7 +57,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pairs", type=int, default=0, help="bursts and their twins a point, for machines whose pace drifts (0: runs)"
     )
-    parser.add_argument("--fresh", action="store_true", help="a constraint that nobody has seen for each request")
+    parser.add_argument("--fresh", action="store_true", help="a new constraint for each request")
     parser.add_argument("--max-tokens", type=int, default=256, help="of an answer (default: 256)")
     parser.add_argument("--schemas", type=int, default=100, help="schemas taken from a workload that is a file")
     parser.add_argument("--ttft", type=int, default=20, help="never-seen schemas for time to first token; 0: none")

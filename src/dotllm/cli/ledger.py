@@ -2,10 +2,10 @@
 
 ``ledger.json`` has, for each release that we support, a hash of each such function, and the fields of the classes that
 our lists of fields know. A function that has changed may do what we do not expect, though its name and its parameters
-are the same; a new field may ask for what nobody has thought of; an attribute may have another default. So what has
-changed fails ``check_hooks`` until somebody has read it, and signed it (``check_hooks.py --sign``). Where it differs
-from the release before, a note says what has changed, and why what rests on it holds. vLLM's source files are read as
-syntax trees, and nothing of it is imported.
+are the same; a new field may ask for something that we do not handle; an attribute may have another default. So each
+change fails ``check_hooks`` until somebody has read and signed it (``check_hooks.py --sign``). Where a function differs
+from the release before, a note says what has changed, and why the code that relies on it holds. vLLM's source files
+are read as syntax trees, and nothing of it is imported.
 
 A hash is of what the function does: docstrings, comments, annotations and layout do not count, nor does the version of
 Python that reads it.
@@ -44,7 +44,7 @@ RELIED_ON = (
     *(f"{_SCHEDULER}._preempt_request", f"{_SCHEDULER}._update_request_with_output", f"{_SCHEDULER}.finish_requests"),
     *(f"{_SCHEDULER}.reset_prefix_cache", "vllm.v1.core.sched.async_scheduler:AsyncScheduler._update_after_schedule"),
     "vllm.v1.core.sched.async_scheduler:AsyncScheduler._update_request_with_output",
-    # Which masks are asked for, and of which tokens grammars are told.
+    # Which masks vLLM asks for, and which tokens it passes to grammars.
     "vllm.v1.structured_output:StructuredOutputManager._get_constraint_bounds",
     "vllm.v1.structured_output:StructuredOutputManager._masked_reasoning_ends",
     "vllm.v1.structured_output:StructuredOutputManager.validate_tokens",
@@ -239,7 +239,7 @@ _ANNOTATIONS = ("annotation", "returns", "type_comment", "type_params", "ctx", "
 def _normal(node: object) -> Iterator[str]:
     """What a syntax tree does, in characters that are the same for each version of Python.
 
-    What is empty is left out: later versions know more fields.
+    Empty fields are left out: later versions have more fields.
 
     Yields:
         The characters, in parts.

@@ -84,7 +84,7 @@ OPTIONS: tuple[Option, ...] = (
         "--dotllm-inspect",
         "DOTLLM_INSPECT",
         "{off,on}",
-        "on: the inspector at /dotllm/inspect; who has the API key sees the requests there (default: off)",
+        "on: the inspector at /dotllm/inspect; anyone with the API key sees the requests there (default: off)",
     ),
     Option(
         "--dotllm-preview",

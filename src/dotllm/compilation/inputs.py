@@ -147,7 +147,7 @@ def read_file(
 ) -> Iterator[Input | BadInput]:
     """Read one file.
 
-    ``is_listed``: it comes from a directory, and nobody has named it; JSON that is not a schema is a `NoSchema` then.
+    ``is_listed``: it comes from a directory and was not named; JSON that is not a schema is a `NoSchema` then.
 
     Yields:
         Each specification, and a reason for each line (or the file) that holds none.

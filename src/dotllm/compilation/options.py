@@ -103,7 +103,7 @@ def parse_store(text: str) -> str:
     """The URL of a shared store, for which there is a transport.
 
     Raises:
-        ValueError: ``text`` is none, or its transport needs a package that is not installed.
+        ValueError: ``text`` is not such a URL, or its transport needs a package that is not installed.
     """
     from dotllm.compilation import store
 

@@ -241,7 +241,7 @@ class ProcessCompiler:
             SpecError: the specification is refused.
             CompileTimeout: the compile takes longer than the limit.
             CompileMemory: the compile needs more memory than the limit.
-            Cancelled: ``cancelled`` was set meanwhile.
+            Cancelled: ``cancelled`` was set while it waited or compiled.
             ProcessDied: the process died for another reason, and so did a second one.
             NoProcess: none starts.
         """
@@ -332,7 +332,7 @@ class ProcessCompiler:
         (`breaker`): a start costs a second of a core, and there may be many specifications.
 
         Raises:
-            Cancelled: ``cancelled`` was set meanwhile.
+            Cancelled: ``cancelled`` was set while it waited or compiled.
             NoProcess: the process does not start, or the last one failed to start a short time ago.
             CompilationError: it ended, or the compiler is closed.
         """
@@ -363,7 +363,7 @@ class ProcessCompiler:
         with self._lock:
             self._all.add(worker)
         try:
-            if self._closed:  # meanwhile: `close` did not see it
+            if self._closed:  # since the check above: `close` did not see it
                 raise CompilationError("the compiler is closed")
             self._wait(worker, START_TIMEOUT_S, cancelled)
         except CompileTimeout:

@@ -80,8 +80,8 @@ class Specification:
 
     @property
     def is_of_one_text(self) -> bool:
-        """Whether it is about a text of one request (``source``): hardly another one asks for it, and what a user has
-        written stays in this process."""
+        """Whether it is about a text of one request (``source``): hardly any other request asks for it, and what a
+        user has written stays in this process."""
         return any(name == "source" for name, _ in self.options)
 
     @property

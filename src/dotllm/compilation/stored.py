@@ -209,7 +209,7 @@ class WriteBack:
 
 
 NO_SECRET = (
-    "the shared store has no secret: whoever can write to it can change what masks allow. Set "
+    "the shared store has no secret: anyone who can write to it can change what masks allow. Set "
     "DOTLLM_STORE_SECRET to the same long random text on all servers that share it"
 )
 # Indexes that are not stored yet may hold 1 / this of the memory for compiled indexes.

@@ -19,7 +19,7 @@ BESIDE = (
     "max_tokens", "min_tokens", "stop_token_ids", "stop", "bad_words", "allowed_token_ids", "kv_transfer_params",
     "chat_template_kwargs", "use_beam_search",
 )  # fmt: skip
-"""Fields beside the constraint, which a refusal may be about."""
+"""Fields other than the constraint that a refusal may be about."""
 _OPTION = r"structured_outputs\.(?:disable_\w+|whitespace_pattern)"
 _BEGINS = re.compile(rf"({'|'.join(BESIDE)}|vllm_xargs(?:\.\w+)?|dotllm_\w+|{_OPTION})(?![\w=])")
 """How messages begin that are about one of them."""
@@ -60,13 +60,13 @@ def param(request: Any, message: str) -> str | None:
 
 
 def beside(error: SpecError) -> str | None:
-    """The field beside the constraint that ``error`` is about; None if it is about the constraint."""
+    """The field that ``error`` is about, if that is not the constraint; else None."""
     is_one = error.location is None and (error.keyword in BESIDE or error.keyword.startswith("dotllm_"))
     return error.keyword if is_one else None
 
 
 def _as_written(request: Any, field: str) -> str:
-    """A field beside the constraint, by the name that ``request`` has for it."""
+    """A field other than the constraint, by the name that ``request`` has for it."""
     if field.startswith("dotllm_"):
         return f"vllm_xargs.{field}"
     if field != "max_tokens":

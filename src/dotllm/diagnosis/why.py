@@ -526,5 +526,5 @@ def _sentence(blamed: tuple[Blame, ...]) -> str:
 
 
 def _index_of(schema: Any, options: dict[str, Any]) -> Index:
-    """The index of a schema, of which many variations are compiled: none of them is warned of."""
+    """The index of a schema, without warnings: many variations of it are compiled."""
     return Index.from_grammar_object(json_schema_to_grammar(schema, **options), byte_vocabulary())

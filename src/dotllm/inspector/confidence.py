@@ -13,7 +13,7 @@ to, as what that member may have in addition. A member whose probability is know
 another has none.
 
 A token may begin before the value and hold its first bytes. Then only the tokens that write the same text up to the
-value count, since the question is what the value is, given that it comes. Let A be what they have in sum. Of P, the
+value count, since the question is what the value is, given that it comes. Let A be their sum. Of P, the
 probability of what stops before the value and of what is not known, any part q may come to it, and any part of q may
 be the member's. So a member that has a of A has between a / (A + P) and (a + P) / (A + P).
 """

@@ -228,7 +228,7 @@ class _Automaton:
 
 
 def _in_order(found: dict[int, None]) -> Iterator[int]:
-    """The keys of a dictionary that grows meanwhile."""
+    """The keys of a dictionary that grows while they are read."""
     done = 0
     while done < len(found):  # bounded: by the states
         for key in list(found)[done:]:

@@ -74,7 +74,7 @@ def _source(compiler: TagCompiler, inner: Fields) -> Grammar:
     """The grammar itself.
 
     Raises:
-        InvalidSpecError: its syntax is another one, or it is wrong.
+        InvalidSpecError: its syntax is unknown, or it is wrong.
         SpecError: it is refused.
     """
     syntax, definition = inner.string("syntax"), inner.string("definition")

@@ -52,7 +52,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
     """The expression of the whole specification.
 
     Raises:
-        InvalidSpecError: ``type`` is another one, or there is no format.
+        InvalidSpecError: ``type`` is not "structural_tag", or the format is missing.
     """  # noqa: DOC501 - a function makes the error
     if spec.has("structures"):
         triggers = spec.strings("triggers")

@@ -1,1 +1,1 @@
-"""What is wrong with a request is said in its API's own way, before the answer begins."""
+"""Reports what is wrong with a request in its API's own form, before the answer begins."""

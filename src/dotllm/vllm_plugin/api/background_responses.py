@@ -1,6 +1,6 @@
 """A response in the background that the engine ends says so: its status is ``failed``, with the error.
 
-vLLM runs such a response in a task of its own. An exception ends the task, and nobody looks at it: the response stays
+vLLM runs such a response in a task of its own. An exception ends the task and is not read: the response stays
 ``queued`` for ever, and a client that follows its events waits for ever. A refusal of the engine is such an exception,
 and so is every other error of a request. Here the response fails with the error, and its last event is
 ``response.failed`` (https://platform.openai.com/docs/api-reference/responses-streaming/response/failed).
@@ -63,7 +63,7 @@ async def _events(self: object, *args: Any, original: Original, **kwargs: Any) -
 
 
 async def fail(serving: Any, name: str, error: Exception | None) -> Any:
-    """Let the response ``name`` have failed with ``error``, if it has not ended; the response if so."""
+    """Mark the response ``name`` as failed with ``error``, unless it has ended. Returns it if it was marked."""
     async with serving.response_store_lock:
         response = serving.response_store.get(name)
         if response is None or response.status not in ("queued", "in_progress"):

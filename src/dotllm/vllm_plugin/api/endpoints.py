@@ -83,7 +83,7 @@ async def _answer(call: Call, answer: Any) -> Any:
         specification = validation.specification_of(call.params, engine_info.config())
         if not call.in_background and (stream is None or not engine_info.may_reason()):
             answer = answer if stream is None else await _begun(call, stream)
-        else:  # the engine compiles meanwhile, and refuses most of what is refused
+        else:  # the engine compiles at the same time, and finds most refusals
             checking = asyncio.ensure_future(validation_cache.check_beside(specification, engine_info.token_names))
             try:
                 answer = answer if stream is None else await _begun(call, stream)
@@ -112,7 +112,7 @@ async def _served(call: Call, answering: Awaitable[Any]) -> Any:
 
 
 async def _leave_what_is_refused(call: Call) -> None:
-    """What nobody has asked for is left out of an answer that begins before the engine says that it is refused."""
+    """Leave out what the client has not asked for, if the answer begins before the engine can refuse it."""
     params, unasked = call.params, call.unasked
     if unasked is None or not unasked.is_in(params) or not engine_info.is_constrained(params):
         return
@@ -278,7 +278,7 @@ async def _add_request(
 async def _sent(
     engine: AsyncLLM, call: Call, params: SamplingParams, send: Callable[[], Awaitable[RequestOutputCollector]]
 ) -> RequestOutputCollector:
-    """The outputs of a request; if it is refused for what nobody has asked for, those of the request without it."""
+    """The outputs of a request; if it is refused for what the client has not asked for, those without that."""
     from vllm.exceptions import VLLMValidationError
 
     unasked = call.unasked

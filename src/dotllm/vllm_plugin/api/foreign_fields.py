@@ -3,7 +3,7 @@
 Clients of other servers write a constraint where those look for it: Ollama in ``format``, llama.cpp in ``grammar``, TGI
 in ``parameters.grammar``, SGLang in ``sampling_params``, NIM in ``nvext``, and a client without an SDK in the SDK's
 ``extra_body``. No list of such fields is complete. So an unknown field is looked into, four objects deep and through
-lists: it is a constraint if its name says so (`_NAMED`, also behind a word for the answer: ``response_type``,
+lists: it is a constraint if its name says so (`_NAMED`, also after a word for the answer: ``response_type``,
 ``output_regex``), or if its value is a JSON Schema, a grammar, or an object of a type like ``regex`` with a value. The
 unknown fields of a request may be a schema together, if a client has spread one among them.
 
@@ -79,7 +79,7 @@ _AMBIGUOUS = frozenset({
 _ANSWER = ("response", "output", "answer", "result", "return", "reply", "completion", "generation")
 """Words before a name of `_NAMED` that leave it what it is."""
 _KIND = ("type", "mode", "format", "mime_type", "content_type", "kind")
-"""Words behind one of `_ANSWER` in a name whose value says of which kind the answer is."""
+"""Words after one of `_ANSWER` in a name whose value says what kind of answer is wanted."""
 _PREFIX, _OURS = "dotllm_", "vllm_xargs"
 """What a field of ours (``dotllm_…``) asks for where it is not read."""
 
@@ -224,7 +224,7 @@ def _asks(name: str, kind: str, value: Any, *, is_sure: bool) -> bool:
 
 
 def _fits(kind: str, value: object) -> bool:
-    """Whether a value is what it would be if an ambiguous name meant a constraint."""
+    """Whether a value looks like a constraint, where the name alone does not decide."""
     if kind == "regex":
         return isinstance(value, str) and bool(value)
     if kind == "format":

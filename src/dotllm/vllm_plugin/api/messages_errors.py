@@ -121,6 +121,6 @@ def _error_in(chunk: Any) -> dict[str, Any] | None:
 
 
 def _status(code: object) -> int:
-    """The HTTP status of an error with this ``code``, in whose place a refusal has ours."""
+    """The HTTP status of an error with this ``code``; a refusal has our code in its place."""
     refused = 503 if code == f"{PREFIX}{UNAVAILABLE}" else 400
     return code if isinstance(code, int) else refused

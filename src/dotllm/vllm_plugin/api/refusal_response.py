@@ -1,6 +1,6 @@
 """The body of HTTP 400 for a refusal: vLLM's ``ErrorResponse`` with the fields of `dotllm.diagnosis.openai_error`.
 
-vLLM's routers answer with the HTTP status that stands in ``code``. So it stays there, and is written differently.
+vLLM's routers answer with the HTTP status in ``code``. So the status stays there; only its serialised form changes.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _refuse_in_arguments(read: Mapping[str, object], instead: Mapping[str, str])
 
 
 def _refuse_structured(structured: object) -> None:
-    """Refuse ``structured_outputs`` of which vLLM's parsing would lose something: unknown keys, or a value that is not
+    """Refuse ``structured_outputs`` that vLLM's parsing would lose a part of: unknown keys, or a value that is not
     an object."""
     if isinstance(structured, dict):
         for name, value in structured.items():
@@ -267,7 +267,7 @@ _OF_ARGUMENTS = ("parameters", "input_schema", "inputSchema", "args_schema", "js
 
 def _refuse_tools(request: Mapping[str, object], parameters: str) -> None:
     """Refuse a tool that says what its arguments are, or that it is strict, where the API does not read it, and a
-    strict one whose schema is none. ``parameters``: where a tool has its schema."""
+    strict one whose schema is not one. ``parameters``: where a tool has its schema."""
     _refuse_each_tool(request.get("tools"), parameters, "", _may_be_called(request))
 
 

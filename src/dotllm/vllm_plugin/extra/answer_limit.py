@@ -20,7 +20,7 @@ class AnswerLimit:
     """See the module."""
 
     CLOSED = "dotllm: closed within max_tokens"
-    """The ``stop_reason`` of an answer that would have been another one without its limit."""
+    """The ``stop_reason`` of an answer that would have been different without its limit."""
 
     def __init__(self, manager: StructuredOutputManager, request: Request, more: int) -> None:
         """``more``: the number of tokens by which the answer may be longer than the shortest one, after a reasoning.
@@ -36,7 +36,7 @@ class AnswerLimit:
             )
         self._answer = more
         self._changed = 0
-        """How many tokens were left when a mask first was another than without the limit; 0: none was."""
+        """How many tokens were left when a mask first differed from the one without the limit; 0: none did."""
 
     def begin(self, request: Request, max_model_len: int, shortest: int) -> None:
         """``shortest``: the number of tokens of the shortest answer. Raises InvalidSpecError if fewer are left."""
@@ -48,12 +48,12 @@ class AnswerLimit:
         self._answer += shortest
 
     def note(self, left: int, position: int) -> None:
-        """With ``left`` tokens left, the masks of a step are others from ``position`` on (-1: none is)."""
-        if self._changed <= left:  # else a token has been kept that was drawn under another mask
+        """With ``left`` tokens left, the masks of a step differ from ``position`` on (-1: none does)."""
+        if self._changed <= left:  # else a token was kept that was drawn under a different mask
             self._changed = left - position if position >= 0 else 0
 
     def was_needed(self, left: int) -> bool:
-        """Whether an answer that ended with ``left`` tokens left would have been another one without the limit."""
+        """Whether an answer that ended with ``left`` tokens left would have been different without the limit."""
         return self._changed > left
 
     def end_now(self, left: int, tokens: Sequence[int]) -> int:

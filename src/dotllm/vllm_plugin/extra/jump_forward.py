@@ -108,7 +108,7 @@ def may_be(request: Request, *, keeps_generators: bool) -> bool:
     (`RequestGrammar.forced_after`).
 
     keeps_generators: the runner draws for a request with a seed from a generator of its own (V1), so what is drawn
-    depends on how often has been drawn before. (V2 draws by position.)
+    depends on how often it was used before. (V2 draws by position.)
     """
     parameters = request.sampling_params
     if parameters is None or request.resumable:
@@ -147,12 +147,12 @@ class Rule:
     A step that runs several tokens of a request is like one that runs a prompt: it fits none of vLLM's graphs of whole
     steps ("full"), and launches its attention itself. That takes longer for all requests of the batch, so together they
     must save `STEPS_WIDE` or `STEPS_NARROW` times as many steps as there are requests. (Those that are not entered go
-    on token by token, and are asked again in the next step, together with others that have come to forced text
-    meanwhile.) The longer step costs nothing where a prompt is run anyway, nor where both kinds of steps have graphs of
+    on token by token, and are examined again in the next step, together with others that have come to forced
+    text.) The longer step costs nothing where a prompt is run anyway, nor where both kinds of steps have graphs of
     one kind.
 
     A step never becomes longer than vLLM's largest graph on account of forced text, unless it has none as it is. So
-    many requests cannot save enough, and nobody looks (`may_pay`).
+    many requests cannot save enough, so they are not examined (`may_pay`).
     """
 
     def __init__(self, compilation: CompilationConfig, model: ModelConfig) -> None:
@@ -189,8 +189,8 @@ def _fitting(offers: Sequence[Offer], room: float) -> Sequence[Offer]:
 
 
 STEPS_TO_LOOK_AGAIN = 32
-"""Where entering text did not pay, nobody looks for as many steps as this goes into the number of requests: looking
-takes time for each, and what has come together by the next step is little."""
+"""Where entering text did not pay, the next ``requests // STEPS_TO_LOOK_AGAIN`` steps are not examined: examining takes
+time for each request, and little is forced from one step to the next."""
 
 
 class JumpForward(Part):
@@ -281,7 +281,7 @@ class JumpForward(Part):
     def _append(self, request: Request, sampled: list[int], one: Offer) -> None:
         """Let the step that sampled ``sampled`` have produced forced tokens as well, and nothing be in flight."""
         if one.grammar.accepted_ahead:
-            one.grammar.accept_forced(one.tokens)  # (else vLLM lets it take all that has been produced)
+            one.grammar.accept_forced(one.tokens)  # (else vLLM passes it everything that was produced)
         self._entered.setdefault(request.request_id, request.num_tokens)
         if request.num_output_placeholders:  # asynchronous: of the result that has come, and of those in flight
             request.num_output_placeholders = 1 + len(one.tokens)

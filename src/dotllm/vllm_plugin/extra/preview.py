@@ -1,6 +1,6 @@
 """Preview: vLLM's own backend answers, and dotllm says of each request whether it would refuse it.
 
-``dotllm serve --dotllm-preview`` is for those who think of switching over (docs/moving.md). Bodies of requests are
+``dotllm serve --dotllm-preview`` is for those who consider switching (docs/moving.md). Bodies of requests are
 copied as they come, to a process of its own that runs ``dotllm check --requests -``. So a check shares neither the
 interpreter nor a failure with the server, and its counts are those of that command. If requests come faster than they
 are checked, what does not fit into the queue is counted, and not checked. For each that would be refused there is a
@@ -76,7 +76,7 @@ class Preview:
             self._count({"outcome": NOT_CHECKED})
 
     def finish(self) -> None:
-        """Wait until all that has been taken is checked."""
+        """Wait until every request that was taken has been checked."""
         self._waiting.join()
 
     def _run(self) -> None:
@@ -131,13 +131,11 @@ class Preview:
             hangs.cancel()
         if not said:
             raise RuntimeError(f"the process that checks has ended, with status {process.wait()}")
-        outcome: dict[str, Any] = json.loads(said)
+        reply: dict[str, Any] = json.loads(said)
         self._has_answered = True
-        if outcome["outcome"] == "refused":
-            logger.warning(
-                "dotllm preview: %s would be refused (%s): %s", path, outcome["code"], outcome["message"][:1000]
-            )
-        return outcome
+        if reply["outcome"] == "refused":
+            logger.warning("dotllm preview: %s would be refused (%s): %s", path, reply["code"], reply["message"][:1000])
+        return reply
 
     def _count(self, found: dict[str, Any]) -> None:
         self.metrics.add("dotllm_preview_requests", found["outcome"], found.get("code", ""))

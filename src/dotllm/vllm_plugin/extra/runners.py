@@ -45,7 +45,7 @@ class Entered(NamedTuple):
 def init_device(self: Any, *, original: Original) -> Any:
     """Of vLLM's ``WorkerWrapperBase.init_device``: the runner that a worker makes takes what is sent."""
     result = original(self)
-    try:  # whatever this process is told: the engine core decides, on a node that may have been started otherwise
+    try:  # always, since the engine core decides, perhaps on a node with other settings
         wrap_runner(self.worker.model_runner)
     except Exception:
         if coalescence() == "canonical":
@@ -108,7 +108,7 @@ def _add_requests(
         return original(self, scheduler_output)
     stage_v2(self.req_states, entered)
     result = original(self, scheduler_output)
-    if not scheduler_output.scheduled_new_reqs:  # else vLLM has done so: twice in a step would be once too often,
+    if not scheduler_output.scheduled_new_reqs:  # else vLLM has done so, and it must not be done twice in a step,
         self.req_states.apply_staged_writes()  # since there are two buffers and a step may be in flight
     return result
 

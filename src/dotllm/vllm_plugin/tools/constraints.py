@@ -172,7 +172,7 @@ def _adjust_request(self: Any, request: Any, *, original: Original) -> Any:
     level = strict_level(self)
     if allowed_tools.is_restricted(request) and not level:
         self.tool_strict_level = type(level)(1)  # calls are of one of the tools; their arguments are as free as before
-    # Without a call (a request that is only rendered) nobody would be told what is not followed.
+    # Without a call (a request that is only rendered) the client would not learn what is not followed.
     functions = unasked.functions_of(request, level) if self._tool_parser is not None else []
     if served is None or not functions:
         return adjust(request)
@@ -189,7 +189,7 @@ def _adjust_request(self: Any, request: Any, *, original: Original) -> Any:
         with unasked.followed(functions):
             adjusted = adjust(request)
     except (VLLMValidationError, ValueError, TypeError, RecursionError) as error:
-        # What is in the schema is not the client's to be refused for; what else is wrong is said again.
+        # The client is not refused for what the schema holds; any other fault is raised again.
         request.__dict__.update(before.__dict__)
         with unasked.left_open(functions):
             adjusted = adjust(request)

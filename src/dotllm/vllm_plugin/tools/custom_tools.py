@@ -296,7 +296,7 @@ def _pointer(place: str) -> str:
 
 @HOOK.replaces(f"{_RESPONSES}:decode_custom_tool_input")
 def _decode_custom_tool_input(arguments: str, *, original: Original) -> str:
-    """Of a call that ``max_tokens`` has cut, what there is of the input: vLLM gives the beginning of the JSON."""
+    """The input as far as it goes, if ``max_tokens`` cut the call: vLLM gives the beginning of the JSON."""
     text: str = original(arguments)
     if text == arguments and engine_info.serves() and _OPENING.match(arguments):
         return _Input().add(arguments)

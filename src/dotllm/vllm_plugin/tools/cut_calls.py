@@ -7,7 +7,7 @@ return the beginning of its arguments. Here a whole answer has the calls that ha
 in marks, their ends are counted: no string of a call holds one (`tag_rewrite`). ``finish_reason`` says ``length``
 (Responses: ``incomplete``).
 
-In a stream, what has been read of the arguments has been sent. It is not closed (`streams`), so it is no JSON.
+In a stream, the part of the arguments that was read has been sent. It is not closed (`streams`), so it is not JSON.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def is_forced(request: Any) -> bool:
 
 
 def marks_of(request: Any) -> Marks | None:
-    """Those of the calls in the constraint that vLLM has made of a request's tools; None if there are none."""
+    """The marks of calls in the constraint that vLLM made from a request's tools; None if it made none."""
     tag = _tag(request)
     names = {name for _, name, _ in tag_rewrite.functions(getattr(request, "tools", None) or ()) if name}
     for begin, end in tag_rewrite.tags(tag):

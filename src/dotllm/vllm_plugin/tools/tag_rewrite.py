@@ -33,7 +33,7 @@ So a string of an enumeration or a pattern may have them around it, and begins a
 
 *Names.* vLLM's notations write a tool's name as it is, in a mark or between quotes. No parser reads the ``{"name":
 "a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a control
-character, the character that follows names, a mark, or a special token (which is no text of an answer), and if it
+character, the character that follows names, a mark, or a special token (which is not text of an answer), and if it
 begins or ends with a blank. OpenAI allows
 only letters, digits, ``_`` and ``-``. Other characters are in use, and stay allowed.
 """
@@ -64,7 +64,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BLANK_ENDS, _QUOTED = re.compile(r"^\s|\s$"), '"name": "'
 """Readers take blanks off a name, but in JSON."""
 _ENDS_NAMES = {"minimax": ">", "mistral": "{"}
-"""What ends a name in some notations, though another character is written behind it."""
+"""What ends a name in some notations, though another character is written after it."""
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
 
 
@@ -251,8 +251,8 @@ def refuse_names(
     special_tokens: Callable[[], Iterable[str]] = tuple,
     notation: str | None = None,
 ) -> None:
-    """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them. Raises as
-    `refuse`. ``special_tokens``: names of the tokenizer's; ``notation``: vLLM's name of it."""
+    """Refuse a request's tools for names with which no call can be written, where the tag enforces such calls. Raises
+    as `refuse`. ``special_tokens``: names of the tokenizer's; ``notation``: vLLM's name of it."""
     for at, name, _ in functions(tools):
         if name == "":
             refuse(f"{place(at)} has an empty name, and a call of it would be lost: name it", field(tools, at, "name"))

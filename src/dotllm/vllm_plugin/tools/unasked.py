@@ -1,4 +1,4 @@
-"""Schemas of tools that nobody has asked to be followed, and that a forced call follows all the same.
+"""Schemas that a forced call follows although the client has not asked for it.
 
 A client that demands a call (``tool_choice``: required, or a named tool) wants arguments that its tool can take, and
 few say ``strict``: of 32 such calls of client libraries none was valid without this, 34 of 40 were with it. So a tool
@@ -45,8 +45,8 @@ class Unasked:
 
 
 def functions_of(request: Any, strict_level: int) -> list[Any]:
-    """The functions of ``request`` whose schemas are followed though nobody has asked for it. ``strict_level``: the
-    server's, where 0 is what leaves it to the tools."""
+    """The functions of ``request`` whose schemas are followed unasked. ``strict_level``: the server's; 0 leaves it to
+    the tools."""
     choice = request.tool_choice
     named = getattr(choice, "function", choice)
     name = getattr(named, "name", None)
@@ -64,7 +64,7 @@ def functions_of(request: Any, strict_level: int) -> list[Any]:
 
 @contextmanager
 def followed(functions: Sequence[Any]) -> Iterator[None]:
-    """The functions are strict meanwhile."""
+    """A context in which the functions are strict."""
     for function in functions:
         function.strict = True
     try:
@@ -76,7 +76,7 @@ def followed(functions: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def left_open(functions: Sequence[Any]) -> Iterator[None]:
-    """The functions take any object meanwhile."""
+    """A context in which the functions take any object."""
     schemas = [function.parameters for function in functions]
     for function in functions:
         function.parameters = {"type": "object"}

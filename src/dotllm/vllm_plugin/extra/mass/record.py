@@ -47,10 +47,9 @@ def positions_of(logprobs: Any) -> list[Place]:
     """The places of vLLM's positions of log probabilities; the sampled token's comes first in each."""
     return [
         Place(
-            position.log_mass if isinstance(position, Position) else None,
-            {token: known.logprob for token, known in position.items()},
+            row.log_mass if isinstance(row, Position) else None, {token: known.logprob for token, known in row.items()}
         )
-        for position in logprobs or ()
+        for row in logprobs or ()
     ]
 
 

@@ -2,7 +2,7 @@
 
 Both model runners mask logits in a function of one name (`worker_hooks`), whichever form the masks have. The sums stay
 on the device, and are copied to the host while it goes on. vLLM waits for the tokens of the step, which come after
-them on the same stream, or on one that waits for it. So nobody waits for the sums. A step in which no request asks
+them on the same stream, or on one that waits for it. So nothing waits for the sums. A step in which no request asks
 goes its usual way.
 """
 
