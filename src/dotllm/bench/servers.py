@@ -23,6 +23,7 @@ from dotllm.demo.server import CPU_ENVIRONMENT, CPU_FLAGS, ServerDied, free_port
 
 FILE = Path(__file__).with_name("variants.json")
 PROGRAMS = {"dotllm": ("-m", "dotllm"), "vllm": (str(Path(__file__).with_name("plain_vllm.py")),)}
+START_TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,13 @@ class VariantServer:
         model: str,
         log: Path,
         *,
-        flags: Sequence[str] = (),
-        timeout: float = 900.0,
-        progress: Callable[[float], None] = lambda seconds: None,
+        flags: Sequence[str],
+        progress: Callable[[float], None],
     ) -> None:
         self.variant = variant
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
-        self.timeout = timeout
         self.progress = progress
         cpu = not has_gpu()
         address = ("--host", "127.0.0.1", "--port", str(self.port))
@@ -108,9 +107,11 @@ class VariantServer:
 
     def _wait(self) -> None:
         started = time.monotonic()
-        while (elapsed := time.monotonic() - started) < self.timeout:
+        while (elapsed := time.monotonic() - started) < START_TIMEOUT_S:
             if self.process.poll() is not None:
-                raise ServerDied(f"{self.variant.name}: ended with status {self.process.returncode}\n{self.tail()}")
+                raise ServerDied(
+                    f"{self.variant.name}: ended with status {self.process.returncode}\n{last_lines(self.log, 8)}"
+                )
             try:
                 with urllib.request.urlopen(f"{self.url}/health", timeout=5):
                     self.start_seconds = elapsed
@@ -118,11 +119,7 @@ class VariantServer:
             except (OSError, urllib.error.URLError):
                 self.progress(elapsed)
                 time.sleep(0.25)
-        raise ServerDied(f"{self.variant.name}: not up after {self.timeout:.0f} s\n{self.tail()}")
-
-    def tail(self, lines: int = 8) -> str:
-        """The last lines of the log."""
-        return last_lines(self.log, lines)
+        raise ServerDied(f"{self.variant.name}: not up after {START_TIMEOUT_S:.0f} s\n{last_lines(self.log, 8)}")
 
     def stop(self) -> None:
         """End the server's whole process group."""

@@ -165,13 +165,11 @@ class Answer:
 class Asker:
     """A server at ``url`` (without /v1). ``extra`` is merged into every body."""
 
-    def __init__(
-        self, url: str, model: str, *, key: str, max_tokens: int, extra: Mapping[str, Any], timeout: float = 600
-    ) -> None:
+    def __init__(self, url: str, model: str, *, key: str, max_tokens: int, extra: Mapping[str, Any]) -> None:
         self.url = url.rstrip("/") + "/v1/chat/completions"
         self.common = {"model": model, "temperature": 0, "max_tokens": max_tokens, **extra}
         self.headers = {"Authorization": f"Bearer {key}"}
-        self.timeout = aiohttp.ClientTimeout(total=timeout)
+        self.timeout = aiohttp.ClientTimeout(total=600)
 
     async def ask_all(
         self,
