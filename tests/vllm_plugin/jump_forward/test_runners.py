@@ -118,6 +118,6 @@ def test_the_methods_are_wrapped_once() -> None:
         wrapped = First._update_states, Second.add_requests
         runners.wrap_runner(make())
         assert (First._update_states, Second.add_requests) == wrapped
-    assert "coalescence" in str(First._update_states.dotllm_replacements)
-    assert "coalescence" in str(Second.add_requests.dotllm_replacements)
+    assert "extra.runners" in str(First._update_states.dotllm_replacements)
+    assert "extra.runners" in str(Second.add_requests.dotllm_replacements)
     runners.wrap_runner(SimpleNamespace())  # a runner of another kind
