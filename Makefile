@@ -11,7 +11,7 @@ PYTEST ?=
 # Processes that run the tests; 0 runs them in pytest's own. One more than two cores: tests wait for their servers.
 WORKERS ?= 3
 # For test-clients: "played", where a real engine is too slow, or the URL of a server that calls its model "demo".
-SERVER ?=
+SERVER ?= trained
 # A folder of tokenizers for test-tokenizers, in place of those it fetches.
 TOKENIZERS ?=
 # Sequences of each model-based test; minutes of fuzzing; what is mutated, and how many mutants of each file.

@@ -31,11 +31,15 @@ class Exchange(NamedTuple):
         """The answer as it would have come without a stream; None if the client left before its end."""
         if not self.body.get("stream"):
             return json.loads(self.text)  # type: ignore[no-any-return]
-        events = [json.loads(data) for data in _data(self.text)]
-        if self.path == "/v1/responses":
-            last = events[-1] if events else {}
-            return last.get("response") if last.get("type") in ("response.completed", "response.incomplete") else None
-        return _message(events) if self.path == "/v1/messages" else _completion(events)
+        return whole(self.path, [json.loads(data) for data in _data(self.text)])
+
+
+def whole(path: str, events: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """What the events of a stream say together; None if it has not come to its end."""
+    if path == "/v1/responses":
+        last = events[-1] if events else {}
+        return last.get("response") if last.get("type") in ("response.completed", "response.incomplete") else None
+    return _message(events) if path == "/v1/messages" else _completion(events)
 
 
 def _data(text: str) -> Iterator[str]:

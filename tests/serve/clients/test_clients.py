@@ -36,6 +36,9 @@ pytestmark = [pytest.mark.serve, pytest.mark.timeout(1800)]
 SCRIPTS = Path(__file__).with_name("scripts")
 CACHE = ROOT / ".cache"
 PYTHON, NODE, PROGRAMS = CACHE / "clients-python", CACHE / "clients-node", CACHE / "clients-programs"
+SERVER = os.environ.get("SERVER", "")
+"""Who answers: "trained", "played", or the URL of a server. Without it `make test` would run what `make test-clients` has
+installed."""
 PATIENCE_S = 900
 QUIET = {
     "OPENAI_API_KEY": "-",
@@ -74,6 +77,8 @@ class Client(NamedTuple):
 
     def why_not(self) -> str:
         """Why it cannot run here; "" if it can."""
+        if not SERVER:
+            return "no clients without SERVER"
         folder = {".py": PYTHON / self.installed, ".mjs": NODE, ".sh": PROGRAMS}[Path(self.script).suffix]
         if not folder.exists():
             return f"no clients in {folder.relative_to(ROOT)}"
@@ -136,7 +141,7 @@ def _listens(port: int) -> bool:
 def test_a_client(client: Client, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if reason := client.why_not():
         pytest.skip(reason)
-    server = os.environ.get("SERVER") or ("played" if client.is_program else "trained")
+    server = "played" if SERVER == "trained" and client.is_program else SERVER
     with Recorder(server if server.startswith("http") else request.getfixturevalue(f"{server}_url")) as recorder:
         for file in (SCRIPTS / client.script, *SCRIPTS.glob("weather.*")):
             code = file.read_text().replace("http://localhost:8000", recorder.url).replace("Qwen/Qwen3-8B", "demo")

@@ -13,6 +13,7 @@ pytest.importorskip("vllm")
 
 from tests import client_bodies
 from tests.client_bodies import BODIES, COUNTS_TOKENS
+from tests.serve.clients.recorder import whole
 from tests.vllm_plugin.played_server import NAME, PlayedServer
 
 REMEDIES = (
@@ -53,6 +54,10 @@ def test_it_is_answered_as_asked_or_refused_with_a_remedy(row: dict[str, Any], p
     stream = played.post(row["path"], {**body, "stream": True})
     assert stream.status == 200 and stream.is_free is answer.is_free
     assert answer.warnings == stream.warnings
+    joined = whole(row["path"], stream.body)
+    assert joined is not None
+    verdict = client_bodies.judge(row["path"], body, joined)
+    assert verdict.valid and not verdict.invented, verdict.what
 
 
 def test_most_of_them_are_answered_and_end(played: PlayedServer) -> None:

@@ -1,7 +1,8 @@
-"""DSPy: its JSON and chat adapters, and a tool."""
+"""DSPy: its JSON adapter, which sends a format to models that it knows to take it."""
 
 # begin
 import dspy
+from dspy.lm15 import AccessPolicy, ModelSupport, OpenAIChatCompat, ProviderDefinition, register_provider
 from weather import QUESTION, Weather
 
 
@@ -12,7 +13,10 @@ class Report(dspy.Signature):
     weather: Weather = dspy.OutputField()
 
 
-model = dspy.LM("openai/Qwen/Qwen3-8B", api_base="http://localhost:8000/v1", api_key="-", max_tokens=500)
+access = AccessPolicy("dotllm", base_url="http://localhost:8000/v1")
+server = ProviderDefinition.chat(access, compat=OpenAIChatCompat())
+register_provider(server, supports=ModelSupport(response_schema=True))
+model = dspy.LM("dotllm/Qwen/Qwen3-8B", api_key="-", max_tokens=500)
 dspy.configure(lm=model, adapter=dspy.JSONAdapter())
 print(dspy.Predict(Report)(text=QUESTION).weather)  # a Weather
 # end
