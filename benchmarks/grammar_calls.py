@@ -1,0 +1,338 @@
+"""Calls of custom tools with a grammar, on a server that runs: each input that has ended is a text of its grammar.
+
+    python -m benchmarks.grammar_calls http://127.0.0.1:8000 [--calls 250] [--seed 0] [--at-once 16] [--json FILE]
+
+The server needs a tool parser (``--enable-auto-tool-choice --tool-call-parser hermes``). Requests go to chats and to
+Responses, streamed and not, with tool choice required, named and auto. Grammars are written by hand, Codex's
+``apply_patch`` among them, or at random. They end by ``dotllm_finish``, but for some whose limit may cut them. The
+judges are Lark's own parser and `re.fullmatch`. It runs until so many inputs have been judged. The exit status is 1 if
+one is not of its grammar, a status is not 200, or a stream says another input in its parts than at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import httpx
+import lark
+
+PATCH = r"""
+start: begin_patch hunk+ end_patch
+begin_patch: "*** Begin Patch" LF
+end_patch: "*** End Patch" LF?
+hunk: add_hunk | delete_hunk | update_hunk
+add_hunk: "*** Add File: " filename LF add_line+
+delete_hunk: "*** Delete File: " filename LF
+update_hunk: "*** Update File: " filename LF change_move? change?
+filename: /(.+)/
+add_line: "+" /(.*)/ LF -> line
+change_move: "*** Move to: " filename LF
+change: (change_context | change_line)+ eof_line?
+change_context: ("@@" | "@@ " /(.+)/) LF
+change_line: ("+" | "-" | " ") /(.*)/ LF
+eof_line: "*** End of File" LF
+%import common.LF
+"""
+"""Codex's own grammar of ``apply_patch``."""
+
+
+class Grammar(NamedTuple):
+    """The format of a custom tool."""
+
+    syntax: str
+    definition: str
+
+    def accepts(self, text: str) -> bool:
+        """Whether Lark's own parser, or `re`, takes a text."""
+        if self.syntax == "regex":
+            return re.fullmatch(self.definition, text) is not None
+        # Lark has no terminals that may be empty, and its default lexer takes the longest match alone.
+        parser = lark.Lark(self.definition.replace("/(.*)/", "/(.+)/?"), lexer="dynamic_complete")
+        try:
+            parser.parse(text)
+        except lark.exceptions.LarkError:
+            return False
+        return True
+
+
+BY_HAND = (
+    Grammar("lark", PATCH),
+    Grammar("lark", 'start: item~1..4\nitem: ("[ ] " | "[x] ") TEXT "\\n"\nTEXT: /[A-Za-z][A-Za-z ]{0,20}/'),
+    Grammar("lark", 'start: sum\nsum: sum ("+" | "-") term | term\nterm: "(" sum ")" | /[0-9]{1,3}/'),
+    Grammar("lark", '%import common.INT\n%import common.CNAME\nstart: (CNAME "=" INT "\\n")~1..3'),
+    Grammar(
+        "lark", 'start: "SELECT " C ("," C)~0..3 " FROM " C (" WHERE " C "=" V)?\nC: /[a-z]{1,8}/\nV: /"[^"]{0,9}"/'
+    ),
+    Grammar("lark", 'start: (A "," )* A\nA: /[a-c<>\\/]{2,5}/\n%ignore " "'),
+    Grammar("lark", 'start: ("</tool_call>" | "\\\\" | "\\"" | "é" | /[^\\n]{1,5}/ "\\n")~1..6'),
+    Grammar("regex", r"20[0-9]{2}-[01][0-9]-[0-3][0-9]"),
+    Grammar("regex", r"\+[1-9][0-9]{1,2}( [0-9]{2,4}){3}"),
+    Grammar("regex", r'("[^"\\\n]{1,12}"|\\["\\n]|<[a-z/_]{1,10}>){1,5}'),
+    Grammar("regex", r"([+ -][^\n]{0,16}\n){1,4}"),
+    Grammar("regex", r"(?!yes|no)[a-z]{2,9}(\.[a-z]{2,9}){0,2}"),
+    Grammar("regex", r"[äöüß€日本\t ]{1,10}"),
+)
+_WORDS = ("a", "b1", "let ", "\n", "\t", " ", '"', "\\", "{", "</tool_call>", "<tool_call>", "é", "😀", ";", "if(", ")")
+_SETS = ("[a-z]", "[0-9]", "[A-F0-9]", r"[^\n]", r"[ \t]", r'["\\<>/]', "[é-ü]")
+
+
+def random_grammar(chance: Random) -> Grammar:
+    """One whose texts are short, since no rule calls one that is written before it."""
+    if chance.random() < 0.5:
+        return Grammar("regex", _random_pattern(chance, 2))
+    rules = [f"r{i}" for i in range(chance.randint(1, 4))]
+    lines = []
+    for i, name in enumerate(["start", *rules]):
+        ways = [" ".join(_random_parts(chance, rules[i:])) for _ in range(chance.randint(1, 3))]
+        lines.append(f"{name}: " + " | ".join(ways))
+    return Grammar("lark", "\n".join(lines))
+
+
+def _random_parts(chance: Random, below: list[str]) -> Iterator[str]:
+    """Not empty, as at least the first part is a text."""
+    yield json.dumps(chance.choice(_WORDS), ensure_ascii=False)
+    for _ in range(chance.randint(0, 3)):
+        part = chance.choice([f"/{chance.choice(_SETS)}{{1,{chance.randint(1, 6)}}}/".replace('<>/', '<>\\/'),
+                              json.dumps(chance.choice(_WORDS), ensure_ascii=False), *below, *below])  # fmt: skip
+        yield part + chance.choice(["", "", "", "?", "~1..3"])
+
+
+def _random_pattern(chance: Random, depth: int) -> str:
+    parts = []
+    for _ in range(chance.randint(1, 3)):
+        if depth and chance.random() < 0.4:
+            inner = "|".join(_random_pattern(chance, depth - 1) for _ in range(chance.randint(1, 3)))
+            part = f"(?:{inner})"
+        else:
+            part = chance.choice([chance.choice(_SETS), re.escape(chance.choice(_WORDS))])
+            part = part if len(part) == 1 or part[0] == "[" else f"(?:{part})"
+        parts.append(part + chance.choice(["", "", "?", "{1,4}"]))
+    return "".join(parts)
+
+
+JSON_TOOL = {
+    "name": "lookup",
+    "description": "Looks a number up.",
+    "parameters": {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}}, "required": ["n"]},
+}
+QUESTIONS = (
+    "Add a file hello.txt that says hello.",
+    "Write a list: milk, bread, eggs.",
+    "Note the date of the first of May 2024.",
+    "Go on.",
+    "Add the numbers 12 and 30.",
+)
+SHOWN = (
+    {"role": "user", "content": "Use a tool."},
+    {"role": "assistant", "content": '<tool_call>\n{"name": "lookup", "arguments": {"n": 7}}\n</tool_call>'},
+    {"role": "user", "content": "Good. Now the next one."},
+    {"role": "assistant", "content": '<tool_call>\n{"name": "lookup", "arguments": {"n": 8}}\n</tool_call>'},
+)
+"""What makes a small model call with auto, where it may say anything."""
+
+
+@dataclass
+class Question:
+    """A request, and the grammars of its tools by their names."""
+
+    number: int
+    grammars: dict[str, Grammar]
+    is_chat: bool
+    is_streamed: bool
+    choice: str
+    """required, auto, or the name of a tool."""
+    may_be_cut: bool
+    asks: str
+
+    @property
+    def path(self) -> str:
+        """Of its API."""
+        return "/v1/chat/completions" if self.is_chat else "/v1/responses"
+
+    def body(self, model: str) -> dict[str, Any]:
+        """As it is sent."""
+        tools: list[dict[str, Any]] = [
+            {"type": "function", "function": JSON_TOOL} if self.is_chat else {"type": "function", **JSON_TOOL}
+        ]
+        for name, grammar in self.grammars.items():
+            form: dict[str, Any] = {"type": "grammar", **grammar._asdict()}
+            custom: dict[str, Any] = {"name": name, "description": "It writes.", "format": form}
+            if self.is_chat:
+                custom["format"] = {"type": "grammar", "grammar": grammar._asdict()}
+            tools.append({"type": "custom", "custom": custom} if self.is_chat else {"type": "custom", **custom})
+        choice: Any = self.choice
+        if choice in self.grammars:
+            choice = (
+                {"type": "custom", "custom": {"name": choice}} if self.is_chat else {"type": "custom", "name": choice}
+            )
+        messages = [*(SHOWN if self.choice == "auto" else ()), {"role": "user", "content": self.asks}]
+        return {
+            "model": model, "tools": tools, "tool_choice": choice, "stream": self.is_streamed, "temperature": 1.0,
+            "vllm_xargs": {"dotllm_finish": not self.may_be_cut}, "seed": self.number,
+            ("messages" if self.is_chat else "input"): messages,
+            ("max_tokens" if self.is_chat else "max_output_tokens"): 70 if self.may_be_cut else 160,
+        }  # fmt: skip
+
+
+def questions(seed: int) -> Iterator[Question]:
+    """Without end."""
+    chance, number = Random(seed), 0
+    while True:
+        for is_chat in (True, False):
+            for is_streamed in (True, False):
+                for choice in ("required", "named", "auto"):
+                    made = [
+                        BY_HAND[number % len(BY_HAND)] if chance.random() < 0.5 else random_grammar(chance)
+                        for _ in range(chance.choice((1, 1, 2)))
+                    ]
+                    grammars = {f"write_{'ab'[i]}": grammar for i, grammar in enumerate(made)}
+                    named = chance.choice(list(grammars)) if choice == "named" else choice
+                    asks = chance.choice(QUESTIONS)
+                    yield Question(number, grammars, is_chat, is_streamed, named, chance.random() < 0.15, asks)
+                    number += 1
+
+
+class Call(NamedTuple):
+    """A call that has ended."""
+
+    name: str
+    text: str
+    parts: str
+    """The text, as a stream's events have it in parts."""
+
+
+@dataclass
+class Seen:
+    """What has come so far."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def judged(self) -> int:
+        """How many inputs have been judged."""
+        return self.counts["judged"]
+
+    def take(self, question: Question, status: int, answer: Any) -> None:
+        """Judge an answer."""
+        api = "chat" if question.is_chat else "responses"
+        choice = "named" if question.choice in question.grammars else question.choice
+        where = f"{api}, {'streamed' if question.is_streamed else 'whole'}, {choice}"
+        self.counts["requests"] += 1
+        if status != 200:
+            self._say(question, f"status {status}: {answer}")
+            return
+        calls, ended = (_of_chat if question.is_chat else _of_response)(answer, question.is_streamed)
+        self.counts["cut"] += not ended
+        self.counts["without a call"] += ended and not calls
+        if ended and not calls and choice != "auto":
+            self._say(question, f"no call: {answer}")
+        for call in calls if ended else ():
+            if call.text != call.parts:
+                self._say(question, f"{call.text!r} came in parts as {call.parts!r}")
+            if call.name == "lookup":
+                self.counts["calls of the JSON tool"] += 1
+                if not json.loads(call.text)["n"] <= 99:
+                    self._say(question, f"lookup {call.text!r}")
+                continue
+            grammar = question.grammars[call.name]
+            kind = "apply_patch" if grammar.definition == PATCH else grammar.syntax
+            self.counts.update(("judged", where, kind))
+            if not grammar.accepts(call.text):
+                self._say(question, f"{call.text!r} is no text of {grammar}")
+
+    def _say(self, question: Question, what: str) -> None:
+        self.wrong.append({"what": what, "body": question.body("MODEL")})
+        print(what, file=sys.stderr, flush=True)
+
+
+def _of_chat(answer: Any, is_streamed: bool) -> tuple[list[Call], bool]:
+    if not is_streamed:
+        choice = answer["choices"][0]
+        found = [(call["type"], call[call["type"]]) for call in choice["message"].get("tool_calls") or ()]
+        texts = [(one["name"], one["input" if kind == "custom" else "arguments"]) for kind, one in found]
+        return [Call(name, text, text) for name, text in texts], choice["finish_reason"] != "length"
+    calls, reason = dict[int, list[str]](), ""
+    for choice in (choice for event in answer for choice in event["choices"]):
+        reason = choice.get("finish_reason") or reason
+        for part in choice["delta"].get("tool_calls") or ():
+            one = part.get("custom") or part.get("function") or {}
+            call = calls.setdefault(part["index"], ["", ""])
+            call[0] += one.get("name") or ""
+            call[1] += one.get("input") or one.get("arguments") or ""
+    return [Call(name, text, text) for name, text in calls.values()], reason != "length"
+
+
+def _of_response(answer: Any, is_streamed: bool) -> tuple[list[Call], bool]:
+    parts: dict[str, str] = {}
+    if is_streamed:
+        for event in answer:
+            if event["type"].endswith(("custom_tool_call_input.delta", "function_call_arguments.delta")):
+                parts[event["item_id"]] = parts.get(event["item_id"], "") + event["delta"]
+        answer = answer[-1]["response"]
+    items = [item for item in answer["output"] if item["type"] in ("custom_tool_call", "function_call")]
+    texts = [(item["name"], item.get("input", item.get("arguments"))) for item in items]
+    ways = list(parts.values()) if is_streamed else [text for _, text in texts]
+    ways += [""] * (len(texts) - len(ways))
+    return [Call(name, text, way) for (name, text), way in zip(texts, ways, strict=True)], answer[
+        "status"
+    ] == "completed"
+
+
+async def ask(url: str, calls: int, *, seed: int = 0, at_once: int = 16, seconds: float = 3600.0) -> Seen:
+    """Ask until so many inputs have been judged, or the time is over."""
+    seen, asked = Seen(), questions(seed)
+    ends = asyncio.get_running_loop().time() + seconds
+    async with httpx.AsyncClient(base_url=url, timeout=600.0) as client:
+        model = (await client.get("/v1/models")).json()["data"][0]["id"]
+
+        async def one_after_the_other() -> None:
+            while seen.judged < calls and asyncio.get_running_loop().time() < ends:
+                question = next(asked)
+                async with client.stream("POST", question.path, json=question.body(model)) as response:
+                    is_stream = response.headers["content-type"].startswith("text/event-stream")
+                    answer = (
+                        [one async for one in _events(response)] if is_stream else json.loads(await response.aread())
+                    )
+                seen.take(question, response.status_code, answer)
+
+        await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
+    return seen
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[Any]:
+    async for line in response.aiter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line[6:])
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url")
+    parser.add_argument("--calls", type=int, default=250)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--at-once", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    seen = asyncio.run(ask(asked.url, asked.calls, seed=asked.seed, at_once=asked.at_once, seconds=asked.seconds))
+    found = {"counts": dict(sorted(seen.counts.items())), "wrong": seen.wrong}
+    print(json.dumps(found["counts"], indent=1))
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    return int(bool(seen.wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Many calls of custom tools, to grammars by hand and at random: `benchmarks.grammar_calls` without a model.
+
+The program asks a live server; here a walk under the mask answers (`played_server`). ``GRAMMAR_CALLS=250`` for more.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+
+import pytest
+
+pytest.importorskip("vllm")
+pytest.importorskip("lark")
+
+from benchmarks import grammar_calls
+from tests.vllm_plugin.played_server import NAME, PlayedServer
+
+CALLS = int(os.environ.get("GRAMMAR_CALLS", "30"))
+
+
+def test_every_input_is_a_text_of_its_grammar(played: PlayedServer) -> None:
+    seen, asked = grammar_calls.Seen(), grammar_calls.questions(seed=1)
+    for question in islice(asked, 4 * CALLS):
+        answer = played.post(question.path, question.body(NAME))
+        seen.take(question, answer.status, answer.body)
+        if seen.judged >= CALLS:
+            break
+    print(dict(seen.counts))
+    assert seen.judged >= CALLS and not seen.wrong
+    for kind in ("chat, whole", "chat, streamed", "responses, whole", "responses, streamed"):
+        assert seen.counts[f"{kind}, named"] and seen.counts[f"{kind}, required"]
+
+
+@pytest.mark.parametrize(("text", "accepted"), [("20", False), ("2024-05-01", True)])
+def test_the_judge_of_expressions(text: str, accepted: bool) -> None:
+    assert grammar_calls.Grammar("regex", r"20[0-9]{2}-[01][0-9]-[0-3][0-9]").accepts(text) is accepted
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("*** Begin Patch\n*** Add File: a\n+\n*** End Patch", True),
+        ("*** Begin Patch\n*** Add File: a\n*** End Patch", False),
+    ],
+)
+def test_the_judge_of_grammars(text: str, accepted: bool) -> None:
+    assert grammar_calls.Grammar("lark", grammar_calls.PATCH).accepts(text) is accepted
