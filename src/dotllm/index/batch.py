@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dotllm.arrays import Bool, Int32, Int64
-from dotllm.automata.machine.arena import FUEL, ArenaFull
+from dotllm.automata.machine.arena import FUEL, HURRIED_FUEL, ArenaFull
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.automata.machine.masks import known_row
 from dotllm.errors import EngineFault, SpecError
@@ -33,6 +33,7 @@ from dotllm.index.helper_pool import NO_HELPERS, HelperPool
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_row, copy_rows, fill_known, known_rows
 from dotllm.index.limits import tight_guides
 from dotllm.index.mask_misses import (
+    AT_FUEL,
     CHUNK,
     CODES,
     MISSES_PER_THREAD,
@@ -113,13 +114,14 @@ def limited_masks(
 
 
 def rows_of(
-    indexes: list[Walkable], configs: Int32, threads: int = THREADS, guides: Sequence[Guide] = ()
-) -> tuple[Int32, Failures]:
+    indexes: list[Walkable], configs: Int32, threads: int = THREADS, guides: Sequence[Guide] = (), *,
+    hurried: bool = False,
+) -> tuple[Int32, Failures]:  # fmt: skip
     """Find the rows of the masks of configurations: int32 [n], -1 for one that failed, and why it failed.
 
     configs int32 [n]: configs[i] is a configuration of indexes[i]. ``guides``: those at these configurations, if any;
-    they move on if their index is full, and ``indexes`` and ``configs`` are set to their new places. Hold the locks of
-    the indexes.
+    they move on if their index is full, and ``indexes`` and ``configs`` are set to their new places. ``hurried``: what
+    takes more than about a millisecond fails (`Unfinished`). Hold the locks of the indexes.
 
     Raises:
         ValueError: the indexes are of different vocabularies.
@@ -133,7 +135,7 @@ def rows_of(
         raise no_configuration(indexes, configs.tolist()) if missing == NO_CONFIGURATION else error_of(missing)
     if missing:
         written = np.zeros(len(configs), np.bool_)
-        _find(indexes, missing, machines, configs, rows, failures, threads, None, NO_TARGETS, written, guides)
+        _find(indexes, missing, machines, configs, rows, failures, threads, None, NO_TARGETS, written, guides, hurried)
     return rows, failures
 
 
@@ -190,7 +192,7 @@ def _set_own_rows(guides: Sequence[Guide], rows: Int32, failures: Failures) -> N
 
 def _find(
     indexes: list[Walkable], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
-    threads: int, bitmask: Int32 | None, targets: Int64, written: Bool, guides: Sequence[Guide],
+    threads: int, bitmask: Int32 | None, targets: Int64, written: Bool, guides: Sequence[Guide], hurried: bool = False,
 ) -> None:  # fmt: skip
     """Compute the masks of the ``missing`` configurations whose rows are NEEDS_ROW, and set their rows.
 
@@ -211,17 +213,15 @@ def _find(
             since = space.rows_used.item(CONTENTS)
         chunk = (scratch.ints, scratch.longs, masks)
         arguments = (scratch.space, machines, configs, groups, *chunk, targets, rows, written)
-        if helpers < 1:
-            done = find_rows(scratch.job, NO_HELPERS, *arguments)
-        else:
-            done = _POOL.work(helpers, partial(_compute, arguments))
+        compute = partial(_compute, arguments, HURRIED_FUEL if hurried else FUEL)
+        done = compute(scratch.job, NO_HELPERS) if helpers < 1 else _POOL.work(helpers, compute)
         if not done:
             raise MemoryError("no memory for a mask")
         with space.lock:
             left = enter_rows(scratch.space, machines, configs, groups, since, *chunk, rows)
         missing -= count
         if left:
-            _recover(indexes, configs, scratch, rows, failures, guides)
+            _recover(indexes, configs, scratch, rows, failures, guides, hurried)
             machines = machines_of(indexes)
             missing = int(np.count_nonzero(rows == NEEDS_ROW))
     for i in failures:
@@ -230,11 +230,12 @@ def _find(
         free.append(scratch)
 
 
-def _compute(arguments: tuple[Any, ...], job: Int64, wake_fds: Int64) -> bool:
+def _compute(arguments: tuple[Any, ...], fuel: int, job: Int64, wake_fds: Int64) -> bool:
+    job[AT_FUEL] = fuel
     return bool(find_rows(job, wake_fds, *arguments))
 
 
-def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
+def recover_each(asked: Iterable[tuple[int, Walkable, int]], *, hurried: bool = False) -> Failures:
     """React to the error codes of kernels: (guide, its index, code). Returns, by guide, why that is impossible.
 
     Each index reacts once to a code, however many guides of a batch have met it. They all try again, and a region that
@@ -246,7 +247,7 @@ def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
         if (index, code) not in refusals:
             try:
                 refusals[index, code] = None
-                index.recover(code)
+                index.recover(code, hurried=hurried)
             except (SpecError, EngineFault) as error:
                 refusals[index, code] = error.with_traceback(None)
         refusal = refusals[index, code]
@@ -266,11 +267,12 @@ def moved_on(guides: Sequence[Guide], indexes: Sequence[Walkable], failures: Fai
 
 def _recover(
     indexes: list[Walkable], configs: Int32, scratch: MaskScratch, rows: Int32, failures: Failures,
-    guides: Sequence[Guide],
+    guides: Sequence[Guide], hurried: bool,
 ) -> None:  # fmt: skip
     """React to the errors of `enter_rows`; configurations for which that is impossible have failed."""
     order, codes = scratch.ints[ORDER].tolist(), scratch.ints[CODES].tolist()
-    refused = recover_each((i, indexes[i], code) for i, code in zip(order, codes, strict=True) if code < 0)
+    asked = ((i, indexes[i], code) for i, code in zip(order, codes, strict=True) if code < 0)
+    refused = recover_each(asked, hurried=hurried)
     for i, refusal in [*refused.items()]:
         for j in np.flatnonzero(configs == configs[i]).tolist():  # with those that wait for the same mask
             if indexes[j] is indexes[i]:
@@ -336,10 +338,12 @@ def fill_masks(
     return failures
 
 
-def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list[bool], Failures]:
+def advance_guides(
+    guides: Sequence[Guide], tokens: Sequence[int], *, hurried: bool = False
+) -> tuple[list[bool], Failures]:
     """Call `Guide.advance` for each of ``guides``, which must be distinct; also returns why guides failed.
 
-    No guide has moved if this raises.
+    ``hurried``: as `rows_of`. No guide has moved if this raises.
 
     Raises:
         TypeError: the tokens are not integers.
@@ -371,7 +375,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
             out = np.empty(len(mine), np.int32)
             code = advance_batch(
                 machines_of(indexes), _configs(mine), ids,
-                space.token_data, space.token_offset, space.ends, space.words, FUEL, out,
+                space.token_data, space.token_offset, space.ends, space.words, HURRIED_FUEL if hurried else FUEL, out,
             )  # fmt: skip
             if code < 0:
                 raise error_of(code, mine, ids)
@@ -384,7 +388,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
                     met.append((k, indexes[k], after))
             if not met:
                 break
-            refused = recover_each(met)
+            refused = recover_each(met, hurried=hurried)
             moved_on(mine, indexes, refused)
             failures.update((todo[k], error) for k, error in refused.items())
             again = [k for k, _, _ in met if k not in refused]

@@ -207,7 +207,7 @@ class GrammarIndex:
                 return code
             self.recover(code)
 
-    def recover(self, code: int) -> None:
+    def recover(self, code: int, *, hurried: bool = False) -> None:
         """React to an error code of a kernel: make the missing data, grow the arena, or raise the named error."""
         if code <= layout.NEEDS_WORDS:
             self.space.add_words(layout.NEEDS_WORDS - code)
@@ -218,7 +218,7 @@ class GrammarIndex:
             raise self.space.spells_nothing()
         if code <= layout.FULL:
             self.space.check_share(self.nbytes)
-        self._set_memory(arena.recover(self.mem, code))
+        self._set_memory(arena.recover(self.mem, code, hurried=hurried))
 
     @property
     def nearly_full(self) -> bool:

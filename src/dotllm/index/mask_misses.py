@@ -69,15 +69,17 @@ TASK = np.dtype(
             (name, np.int64)
             for name in (
                 "space", "machines", "configs", "ints", "longs", "scratch", "targets", "known", "written",
-                "guides", "groups", "threads", "scratch_rows", "scratch_words",
+                "guides", "groups", "threads", "scratch_rows", "scratch_words", "fuel",
             )
         ),
-        ("_", np.int64, 2),
+        ("_", np.int64),
         ("next_scratch_row", np.int64), ("done", np.int64), ("__", np.int64, 6),  # counters: cache lines of their own
         ("copied", np.int64, 8),  # of each thread's stretch
     ]
 )  # fmt: skip
 """The words of a job from CONTENT on: addresses of arrays, sizes, counters."""
+AT_FUEL = CONTENT + TASK.fields["fuel"][1] // 8  # type: ignore[index]
+"""The word of a job with the fuel of each mask, which the caller of `find_rows` sets."""
 _NEXT_SCRATCH_ROW, _DONE, _COPIED = (TASK.fields[name][1] for name in ("next_scratch_row", "done", "copied"))  # type: ignore[index]
 
 
@@ -181,7 +183,7 @@ def _compute(job: Int64, me: int) -> None:
             at = MACHINE * g
             mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
             token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
-            mem[L.H_FUEL] = FUEL
+            mem[L.H_FUEL] = task.fuel
             config = mem[L.AT_CONFIG] + 3 * configs[g]
             row = scratch[target][:words]
             codes[i] = find_row(mem, trie, charsets, token_rows, eos, mem[config], mem[config + 1], row)
@@ -387,6 +389,7 @@ class MaskScratch:
         # For `batch.row_of`: arrays of one guide, and a job that has all addresses.
         self.machine, self.config, self.row = np.zeros(MACHINE, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
         self.job_alone = new_job()
+        self.job_alone[AT_FUEL] = FUEL
         one, chunk = (self.space, self.machine, self.config), (self.ints, self.longs, self.rows)
         find_rows(self.job_alone, NO_HELPERS, *one, 0, *chunk, NO_TARGETS, self.row, _NOTHING_WRITTEN)
 

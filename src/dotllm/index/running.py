@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, repeat
+from threading import RLock
 
 import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.arena import FUEL
+from dotllm.automata.machine.arena import HURRIED_FUEL
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
 from dotllm.index.batch import rows_of
@@ -113,6 +114,13 @@ class Running:
         self._free.append(place)
         self._count(guide.index, -1)
 
+    def leave_all(self, lock: RLock) -> dict[str, int]:
+        """Let the guides leave whose indexes have this lock. Returns the rows of their masks, below 0 if not known."""
+        rows = {n: int(self._rows[p]) for n, p in self._place.items() if self._guides[p].index.lock is lock}
+        for name in rows:
+            self.leave(name)
+        return rows
+
     def _count(self, index: Walkable, more: int) -> None:
         self._asked = [], self._asked[1]
         before = self._indexes.get(index, 0)
@@ -162,7 +170,7 @@ class Running:
             self._look_again()
             others = advance_running(
                 places, np.array(flat, np.int64), self._machines.ravel(), self._configs, self._trails, self._rows,
-                space.token_data, space.token_offset, space.ends, space.words, FUEL, out,
+                space.token_data, space.token_offset, space.ends, space.words, HURRIED_FUEL, out,
             )  # fmt: skip
         if not others:
             return []
@@ -181,7 +189,7 @@ class Running:
                 own = places[missing]
                 indexes = [self._guides[place].index for place in own.tolist()]
                 with Locks(indexes):
-                    computed, failed = rows_of(indexes, self._configs[own])
+                    computed, failed = rows_of(indexes, self._configs[own], hurried=True)
                 self._rows[own] = found[missing] = computed
                 for i in failed:  # (asked alone, the guide says why, or moves to an index that has room)
                     self.leave(names[missing[i]])

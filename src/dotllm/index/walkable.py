@@ -105,7 +105,7 @@ class Walkable(Protocol):
     def run(self, kernel: Callable[[Int32], int]) -> int:
         """Call a kernel on the arena, growing it as asked."""
 
-    def recover(self, code: int) -> None:
+    def recover(self, code: int, *, hurried: bool = ...) -> None:
         """React to the error code of a kernel."""
 
     def check_configuration(self, config: int) -> int:

@@ -56,6 +56,10 @@ class ArenaFull(BudgetExceededError):
     """An arena has reached its limit. Its guides continue in another one (`machine.carry`)."""
 
 
+class Unfinished(BudgetExceededError):
+    """A hurried step has done its share. Asked again without hurry, it goes on with what it has found."""
+
+
 def too_large(limit: int) -> ArenaFull:
     """The refusal of an arena with more than ``limit`` ints."""
     return ArenaFull(
@@ -197,13 +201,16 @@ def _fill(mem: Int32, region: int, part: Int32) -> None:
         mem[start : start + len(part)] = part
 
 
-def recover(mem: Int32, code: int) -> Int32:
+def recover(mem: Int32, code: int, *, hurried: bool = False) -> Int32:
     """React to an error code of a kernel: the grown arena to call it again with, or an exception.
 
     Raises:
         BudgetExceededError: the arena is at its limit, or the fuel is gone.
+        Unfinished: the same, or the arena is large to copy, in a ``hurried`` step.
         EngineFault: any other code.
     """  # noqa: DOC501 - a function makes the error
+    if hurried and (code == L.OUT_OF_FUEL or (code <= L.FULL and used(mem) > _QUICKLY_COPIED)):
+        raise Unfinished("the step is not done yet")
     if code <= L.FULL:
         return grow(mem, L.FULL - code)
     if code == L.TOO_FAR:
@@ -217,6 +224,8 @@ def recover(mem: Int32, code: int) -> Int32:
 DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
 _MOST = 2**31 - 1  # ints: places are int32
 FUEL = 1 << 25  # most closure steps in a call of a kernel: about a second
+HURRIED_FUEL = 1 << 12  # of a hurried one: about a millisecond
+_QUICKLY_COPIED = 1 << 18  # ints: a larger arena does not grow in a hurried step
 
 # enough for a small grammar, in units of each region; grown when full
 _FIRST_CAPACITY = {
