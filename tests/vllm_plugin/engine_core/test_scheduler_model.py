@@ -39,6 +39,7 @@ from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFul
 from dotllm.compilation.jobs import Ticket
 from dotllm.errors import UnsupportedError
 from tests.model_based import sequences
+from tests.vllm_plugin.late_steps import LateThreads
 
 pytestmark = pytest.mark.serve
 
@@ -188,6 +189,9 @@ class Worker:
 class Requests(RuleBasedStateMachine):
     config: ClassVar[Any]
     patch: ClassVar[pytest.MonkeyPatch]
+    are_late: ClassVar[bool] = False
+    """whether steps of grammars are (`slow_steps`)"""
+    late = 0
 
     @initialize(blocks=st.sampled_from([8, 12, 20, 100]), priority=st.booleans(), batches=st.sampled_from([1, 8]))
     def begin(self, blocks: int, priority: bool, batches: int) -> None:
@@ -203,6 +207,7 @@ class Requests(RuleBasedStateMachine):
         config.scheduler_config.policy = "priority" if priority else "fcfs"
         self.patch.setattr(pending_grammars, "wait", self.while_it_waits)
         self.patch.setattr(batch_accept, "MIN_BATCH", batches)
+        self.threads = LateThreads(self.patch, blocks + batches) if self.are_late else None
         manager = StructuredOutputManager(config)
         manager.backend = a_backend(
             compiler=SimpleNamespace(metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None)),
@@ -297,7 +302,8 @@ class Requests(RuleBasedStateMachine):
         from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
         def make(index: Any) -> RequestGrammar:
-            grammar = RequestGrammar(index.guide(), stops, VOCABULARY)
+            found = index.renewed() if self.are_late else index  # (one that knows no step; they share a lock)
+            grammar = RequestGrammar(found.guide(), stops, VOCABULARY)
             self.held.append(weakref.ref(grammar))
             return grammar
 
@@ -377,6 +383,8 @@ class Requests(RuleBasedStateMachine):
             self.scheduler.finish_requests([name], RequestStatus.FINISHED_ABORTED)
 
     def step(self) -> None:
+        if self.threads is not None:
+            self.threads.go_on()
         if self.core.async_scheduling:
             outputs, executed = self.core.step_with_batch_queue()
         else:
@@ -422,6 +430,10 @@ class Requests(RuleBasedStateMachine):
         for name in self.about:
             self.check(name)
         self.worker.waiting = None
+        if self.threads is not None:
+            type(self).late += self.threads.late
+            self.threads.go_on(1.0)
+            assert not scheduler._batch.held() and not (scheduler._batch._slow and scheduler._batch._slow.steps)
         if any(reference() is not None for reference in self.held):
             gc.collect()
             assert not [one for reference in self.held if (one := reference()) is not None], "it is still held"
@@ -474,18 +486,26 @@ def make_config(demo_model: Path) -> Callable[[bool, bool], Any]:
     return make
 
 
-@pytest.mark.parametrize("drafts", [False, True], ids=["one token", "drafts"])
+@pytest.mark.parametrize(
+    ("drafts", "late"), [(False, False), (True, False), (False, True)], ids=["one token", "drafts", "late"]
+)
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_requests(
-    make_config: Callable[[bool, bool], Any], monkeypatch: pytest.MonkeyPatch, asynchronous: bool, drafts: bool
+    make_config: Callable[[bool, bool], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    asynchronous: bool,
+    drafts: bool,
+    late: bool,
 ) -> None:
     monkeypatch.setenv("DOTLLM_COALESCENCE", "off")
-    machine = type("Machine", (Requests,), {"config": make_config(asynchronous, drafts), "patch": monkeypatch})
+    members = {"config": make_config(asynchronous, drafts), "patch": monkeypatch, "are_late": late}
+    machine: Any = type("Machine", (Requests,), members)
     logging.disable(logging.CRITICAL)  # each failure is said, as it should
     gc.collect()
     gc.freeze()  # what is there now need not be looked through after every sequence
     try:
         run_state_machine_as_test(machine, settings=sequences(125, steps=25))  # type: ignore[no-untyped-call]
+        assert bool(machine.late) == late
     finally:
         gc.unfreeze()
         logging.disable(logging.NOTSET)  # (an assignment to the manager would leave what loggers remember of it)

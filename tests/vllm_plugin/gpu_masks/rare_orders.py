@@ -28,6 +28,7 @@ from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 from dotllm.vllm_plugin.speed import batch_accept, pending_grammars, worker_hooks
+from tests.vllm_plugin.late_steps import LateThreads
 
 PENALTY = {"presence_penalty": 0.5}
 WORDS = -(-len(TOKENS) // 32)
@@ -203,10 +204,15 @@ class Trouble:
         seed: int,
         *,
         others: list[Index] | None = None,
+        late: bool = False,
     ) -> None:
+        """``late``: steps of grammars are (`slow_steps`)."""
         draw = self.draw = np.random.default_rng(seed)
         self.seed, self.monkeypatch = seed, monkeypatch
         self.indexes = [index, *(others or [])]
+        if late:  # (indexes that know no step)
+            self.indexes = [each.renewed() for each in self.indexes]
+        self.threads = LateThreads(monkeypatch, seed) if late else None
         quick_kernels.use(monkeypatch)
         monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.0)
         monkeypatch.setattr(batch_accept, "MIN_BATCH", 1 if seed % 2 else batch_accept.MIN_BATCH)
@@ -330,6 +336,8 @@ class Trouble:
         with self._logged():
             while added < count or self.scheduler.has_requests() or core.batch_queue:
                 engine.steps += 1
+                if self.threads is not None:
+                    self.threads.go_on()
                 assert engine.steps < 4000 and idle < 300, f"stuck: {list(self.scheduler.requests)}"
                 while added < count and (draw.random() < 0.3 or not self.scheduler.has_requests()):
                     self.add(f"r{added}")

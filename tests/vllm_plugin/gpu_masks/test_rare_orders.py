@@ -44,6 +44,24 @@ def test_requests_in_trouble(
     assert entered, "no forced text was entered into any of them"
 
 
+@pytest.mark.parametrize("first", [0, 40])
+def test_steps_of_requests_in_trouble_are_late(
+    vllm_config: Any, index: Index, others: list[Index], monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    begun = late = 0
+    for seed in range(first, first + 15):
+        with monkeypatch.context() as patched:
+            trouble = Trouble(vllm_config, index, patched, seed, others=others, late=True)
+            trouble.run(12)
+            trouble.check()
+            assert trouble.threads is not None
+            trouble.threads.go_on(1.0)
+            assert not trouble.scheduler._batch.held()
+            begun += trouble.threads.begun
+            late += trouble.threads.late
+    assert 5 < late < begun
+
+
 @pytest.mark.parametrize("first", [0, 20, 100])
 def test_drafts_of_requests_in_trouble(
     drafting_config: Any, index: Index, others: list[Index], monkeypatch: pytest.MonkeyPatch, first: int

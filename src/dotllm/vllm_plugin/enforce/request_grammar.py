@@ -20,7 +20,7 @@ from dotllm.automata.machine.arena import ArenaFull
 from dotllm.compilation.compiled import Compiled
 from dotllm.errors import InvalidSpecError, SpecError, TooFewTokensError, without_frames
 from dotllm.index import Guide
-from dotllm.index.draft_rows import is_set, limit_rows
+from dotllm.index.draft_rows import NO_MASK, is_set, limit_rows
 from dotllm.index.mask_table import END_ROW
 from dotllm.index.stops import can_finish_after, mask_stops, row_with_stops, set_token
 from dotllm.vllm_plugin.enforce.errors import TokenNotAllowed
@@ -212,6 +212,11 @@ class RequestGrammar(StructuredOutputGrammar):
             self.guide.write_mask(row[None], 0)
             return not self.stops or mask_stops(row, self.guide, self.stops)
         return True
+
+    @contained(lambda: END_ROW)
+    def mask_row(self) -> int:
+        """The row of the next token's mask, of a plain grammar."""
+        return NO_MASK if self.is_terminated() else self.guide.mask_row
 
     @contained(bool)
     def is_terminated(self) -> bool:

@@ -44,6 +44,10 @@ class Part:
     def begin_step(self) -> None:
         """Before a step is put together."""
 
+    def held(self) -> list[Request]:
+        """The running requests that have no part in the next step."""
+        return []
+
     def unblock(self, request: Request, waited_for: Enum, may_run: bool) -> bool:
         """Whether a request that waits, as its status ``waited_for`` says, may be scheduled; ``may_run``: whether vLLM
         lets it."""
@@ -109,7 +113,19 @@ class DotllmScheduler(vllm_types.SchedulerBase):
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Points 4 and 5: requests whose compile has ended go on, and a step is put together."""
         self._pending.begin_step()
-        return super().schedule(*args, **kwargs)
+        held = self._batch.held()
+        if not held:
+            return super().schedule(*args, **kwargs)
+        # vLLM does not see them, so they keep their blocks, and each keeps its place among those that may run.
+        held = [request for request in self.running if request in held]
+        self.running[:] = [request for request in self.running if request not in held]
+        limits = [name for name in ("max_num_running_reqs", "max_num_active_reqs") if name in vars(self)]
+        vars(self).update({name: vars(self)[name] - len(held) for name in limits})
+        try:
+            return super().schedule(*args, **kwargs)
+        finally:
+            vars(self).update({name: vars(self)[name] + len(held) for name in limits})
+            self.running.extend(held)
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
         """Point 3: a request runs its prompt while its grammar compiles."""

@@ -13,6 +13,7 @@ in flight when their request was preempted (these may not count).
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
 from functools import partial
 from itertools import compress
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
     from dotllm.device_masks.sender import StepMasks
     from dotllm.index.running import Running
     from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+    from dotllm.vllm_plugin.speed.slow_steps import SlowSteps
 
 logger = logging.getLogger(__name__)
 
 MIN_BATCH = 8  # requests; fewer are not worth it
+WAIT_S = 0.001
+"""How long the masks of a step wait for what threads do; the engine has spent about as long on each before."""
 
 
 class BatchAccept(Part):
@@ -57,6 +61,7 @@ class BatchAccept(Part):
         self._validated: list[RequestGrammar] = []
         self._is_running = RequestStatus.RUNNING
         self._running: Running | None = None  # guides, by the name of their request
+        self._slow: SlowSteps | None = None  # steps of other plain guides
 
     def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
         """Those of a step without drafts. The guides of its plain requests run from now on."""
@@ -67,8 +72,9 @@ class BatchAccept(Part):
             return None
         if self._running is None:
             from dotllm.index.running import Running
+            from dotllm.vllm_plugin.speed.slow_steps import slow_steps
 
-            self._running = Running(sender.space)
+            self._running, self._slow = Running(sender.space), slow_steps(self.scheduler)
         try:
             found: GrammarOutput | None = self._masks_of(list(step.num_scheduled_tokens), self._running, sender)
             return found
@@ -81,19 +87,39 @@ class BatchAccept(Part):
 
         from dotllm.vllm_plugin.speed.rows import rows_asked
 
+        slow, until = self._slow, time.perf_counter() + WAIT_S
+        if slow is not None and slow.steps:
+            slow.settle(self._waiting(names, slow), running, until)
         for i in np.flatnonzero(running.places(names) < 0).tolist():
             self._run_if_plain(names[i], running)
-        rows = running.rows(names)
-        asked = {i: own for i in np.flatnonzero(rows < 0).tolist() if (own := self._constrained(names[i]))}
-        constrained = rows >= 0
+        places = running.places(names)
+        rows, found = running.rows(names), dict[int, int]()
+        if slow is not None:
+            for i in np.flatnonzero((rows < 0) & (places >= 0)).tolist():
+                if (plain := self._plain(names[i], running)) is not None:
+                    slow.begin_for(*plain)
+            if slow.steps:
+                slow.settle(self._waiting(names, slow), running, until)
+                late = slow.rows(self._waiting(names, slow))
+                found = {i: late[name] for i, name in enumerate(names) if name in late}
+        asked = {
+            i: own for i in np.flatnonzero(rows < 0).tolist() if i not in found and (own := self._constrained(names[i]))
+        }
         if asked:
-            found = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
-            if found is None:
+            others = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
+            if others is None:
                 return None
-            constrained[[*asked]], rows[[*asked]] = True, found[1]
+            found.update(zip(asked, others[1].tolist(), strict=True))
+        constrained = rows >= 0
+        if found:
+            constrained[[*found]], rows[[*found]] = True, [*found.values()]
         if not constrained.all():
             names, rows = [*compress(names, constrained.tolist())], rows[constrained]
         return GrammarOutput(names, sender.message(np.ones(len(names), np.int32), rows)) if names else None
+
+    def _waiting(self, names: list[str], slow: SlowSteps) -> list[str]:
+        """Those whose masks threads find."""
+        return [name for name in names if name in slow.steps and self._constrained(name)]
 
     def _constrained(self, name: str) -> Request | None:
         """The request of this name, if its next token is constrained."""
@@ -101,22 +127,37 @@ class BatchAccept(Part):
         is_asked = request is not None and request.use_structured_output and not request.is_prefill_chunk
         return request if is_asked else None
 
-    def _run_if_plain(self, name: str, running: Running) -> None:
+    def _plain(self, name: str, running: Running) -> tuple[Request, RequestGrammar] | None:
+        """The request of this name and its grammar, if its guide may run."""
         from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
         request = self._constrained(name)
         if request is None or request.structured_output_request is None:
-            return
+            return None
         grammar = request.structured_output_request.grammar
-        if (
+        is_plain = (
             type(grammar) is RequestGrammar
             and (grammar.has_begun or grammar.begin())
             and grammar.is_plain
             and self._takes(request, grammar)
             and grammar.guide.index.space is running.space
-        ):
+        )
+        return (request, grammar) if is_plain else None
+
+    def _run_if_plain(self, name: str, running: Running) -> None:
+        slow = self._slow
+        if (slow is not None and name in slow.steps) or (plain := self._plain(name, running)) is None:
+            return
+        request, grammar = plain
+        if slow is not None and slow.is_slow(grammar.guide.index.lock):
+            slow.begin_for(request, grammar)
+        else:
             running.enter(name, grammar.guide)
             grammar.stop_running = partial(running.leave, name)
+
+    def held(self) -> list[Request]:
+        """Those whose steps are slow."""
+        return self._slow.held() if self._slow is not None and self._slow.steps else []
 
     def ended(self, request: Request) -> None:
         """Its guide runs no more."""
@@ -126,17 +167,28 @@ class BatchAccept(Part):
     def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
         """The tokens of ``step`` are accepted, one or more for each grammar."""
         names, tokens = output.req_ids, output.sampled_token_ids
-        if self._running and tokens:
+        if tokens and self._running is not None and (self._running or (self._slow is not None and self._slow.steps)):
             names, tokens = self._take(names, tokens, self._running)
         self._accepted = accept(*self._ready(names, tokens))
 
     def _take(self, names: list[str], tokens: list[list[int]], running: Running) -> tuple[list[str], list[list[int]]]:
         """Let the guides that run take their tokens, of which vLLM asks nothing then. Returns the others."""
-        manager, requests = self.scheduler.structured_output_manager, self.scheduler.requests
+        manager, requests, slow = self.scheduler.structured_output_manager, self.scheduler.requests, self._slow
+        asked: list[tuple[Request, RequestGrammar, int]] = []
         try:
+            if slow is not None and slow.steps:
+                slow.leave_running(running)
             others = running.take(names, tokens)
+            if others and slow is not None:
+                asked = [
+                    (*plain, tokens[i][0])
+                    for i in others
+                    if len(tokens[i]) == 1 and (plain := self._plain(names[i], running)) is not None
+                ]
+                done = slow.advance(asked) if asked else ()
+                others = [i for i in others if names[i] not in done]
         except Exception as error:  # it is not known which guides have moved
-            for name in running:
+            for name in {*running, *(request.request_id for request, _, _ in asked)}:
                 requests[name].structured_output_request.grammar.fail("accept", error)  # type: ignore[union-attr]
             return names, tokens
         if not others:

@@ -26,6 +26,7 @@ import time
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import vllm_types
@@ -130,18 +131,8 @@ class PendingGrammars(Part):
             backend.compiler.metrics.observe("dotllm_request_stall_seconds", where, value=seconds)
 
     def _let_wait(self, pending: Pending) -> None:
-        """Let a request wait for its compile as in vLLM. Then these hold: vLLM drops what is in flight for it; no step
-        asks for its mask or drafts; vLLM sees the future itself, so that it registers a failed compile."""
-        from vllm.v1.request import RequestStatus
-
-        request, pending.waits_since, scheduler = pending.request, time.monotonic(), self.scheduler
-        if request.status == RequestStatus.RUNNING:  # (else vLLM has preempted it)
-            scheduler.running.remove(request)
-            scheduler._preempt_request(request, pending.waits_since, drop_stale_output=True)  # as `reset_prefix_cache`
-            scheduler.prev_step_scheduled_req_ids.discard(request.request_id)
-        request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-        request.is_prefill_chunk = True  # so no step asks for its mask or drafts
-        pending.structured.grammar = pending.future
+        pending.waits_since = time.monotonic()
+        let_wait(self.scheduler, pending.request, pending.future)
 
     def unblock(self, request: vllm_types.Request, waited_for: Enum, may_run: bool) -> bool:
         """One that waits for its grammar may be scheduled, with a stand-in."""
@@ -170,17 +161,27 @@ class PendingGrammars(Part):
 
         A failed compile has been registered by vLLM just now. Only the raw future tells it from a pending one without
         a second look: if it ended since, the request is sent back in the next step, which is harmless."""
-        parameters = request.sampling_params
-        # V1 draws from a generator of the request's, which what is dropped would move. (V2 draws by position.)
-        keeps_generator = parameters.seed is not None and not self.scheduler.vllm_config.use_v2_model_runner
         return (
             self._runs_ahead
             and structured.params._backend == BACKEND
             and isinstance(structured._grammar, Future)
             and not request.num_preemptions
             and not request.resumable
-            and (not (request.has_encoder_inputs or keeps_generator) or self._reasons_first(request, structured))
-            and not any(beyond(_MAY_BE_DROPPED, parameters))
+            and (self._may_run_again(request) or self._reasons_first(request, structured))
+            and not any(beyond(_MAY_BE_DROPPED, request.sampling_params))
+        )
+
+    def _may_run_again(self, request: vllm_types.Request) -> bool:
+        # V1 draws from a generator of the request's, which what is dropped would move. (V2 draws by position.)
+        draws_by_position = request.sampling_params.seed is None or self.scheduler.vllm_config.use_v2_model_runner
+        return not request.has_encoder_inputs and draws_by_position
+
+    def may_drop(self, request: vllm_types.Request) -> bool:
+        """Whether what is in flight for ``request`` may be dropped."""
+        return (
+            self._may_run_again(request)
+            and not request.resumable
+            and not any(beyond(_MAY_BE_DROPPED, request.sampling_params))
         )
 
     def _reasons_first(self, request: vllm_types.Request, structured: vllm_types.StructuredOutputRequest) -> bool:
@@ -198,6 +199,21 @@ class PendingGrammars(Part):
         pending = self.requests.pop(request.request_id, None)
         if pending is not None:
             pending.future.cancel()
+
+
+def let_wait(scheduler: vllm_types.Scheduler, request: vllm_types.Request, future: Future[Any]) -> None:
+    """Let ``request`` wait for its grammar as in vLLM. Then these hold: vLLM drops what is in flight for it; no step
+    asks for its mask or drafts; vLLM sees the future itself, so that it registers a failed compile."""
+    from vllm.v1.request import RequestStatus
+
+    if request.status == RequestStatus.RUNNING:  # (else vLLM has preempted it)
+        scheduler.running.remove(request)
+        scheduler._preempt_request(request, time.monotonic(), drop_stale_output=True)  # as `reset_prefix_cache`
+        scheduler.prev_step_scheduled_req_ids.discard(request.request_id)
+    request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+    request.is_prefill_chunk = True  # so no step asks for its mask or drafts
+    assert request.structured_output_request is not None
+    request.structured_output_request.grammar = future
 
 
 def why_not(scheduler: vllm_types.Scheduler) -> str:

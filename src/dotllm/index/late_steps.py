@@ -1,0 +1,132 @@
+"""Late steps: those of guides that a batch does not wait for. Threads do them.
+
+In a step the guides of a batch (`running`) do only what takes about a millisecond; a hostile specification's mask takes
+300. What is left of it becomes a `LateStep`. If it is not done soon after, its automaton is *slow*: threads alone do
+the steps of all its guides from then on, since the caller of the batch would wait for the lock that a thread holds.
+After many quick steps in a row its guides may run again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from dotllm.index.batch import THREADS
+from dotllm.index.running import Running
+
+QUICK_S, MANY = 0.001, 32
+
+
+@dataclass(eq=False)
+class LateStep:
+    """The next mask of a guide, perhaps after a token."""
+
+    lock: threading.RLock
+    """that of its automaton"""
+    row: int = -1
+    """of the mask, when it is ``done``"""
+    done: Future[Any] = field(default_factory=Future)
+    seconds: float = 0.0
+
+    def do(self, work: Callable[[], tuple[int, Any]]) -> None:
+        """Find the row, and the result of ``done``, by ``work``, which raises nothing."""
+        if self.done.set_running_or_notify_cancel():
+            began = time.perf_counter()
+            self.row, result = work()
+            self.seconds = time.perf_counter() - began
+            self.done.set_result(result)
+
+
+class _Threads:
+    """Those of this process that do late steps."""
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._started = 0
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do ``work``, which raises nothing, soon."""
+        if self._started < THREADS:
+            self._started += 1
+            name = f"dotllm-steps-{self._started}"
+            threading.Thread(target=self._work_forever, args=(self._work,), name=name, daemon=True).start()
+        self._work.put(work)
+
+    @staticmethod
+    def _work_forever(work: SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            work.get()()
+
+
+_THREADS = _Threads()
+
+
+class LateSteps:
+    """The late steps of a batch's guides, which have names. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, LateStep] = {}
+        """By guide its last one."""
+        self._quick: dict[threading.RLock, int] = {}
+        """By slow automaton, how many steps in a row were quick."""
+
+    def is_slow(self, lock: threading.RLock) -> bool:
+        """Whether threads alone do the steps of the automaton with this lock."""
+        return lock in self._quick
+
+    def begin(self, name: str, lock: threading.RLock, work: Callable[[], tuple[int, Any]]) -> None:
+        """Let a thread do a step, as in `LateStep.do`."""
+        step = self.steps[name] = LateStep(lock)
+        _THREADS.do(lambda: step.do(work))
+
+    def unfinished(self) -> list[str]:
+        """The guides whose steps are not done."""
+        return [name for name, step in self.steps.items() if not step.done.done()]
+
+    def isolate(self, running: Running) -> list[str]:
+        """Automata with steps that are not done are slow: their guides do not run any more. Returns these."""
+        left = []
+        for lock in {self.steps[name].lock for name in self.unfinished()}.difference(self._quick):
+            self._quick[lock] = 0
+            for name, row in running.leave_all(lock).items():
+                self.steps[name] = step = LateStep(lock, row)
+                step.done.set_result(None)
+                left.append(name)
+        return left
+
+    def rows(self, names: Sequence[str]) -> dict[str, int]:
+        """The rows of the masks of ``names`` that have been found. Guides of automata that are not slow, or no more,
+        are forgotten, and may run."""
+        rows = {}
+        for name in names:
+            step = self.steps[name]
+            if step.done.done():
+                rows[name] = step.row
+                if step.lock in self._quick:
+                    self._quick[step.lock] = self._quick[step.lock] + 1 if step.seconds < QUICK_S else 0
+        at_work = {self.steps[name].lock for name in self.unfinished()}
+        self._quick = {
+            step.lock: self._quick.get(step.lock, 0)
+            for step in self.steps.values()
+            if step.lock in at_work or self._quick.get(step.lock, MANY) < MANY
+        }
+        self.steps = {name: step for name, step in self.steps.items() if step.lock in self._quick}
+        return rows
+
+    def forget(self, name: str) -> bool:
+        """A guide is needed no more. False: a thread does its step, and has the lock until then."""
+        step = self.steps.get(name)
+        if step is not None and not (step.done.cancel() or step.done.done()):
+            return False
+        self.steps.pop(name, None)
+        return True
