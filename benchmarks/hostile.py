@@ -19,7 +19,7 @@ import gc
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle
 from typing import Any
 
@@ -84,14 +84,24 @@ def endless(kind: str, vocabulary: Vocabulary, eos: int, random: np.random.Gener
 
 
 class SlowDevice(Device):
-    """An executor whose steps take time."""
+    """An executor whose steps take time. Tokens that are dropped are sampled again."""
 
     step_s = 0.0
+    requests: Mapping[str, Any]
+    """the scheduler's"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: dict[str, list[int]] = {}
+        """the tokens of hostile requests"""
 
     def sample_tokens(self, grammar_output: Any, non_block: bool) -> Any:
         """Its results."""
         before = np.array((time.perf_counter(), time.thread_time()))
         time.sleep(self.step_s)
+        for name in self.drawn.keys() & self.names:
+            if name in self.requests:
+                self.answers[name] = iter(self.drawn[name][self.requests[name].num_output_tokens :])
         self.seconds += np.array((time.perf_counter(), time.thread_time())) - before
         return super().sample_tokens(grammar_output, non_block)
 
@@ -114,7 +124,9 @@ def run(engine: Engine, steps: int, every: int, newcomers: Iterator[Any]) -> dic
             before = {*engine.scheduler.requests}
             engine.add()
             engine.answers, engine.options.max_tokens = known, longest
-            came |= {*engine.scheduler.requests} - before
+            (name,) = {*engine.scheduler.requests} - before
+            came.add(name)
+            engine.device.drawn[name] = answer
         engine.live = len(engine.scheduler.requests.keys() - came)
         TimedLock.waited = 0.0
         engine.step(measure=True)
@@ -159,7 +171,7 @@ def main() -> None:
     newcomers = ((hostile(kind, ours), drawn[kind]) for kind in cycle(kinds))
     engine = Engine("constrained", config, config.scheduler_config.get_scheduler_cls(), answers, options)
     engine.device = engine.core.model_executor = SlowDevice()
-    engine.device.step_s = options.device_ms / 1e3
+    engine.device.step_s, engine.device.requests = options.device_ms / 1e3, engine.scheduler.requests
     engine.scheduler.structured_output_manager.backend.step_masks = RowSender(indexes[0].space)
     for _ in range(WARM_STEPS):
         engine.step(measure=False)
