@@ -91,6 +91,7 @@ def test_what_a_log_says_is_shown_without_where_from(tmp_path: Path) -> None:
     log.write_text("\n".join(lines))
     waiting = demo.Waiting("starting", log, kept, demo.step)
     waiting(12.0)
+    waiting.end()
     assert "12 s" in demo.Waiting("starting", log, kept, demo.step).last
 
 

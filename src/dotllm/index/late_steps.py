@@ -3,7 +3,7 @@
 In a step the guides of a batch (`running`) do only what takes about a millisecond; a hostile specification's mask takes
 300. What is left of it becomes a `LateStep`. If it is not done soon after, its automaton is *slow*: threads alone do
 the steps of all its guides from then on, since the caller of the batch would wait for the lock that a thread holds.
-After many quick steps in a row its guides may run again.
+After some quick steps in a row its guides may run again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from dotllm.index.batch import THREADS
 from dotllm.index.running import Running
 
-QUICK_S, MANY = 0.001, 32
+QUICK_S, MANY = 0.001, 8
 
 
 @dataclass(eq=False)

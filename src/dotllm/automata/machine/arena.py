@@ -225,7 +225,7 @@ DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
 _MOST = 2**31 - 1  # ints: places are int32
 FUEL = 1 << 25  # most closure steps in a call of a kernel: about a second
 HURRIED_FUEL = 1 << 12  # of a hurried one: about a millisecond
-_QUICKLY_COPIED = 1 << 18  # ints: a larger arena does not grow in a hurried step
+_QUICKLY_COPIED = 1 << 20  # ints: a larger arena does not grow in a hurried step
 
 # enough for a small grammar, in units of each region; grown when full
 _FIRST_CAPACITY = {
