@@ -125,7 +125,7 @@ def test_what_read_only_machine_code_lacks_goes_to_a_temporary_directory(tmp_pat
 
 OF_A_WHEEL = """
 from pathlib import Path
-from dotllm.system import shipped_kernels
+from dotllm import shipped_kernels
 shipped_kernels.FOLDER, shipped_kernels._runs_here = Path({folder!r}), lambda: True
 """
 

@@ -136,7 +136,7 @@ def test_everything_that_differs_between_supported_releases_has_been_explained()
 
 
 OURS = {
-    *("_dotllm_marks", "_dotllm_text", "accepted_ahead", "dotllm_code", "limit"),
+    *("_dotllm_marks", "_dotllm_text", "_pending", "accepted_ahead", "dotllm_code", "limit"),
     # Of pydantic, transformers, and other packages.
     *("model_extra", "model_fields", "added_tokens_decoder", "all_special_tokens"),
     # Of OpenAI's types (tools, events, formats), which are a client's data, and of errors.

@@ -312,7 +312,7 @@ def test_on_a_gpu_processes_compile(monkeypatch: pytest.MonkeyPatch, *, gpu: boo
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation.background, "run", lambda work, name: work())
+    monkeypatch.setattr(preparation.system, "run_in_background", lambda work, name: work())
 
 
 @pytest.mark.usefixtures("at_once")
