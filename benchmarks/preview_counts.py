@@ -33,7 +33,7 @@ from random import Random
 from typing import Any
 
 from dotllm.bench.quality import bfcl
-from dotllm.bench.quality.arms import ARMS
+from dotllm.bench.quality.asking import ARMS
 from tests.client_bodies import BODIES
 from tests.fuzz import makers
 from tests.twins.answers import Answer, difference

@@ -38,6 +38,7 @@ def test_where_an_engine_is_made_ready(engine: Any, prepares: bool, monkeypatch:
     run: list[str] = []
     made: list[Any] = []
     monkeypatch.setattr(system, "run_in_background", lambda function, name: run.append(name))
+    monkeypatch.setattr(preparation, "_loading", None)  # (else engines of later tests wait for what never runs)
     warm_start._init(object(), engine, original=lambda _, config: made.append(config))
     assert bool(run) == prepares and made == [engine]
 
