@@ -28,9 +28,9 @@ class LateStep:
     """The next mask of a guide, perhaps after a token."""
 
     lock: threading.RLock
-    """that of its automaton"""
+    """The lock of its automaton."""
     row: int = -1
-    """of the mask, when it is ``done``"""
+    """The row of the mask, when it is ``done``."""
     done: Future[Any] = field(default_factory=Future)
     seconds: float = 0.0
 

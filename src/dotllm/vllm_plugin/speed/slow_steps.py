@@ -1,7 +1,7 @@
 """A step of a grammar that takes long does not delay the batch: a thread finishes it, and its request sits out.
 
 The guides of plain requests do in a step only what takes about a millisecond, and threads the rest (`late_steps`). vLLM
-is told at once that a token was accepted, since the mask has allowed it. If a request's mask is not found soon after:
+is told at once that a token was accepted, since its mask has allowed it. If a request's mask is not found soon after:
 
  * With asynchronous scheduling its next forward pass runs already. The token that this samples is dropped, and the
    request waits as one whose grammar still compiles (`pending_grammars.let_wait`). A request of which nothing may be
@@ -46,8 +46,8 @@ class SlowSteps(LateSteps):
 
     def advance(self, asked: Sequence[tuple[Request, RequestGrammar, int]]) -> set[str]:
         """Let grammars that do not run take a token. Returns the names of those that do, or will."""
-        slow = [one for one in asked if one[0].request_id in self.steps]
-        others = [one for one in asked if one[0].request_id not in self.steps]
+        slow = [each for each in asked if each[0].request_id in self.steps]
+        others = [each for each in asked if each[0].request_id not in self.steps]
         guides, tokens = [grammar.guide for _, grammar, _ in others], [token for _, _, token in others]
         taken, failures = advance_guides(guides, tokens, hurried=True)
         late = [*slow, *(others[i] for i in failures)]
