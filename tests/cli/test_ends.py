@@ -56,9 +56,11 @@ def ignores_interrupts(pid: int) -> bool:
 
 def end_a_compile(signum: signal.Signals, status: int, folder: Path, model: Path) -> None:
     """A compile with two processes ends of ``signum`` with ``status``, and so do they."""
-    command = ["compile", str(folder / "many.jsonl"), "--jobs", "2", "--json", "--tokenizer", str(model)]
+    # (Where the tests run in the background of a shell, they ignore SIGINT, and what they start does, too.)
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "dotllm", "compile", str(folder / "many.jsonl")]
+    options = ["--jobs", "2", "--json", "--tokenizer", str(model), "--cache-dir", str(folder / signum.name)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dotllm", *command, "--cache-dir", str(folder / signum.name)],
+        [*command, *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
