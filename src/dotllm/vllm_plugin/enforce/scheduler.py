@@ -44,9 +44,9 @@ class Part:
     def begin_step(self) -> None:
         """Before a step is put together."""
 
-    def held(self) -> list[Request]:
-        """The running requests that have no part in the next step."""
-        return []
+    def held(self) -> set[str]:
+        """The names of the running requests that have no part in the next step."""
+        return set()
 
     def unblock(self, request: Request, waited_for: Enum, may_run: bool) -> bool:
         """Whether a request that waits, as its status ``waited_for`` says, may be scheduled; ``may_run``: whether vLLM
@@ -113,12 +113,12 @@ class DotllmScheduler(vllm_types.SchedulerBase):
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Points 4 and 5: requests whose compile has ended go on, and a step is put together."""
         self._pending.begin_step()
-        held = self._batch.held()
-        if not held:
+        names = self._batch.held()
+        if not names:
             return super().schedule(*args, **kwargs)
         # vLLM does not see them, so they keep their blocks, and each keeps its place among those that may run.
-        held = [request for request in self.running if request in held]
-        self.running[:] = [request for request in self.running if request not in held]
+        held = [request for request in self.running if request.request_id in names]
+        self.running[:] = [request for request in self.running if request.request_id not in names]
         limits = [name for name in ("max_num_running_reqs", "max_num_active_reqs") if name in vars(self)]
         vars(self).update({name: vars(self)[name] - len(held) for name in limits})
         try:

@@ -155,9 +155,9 @@ class BatchAccept(Part):
             running.enter(name, grammar.guide)
             grammar.stop_running = partial(running.leave, name)
 
-    def held(self) -> list[Request]:
+    def held(self) -> set[str]:
         """Those whose steps are slow."""
-        return self._slow.held() if self._slow is not None and self._slow.steps else []
+        return self._slow.held() if self._slow is not None and self._slow.steps else set()
 
     def ended(self, request: Request) -> None:
         """Its guide runs no more."""

@@ -55,15 +55,15 @@ class SlowSteps(LateSteps):
             self.begin_for(request, grammar, [token])
         return {request.request_id for request, _, _ in (*late, *compress(others, taken))}
 
-    def held(self) -> list[Request]:
-        """The requests that vLLM is not to see while it puts a step together."""
-        held = []
+    def held(self) -> set[str]:
+        """The names of requests that vLLM is not to see while it puts a step together."""
+        held = set()
         for name, step in [*self.steps.items()]:
             request = self._scheduler.requests.get(name)
             if request is None:
                 self.forget(name)
             elif not step.done.done() or (request.num_output_placeholders and self.is_slow(step.lock)):
-                held.append(request)
+                held.add(name)
         return held
 
     def leave_running(self, running: Running) -> None:
