@@ -233,7 +233,7 @@ class Seen:
             kind = "apply_patch" if grammar.definition == PATCH else grammar.syntax
             self.counts.update(("judged", where, kind))
             if not grammar.accepts(call.text):
-                self._say(question, f"{call.text!r} is no text of {grammar}")
+                self._say(question, f"{call.text!r} is not a text of {grammar}")
 
     def _say(self, question: Question, what: str) -> None:
         self.wrong.append({"what": what, "body": question.body("MODEL")})
