@@ -295,7 +295,7 @@ def test_a_stopped_process_that_holds_the_lock_holds_nobody_up(tmp_path: Path, m
         damaged.parent.mkdir(exist_ok=True)
         damaged.write_bytes(b"damaged")
         assert manager.submit(fake_engine.spec(id=1)).result(60).level == "compile"
-        assert time.monotonic() - start < 3.0
+        assert time.monotonic() - start < 30, "a hundred waits would take 200 s"
         assert metrics.value("dotllm_writes", "disk", "failed") == 50
     finally:
         holder.kill()

@@ -106,11 +106,11 @@ def test_an_offloaded_compile_is_saved_by_the_store(
     make_manager: Make, transport: FakeTransport, store: SharedStore
 ) -> None:
     manager = make_manager(store=store)
-    slow = spec(id=1, sleep=8.0)
+    slow = spec(id=1, sleep=30.0)
     fill(transport, manager, slow)
     start = time.monotonic()
     compiled = manager.submit(slow).result(60)
-    assert time.monotonic() - start < 7 and compiled.level == "store", "it did not wait for its own compile"
+    assert time.monotonic() - start < 20 and compiled.level == "store", "it did not wait for its own compile"
 
 
 def test_compile_wins_and_the_warm_index_comes_later(
@@ -384,14 +384,14 @@ def two_servers_share(make_manager: Make, url: str) -> None:
 
 
 def stopped_mid_run(make_manager: Make, url: str, process: subprocess.Popen[bytes]) -> None:
-    manager = make_manager(store=url, store_timeout=10, store_write_interval=0.05)
+    manager = make_manager(store=url, store_timeout=60, store_write_interval=0.05)
     for number in range(40):
         if number == 10:
             process.kill()
             process.wait()
         start = time.monotonic()
         assert manager.submit(spec(id=number)).result(60)
-        assert time.monotonic() - start < 3, "far less than the store's limit"
+        assert time.monotonic() - start < 20, "far less than the store's limit"
     assert manager.metrics.value("dotllm_compiles", "json_schema", "failed") == 0
 
 
