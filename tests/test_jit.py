@@ -222,11 +222,36 @@ def held_lock(directory: Path, process: str) -> TextIO:
 
 
 def test_a_stopped_process_with_the_lock_holds_nobody_up_whose_kernels_are_compiled(tmp_path: Path) -> None:
+    """Who waits says so (below); how long a process takes to start depends on the machine."""
     directory = Path(run(DOTLLM_CACHE_DIR=str(tmp_path)).stdout.strip())
     with held_lock(directory, "4711"):
-        began = time.monotonic()
-        answer = run(DOTLLM_CACHE_DIR=str(tmp_path))
-    assert time.monotonic() - began < jit.LOCK_NOTICE_S and answer.stderr == ""
+        assert run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr == ""
+
+
+def test_kernels_that_are_loaded_see_registries_once_and_those_that_are_compiled_each_time(tmp_path: Path) -> None:
+    """Numba looks at all registries of declarations before each kernel, which was a quarter of the time to load."""
+    counted = """
+from dotllm.jit import cpu_target
+looks, depth, refresh = 0, 0, type(cpu_target.target_context).refresh
+
+def counting(context):
+    global looks, depth
+    looks, depth = looks + (not depth), depth + 1  # the first look asks for itself
+    refresh(context)
+    depth -= 1
+
+type(cpu_target.target_context).refresh = counting
+"""
+
+    def looks() -> int:
+        environment = {**os.environ, "DOTLLM_CACHE_DIR": str(tmp_path)}
+        code = counted + "from dotllm import allocate\nprint(looks)"
+        return int(
+            subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
+        )
+
+    compiled, loaded = looks(), looks()
+    assert loaded == 1 and compiled > 10, (loaded, compiled)
 
 
 def test_who_waits_for_a_lock_says_whose_it_is_and_in_the_end_compiles_without_it(

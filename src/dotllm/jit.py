@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import fnmatch
 import gc
 import hashlib
 import os
@@ -34,7 +33,7 @@ from typing import IO, Any
 
 import numba
 from llvmlite.binding import add_symbol
-from numba.core.caching import IndexDataCacheFile, _CacheLocator
+from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
 from numba.core.cgutils import get_or_insert_function, if_unlikely
 from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
@@ -325,17 +324,19 @@ def _say(line: str) -> None:
 def _is_compiled(directory: str, function: Callable[..., Any]) -> bool:
     """Whether ``directory`` has machine code of ``function``. (If it is for another CPU, or lacks a signature, the
     function is compiled without the lock. This costs only time, because Numba replaces whole files.)"""
-    pattern = _index_files(function)
-    if fnmatch.filter(_listed(directory), pattern):
+    name = f"{function.__name__}-{function.__code__.co_firstlineno}"
+    if name in _listed(directory):
         return True
     _listed.cache_clear()  # another process may have compiled it in the meantime
-    return bool(fnmatch.filter(_listed(directory), pattern))
+    return name in _listed(directory)
 
 
 @cache
-def _listed(directory: str) -> list[str]:
-    """The names of the files in ``directory``, read once, because two hundred kernels are looked up."""
-    return os.listdir(directory) if os.path.isdir(directory) else []
+def _listed(directory: str) -> frozenset[str]:
+    """The names and lines of the kernels that have an index file (`_index_files`) in ``directory``, read once, because
+    two hundred kernels are looked up."""
+    files = os.listdir(directory) if os.path.isdir(directory) else []
+    return frozenset(file.split(".")[-3] for file in files if file.endswith(".nbi"))
 
 
 def _index_files(function: Callable[..., Any]) -> str:
@@ -383,10 +384,11 @@ def _declared_in(directory: str, function: Callable[..., Any], declare: Callable
         collecting = gc.isenabled()
         gc.disable()  # a compiler makes few reference cycles, and searching for them takes a tenth of the time
         resolve, BaseFunction.get_call_type = BaseFunction.get_call_type, _resolve_once
+        load, Cache.load_overload = Cache.load_overload, _load_overload
         try:
             return _declared(directory, function, declare)
         finally:
-            BaseFunction.get_call_type = resolve
+            BaseFunction.get_call_type, Cache.load_overload = resolve, load
             if collecting:
                 gc.enable()
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
@@ -404,6 +406,18 @@ def _declared(directory: str, function: Callable[..., Any], declare: Callable[..
     for file in damaged:
         file.unlink(missing_ok=True)
     return declare(function)
+
+
+def _load_overload(cached: Cache, signature: Any, context: Any) -> Any:
+    """Numba's, which replaces it while a kernel of dotllm is loaded, without a look at all registries of declarations
+    before each kernel: that is a quarter of the time to load. Compiling looks at them itself."""
+    _refreshed(context)
+    return cached._load_overload(signature, context)
+
+
+@cache
+def _refreshed(context: Any) -> None:
+    context.refresh()
 
 
 _resolve = BaseFunction.get_call_type
