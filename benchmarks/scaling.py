@@ -1,12 +1,12 @@
-"""Do a batch's cold masks take less time on two threads? With what the machine itself has to give beside it.
+"""Do a batch's cold masks take less time on two threads? With what the machine itself has to give.
 
 Wall time, so it is at the mercy of what else runs, and two threads need not have two whole cores: these may be
 hyper-threads of one, or those of a virtual machine whose neighbours are busy. So measurements come in rounds of half a
 second, in which everything that is compared takes its turn, in random order: each engine's masks on one thread, on two,
 and on one thread here and in a second process at once. Such *copies* share nothing but the machine, so what both
 together get done is the most that two threads could. Rounds in which other processes took a part of the cores are left
-out where the system tells (Linux): a third one beside two threads is no measurement of them. Of the others the best and
-the median are reported, and how many were left out.
+out where the system tells (Linux): with a third process, two threads are not what is measured. Of the others the best
+and the median are reported, and how many were left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the tail comes from: the slowest cold masks of MaskBench, with their text, beside a peer's time there.
+"""Where the tail comes from: the slowest cold masks of MaskBench, with their text, and a peer's time there.
 
     python -m benchmarks.slow_masks --sample 200 [--engine dotllm] [--peer llguidance] [--top 25]
 
@@ -59,7 +59,7 @@ def main() -> int:
     vocabulary = tokens.load()
     engine, peer = (adapters.load(name, vocabulary, Options()) for name in (options.engine, options.peer))
     slow: list[Slow] = []
-    gc.disable()  # as in bench-engine: a collection is no part of a mask
+    gc.disable()  # as in bench-engine: a collection is not part of a mask
     for row in track(maskbench.read(maskbench.DATA, options.sample, options.only), "schemas"):
         spec = Spec(row["name"], "json_schema", row["schema"])
         try:

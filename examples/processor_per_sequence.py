@@ -1,4 +1,4 @@
-"""A logits processor with a state for each sequence, for ``dotllm serve`` and ``LLM``; constraints hold beside it.
+"""A logits processor with a state for each sequence, for ``dotllm serve`` and ``LLM``; constraints hold with it.
 
 PYTHONPATH=examples dotllm serve MODEL --logits-processors processor_per_sequence:no_token_twice
 curl localhost:8000/v1/completions -d '{"prompt": "Letters: ", "vllm_xargs": {"no_token_twice": true}, …}'

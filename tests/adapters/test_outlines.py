@@ -1,4 +1,4 @@
-"""Outlines' generator with our backend. Outlines is no dependency: skipped where it is not installed."""
+"""Outlines' generator with our backend. Outlines is not a dependency: skipped where it is not installed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_enough_and_distinct() -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_samples_satisfy(spec: Spec) -> None:
-    """Every sample is valid under an oracle that is no engine under test (grammars are judged in the run itself)."""
+    """Every sample is valid under an oracle that is not an engine under test (grammars are judged in the run itself)."""
     assert spec.texts
     for text in spec.texts:
         if spec.kind == "regex":

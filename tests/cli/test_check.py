@@ -170,7 +170,7 @@ def test_the_vocabulary_is_that_of_a_server(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes(specs: Path) -> None:
-    """``dotllm check … | head -1``: the rest is written to nobody, which is no error to show."""
+    """``dotllm check … | head -1``: the rest is written to nobody, which is not an error to show."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "dotllm", "check", str(specs)]

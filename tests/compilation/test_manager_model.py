@@ -1,8 +1,8 @@
-"""CompilationManager beside a sequential model: what each ticket is answered with, whatever ends when.
+"""CompilationManager and a sequential model of it: what each ticket is answered with, whatever ends when.
 
 Compiles wait (on the manager's own threads) until the model lets them end: with an index, a refusal, an exceeded
-budget, a bug, a dead process, or too late. The shared store answers when the model says, or not at all, or with what
-is no index. Small specifications compile in threads, large ones in "processes". The model is a dictionary of jobs and
+budget, a bug, a dead process, or too late. The shared store answers when the model says, or not at all, or with something
+that is not an index. Small specifications compile in threads, large ones in "processes". The model is a dictionary of jobs and
 two of caches.
 """
 

@@ -164,7 +164,7 @@ def test_refusals_come_through_the_manager(vocabulary: Vocabulary, tmp_path: Pat
 
 
 def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Here first: the process then finds the kernels compiled. Its limits are no part of this test, and it is nice: beside
+    # Here first: the process then finds the kernels compiled. Its limits are not part of this test, and it is nice: with
     # three busy processes on a core, five seconds of work take it a minute.
     here = ENGINE.compile(SPECIFICATIONS[0], vocabulary)
     monkeypatch.setattr(process, "START_TIMEOUT_S", 3600.0)
@@ -283,7 +283,7 @@ def test_long_answers_at_once_do_not_end_one_another(vocabulary: Vocabulary, tmp
 
 def test_an_entry_is_small_and_loads_fast(tmp_path: Path, tekken_json: bytes | None) -> None:
     if tekken_json is None:
-        pytest.skip("the tekken vocabulary is not beside the repository")
+        pytest.skip("the tekken vocabulary is not next to the repository")
     from tokenizers import Tokenizer
 
     large = Vocabulary.from_tokenizer(Tokenizer.from_str(tekken_json.decode()), eos_token_ids=2)

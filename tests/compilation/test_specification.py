@@ -136,7 +136,7 @@ _CARRIERS = ("compilation/", "vllm_plugin/")
 
 
 def test_the_fingerprint_follows_every_file_that_a_compile_reads(copied_package: Path) -> None:
-    """Also `languages/regex/unicode.txt`, which is no source file."""
+    """Also `languages/regex/unicode.txt`, which is not a source file."""
     answer = subprocess.run([sys.executable, "-c", READS], capture_output=True, text=True)
     assert not answer.returncode, answer.stderr
     named = set(specification.ENGINE_FILES)

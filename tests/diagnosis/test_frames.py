@@ -16,7 +16,7 @@ NAMES = "min-max.json allof.json anyof.json required.json remote.json ref.json t
 
 
 def test_ten_refusals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """``expected.txt`` is what `dotllm check` says of the files beside it."""
+    """``expected.txt`` is what `dotllm check` says of the files next to it."""
     monkeypatch.chdir(REFUSALS)
     assert check.main(NAMES.split()) == check.REFUSED
     assert capsys.readouterr().out == (REFUSALS / "expected.txt").read_text()

@@ -127,7 +127,7 @@ def test_texts_that_are_no_json() -> None:
     assert why is not None and (why.offset, why.reason) == (2, "the document ends too early")
 
 
-@pytest.mark.skipif(not suite_blame.SUITE.exists(), reason="the official suite is not beside this repository")
+@pytest.mark.skipif(not suite_blame.SUITE.exists(), reason="the official suite is not next to this repository")
 def test_blame_is_what_jsonschema_says() -> None:
     """Of every third invalid document of the official suite."""
     counts, wrong = suite_blame.shares(step=3)

@@ -114,7 +114,7 @@ def regex(random: Random, depth: int = 3) -> str:
 
 
 def bounded_string(random: Random) -> Any:
-    """A schema whose strings have a pattern and bounds, alone or beside others."""
+    """A schema whose strings have a pattern and bounds, alone or with others."""
     made: Any = {"type": "string", "pattern": random.choice(["^", ""]) + regex(random, 2) + random.choice(["$", ""])}
     if random.random() < 0.7:
         made["maxLength"] = random.choice([0, 1, 2, 3, 5, 30])

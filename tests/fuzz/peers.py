@@ -1,6 +1,6 @@
-"""What llguidance and xgrammar say, where they are installed: beside a judge that is neither they nor we.
+"""What llguidance and xgrammar say, where they are installed, next to a judge that is neither they nor we.
 
-Where they differ is printed, and is no finding. They run in a fork, since some specifications make them crash or take
+Where they differ is printed, and is not a finding. They run in a fork, since some specifications make them crash or take
 minutes.
 """
 

@@ -279,7 +279,7 @@ def documents(random: Random) -> None:
 
 @target
 def grammars(random: Random) -> None:
-    """Against the recogniser, which shares our reader with us, and beside peers: verdicts on walks and spoilt walks."""
+    """Against the recogniser, which shares our reader with us, and with peers: verdicts on walks and spoilt walks."""
     from dotllm.grammar.reference import accepts
     from dotllm.languages.cfg import grammar_to_grammar
 
@@ -369,7 +369,7 @@ def structural_tags(random: Random) -> None:
         found = tags.walk(index, random, marks)
         try:
             for text in [] if found is None else [found, tags.spoilt(random, found, marks)]:
-                if "\ud800" in text:  # half a character is no text
+                if "\ud800" in text:  # half a character is not text
                     continue
                 expected = tags.judge(tag, text)
                 if expected and text != found and "json_schema" in marks and re.search(r"[{\[\\]|\d[.eE]", text):

@@ -113,7 +113,7 @@ def test_structural_tags(vocabulary: Vocabulary, name: str) -> None:
 
 
 def test_a_text_that_names_one_may_be_written_in_any_tokens(vocabulary: Vocabulary) -> None:
-    """Other than of a special token, which is no text."""
+    """Other than of a special token, which is not text."""
     format_ = {"type": "tag", "begin": "<tool_call>", "content": {"type": "any_text"}, "end": "</tool_call>"}
     index = Index.from_structural_tag({"type": "structural_tag", "format": format_}, vocabulary)
     for begin in (CALL, "<tool_call>"):

@@ -4,7 +4,7 @@ python coalescence_script.py MODEL RUNNER     RUNNER: V1, "V1 async" or "V2 asyn
 
 The same is asked of the same engine in three modes: text is ``entered`` wherever it can be; nothing is entered under the
 same ``masks``; coalescence is ``off``. All of it is asked of V1 only, since each step of the others takes long: of what
-may be asked beside a constraint they are asked `DIFFERENT` alone, unless COALESCENCE=all. The KV cache is too small for
+may be asked with a constraint they are asked `DIFFERENT` alone, unless COALESCENCE=all. The KV cache is too small for
 a batch, so that requests are preempted.
 """
 
@@ -108,7 +108,7 @@ class Engine:
         }
 
     def abort_one(self) -> dict[str, list[int]]:
-        """The answers of three requests, beside a fourth that is aborted in the middle, by name."""
+        """The answers of three requests, with a fourth that is aborted in the middle, by name."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -145,7 +145,7 @@ def tokens_of(engine: Engine, text: str) -> list[int]:
 
 
 def combinations(engine: Engine) -> dict[str, dict[str, Any]]:
-    """What may be asked beside a constraint. `test_coalescence.py` knows what an answer looks like."""
+    """What may be asked with a constraint. `test_coalescence.py` knows what an answer looks like."""
     alpha = {"choice": ["alphabetical order"]}
     pieces = tokens_of(engine, "alphabetical order")
     inside = [piece for piece in pieces[1:-1] if len(engine.llm.get_tokenizer().decode([piece])) > 1]  # letters stay

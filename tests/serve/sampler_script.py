@@ -1,4 +1,4 @@
-"""Run by test_sampler_features.py in a process of its own: what vLLM's sampler can do, beside constraints.
+"""Run by test_sampler_features.py in a process of its own: what vLLM's sampler can do, with constraints.
 
 python sampler_script.py MODEL ENGINE     ENGINE: a key of `ENGINES`. Prints one JSON object.
 """

@@ -1,4 +1,4 @@
-"""Scripts beside the tests that start engines of their own: a process each, which prints what it found."""
+"""Scripts next to the tests that start engines of their own: a process each, which prints what it found."""
 
 from __future__ import annotations
 

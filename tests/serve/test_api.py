@@ -242,7 +242,7 @@ def test_arguments_of_a_tool_that_is_not_strict(openai_client: Any, anthropic_cl
     loose = tool("f", strict=False, parameters=free)
     for choice in chat(openai_client, n=8, tools=[loose], tool_choice=named("f")).choices:
         if choice.finish_reason == "length":  # nothing bounds such an object, and the model is a random one
-            assert not choice.message.content, "the beginning of a call is no text"
+            assert not choice.message.content, "the beginning of a call is not text"
             continue
         for _, arguments in calls(choice.message):
             assert isinstance(json.loads(arguments), dict)

@@ -1,4 +1,4 @@
-"""What an answer says beside its text, live: warnings in a header, responses in the background that fail, and answers
+"""What an answer says in addition to its text, live: warnings in a header, responses in the background that fail, and answers
 whose reasoning is left out."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiles beside a live server: slow, failing and identical ones; nobody else notices."""
+"""Compiles on a live server: slow, failing and identical ones; nobody else notices."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def slow_compile_while_others_go_on(server: Server, number: int) -> list[str]:
     seen = metrics(server)
     thread.join()
     if len(busy) < 2:
-        return ["too busy a machine: no two quick requests were answered beside the compile"]
+        return ["too busy a machine: no two quick requests were answered during the compile"]
     preempted = total(metrics(server), "vllm:num_preemptions_total") - total(before, "vllm:num_preemptions_total")
     idle = max(idle, quartile([quick(server) for _ in range(40)]))  # the machine may have got busier
     after = found["first"] - SECONDS
-    print(f"\nquick requests (quartile): idle {idle * 1e3:.1f} ms, beside the compile {quartile(busy) * 1e3:.1f} ms")
+    print(f"\nquick requests (quartile): idle {idle * 1e3:.1f} ms, during the compile {quartile(busy) * 1e3:.1f} ms")
     print(
         f"first token {after * 1e3:.0f} ms after a compile of {SECONDS:g} s; prefill alone {unconstrained * 1e3:.0f} ms"
     )

@@ -1,4 +1,4 @@
-"""What vLLM's sampler can do, each thing beside a constraint: no answer is anything but valid, whatever else is asked.
+"""What vLLM's sampler can do, each thing with a constraint: no answer is anything but valid, whatever else is asked.
 
 With V1, and with SAMPLER=all also with asynchronous scheduling, speculation and V2 (`sampler_script.py`): modes of
 log-probabilities, the detection of repetitions, a budget for thinking, users' logits processors, and on V2 sampling

@@ -1,4 +1,4 @@
-"""Forking beside work in a thread: in a process of its own, because a fork's child must not run on in the tests'."""
+"""Forking with work in a thread: in a process of its own, because a fork's child must not run on in the tests'."""
 
 from __future__ import annotations
 

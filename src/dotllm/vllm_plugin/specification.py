@@ -240,6 +240,6 @@ def _require_unicode(text: object, name: str) -> None:
     if isinstance(text, str) and not is_unicode(text):
         half = HALF.findall(text)[0]
         raise InvalidSpecError(
-            f"{name} contains {half!a}, half of a surrogate pair, which is no Unicode text",
+            f"{name} contains {half!a}, half of a surrogate pair, which is not Unicode text",
             keyword=name.rpartition(".")[2],
         )

@@ -62,7 +62,7 @@ class Verdicts:
 
 
 def files() -> Iterator[tuple[str, str]]:
-    """(draft, file) of all; nothing if the suite is not beside this repository."""
+    """(draft, file) of all; nothing if the suite is not next to this repository."""
     for draft in DIALECTS:
         for path in sorted((SUITE / draft).rglob("*.json")):
             yield draft, path.relative_to(SUITE / draft).with_suffix("").as_posix()

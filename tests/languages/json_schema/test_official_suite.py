@@ -11,7 +11,7 @@ from tools import json_schema_report
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "json-schema.md"
 
-pytestmark = pytest.mark.skipif(not SUITE.exists(), reason="the suite is not beside this repository")
+pytestmark = pytest.mark.skipif(not SUITE.exists(), reason="the suite is not next to this repository")
 
 
 @pytest.mark.parametrize(("draft", "file"), files())

@@ -109,7 +109,7 @@ def test_what_is_left_where_lazy_terminals_start(seed: int) -> None:
         ('start: f{0,3} tail\nf: hd "1"\nhd[lazy]: TEXT "<"\ntail: TEXT\nTEXT: /(.|\\n)*/', 4),
         # Two derivations of one text.
         ('start: b c | e d\nb: /x/\ne: /[a-x]/\nc: h "1"\nh[lazy]: T "<"\nd: T\nT: /(.|\\n)*/', 6),
-        # An embedded value is no regular language.
+        # An embedded value is not a regular language.
         ('start: f* e\nf: h "1"\nh[lazy]: T "<"\ne: %json {}\nT: /(.|\\n)*/', 4),
         # The tail is used at a second place.
         ('start: f* tail | "x" tail\nf: hd "1"\nhd[lazy]: TEXT "<"\ntail: TEXT\nTEXT: /(.|\\n)*/', 4),
@@ -131,7 +131,7 @@ def test_two_meanings_are_refused(grammar: str, line: int) -> None:
         ('start: "a" %lark {\n  start: f* T\n  f: h "1"\n  h[lazy]: T "<"\n  T: /[^;]*/\n} ";"', ["ax<1y;", "a;"], ["ax<y;"]),
         # As arguments of templates.
         ('start: many{f} T\nmany{x}: x*\nf: h "1"\nh[lazy]: T "<"\nT: /.*/', ["a<1b", ""], ["a<b"]),
-        # A special token is no text.
+        # A special token is not text.
         ('start: (f | <[5]>)* T\nf: h "1"\nh[lazy]: T "<"\nT: /.*/', ["a<1b"], ["a<b"]),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Prefill beside compilation: vLLM's own scheduler with ours before it, without a model, step by step."""
+"""Prefill during compilation: vLLM's own scheduler with ours before it, without a model, step by step."""
 
 from __future__ import annotations
 

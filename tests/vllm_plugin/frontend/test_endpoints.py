@@ -211,7 +211,7 @@ def test_the_front_end_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("pattern", [GOOD_REGEX, BAD_REGEX])
 def test_a_stream_that_may_reason_is_checked_here(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first words are no verdict: the engine may still compile."""
+    """Its first words are not a verdict: the engine may still compile."""
     monkeypatch.setattr(engine_info, "may_reason", lambda: True)
     serving = Serving(Engine())
     if pattern == GOOD_REGEX:

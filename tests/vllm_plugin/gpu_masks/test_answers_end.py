@@ -148,7 +148,7 @@ class Answers:
 def test_every_answer_ends_in_time(
     vllm_config: Any, drafting_config: Any, indexes: list[Index], monkeypatch: pytest.MonkeyPatch, blocks: int, mode: str
 ) -> None:  # fmt: skip
-    """From the fewest tokens upwards, beside free requests, where the model's length ends, and when preempted."""
+    """From the fewest tokens upwards, with free requests, where the model's length ends, and when preempted."""
     quick_kernels.use(monkeypatch)
     monkeypatch.setenv("DOTLLM_COALESCENCE", mode if mode == "canonical" else "off")
     answers = Answers(drafting_config if mode == "drafts" else vllm_config, indexes, blocks=blocks)

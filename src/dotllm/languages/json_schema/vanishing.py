@@ -91,7 +91,7 @@ def _parts(emitter: Emitter, root: Any) -> Iterator[_Part]:
         seen.add(id(schema))
         scope = document.enter(schema, scope)
         known = ASSERTIONS[scope.dialect]
-        if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:  # what stands beside it is ignored
+        if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:  # what stands next to it is ignored
             schema = {"$ref": schema["$ref"]}
         inner = [
             (child, tokens[0], Pointer(place.path + pointer(tokens)), tokens[-1])

@@ -128,7 +128,7 @@ def _validate_xgrammar_grammar(sampling_params: ConstrainedParams, *, original: 
 
 
 def require_object(text: str) -> None:
-    """Refuse a structural tag that is no JSON object. Raises as `read_json`."""
+    """Refuse a structural tag that is not a JSON object. Raises as `read_json`."""
     name = "structured_outputs.structural_tag"
     if not isinstance(read_json(text, name), dict):
         raise InvalidSpecError(f"{name} is not a JSON object")

@@ -45,7 +45,7 @@ def _index(schema: str, digits: Literal["bounded", "any"]) -> Index:
 
 
 def read(text: str) -> int | float | None:
-    """As Python reads it; None where that fails or gives something that is no number of JSON."""
+    """As Python reads it; None where that fails or gives something that is not a number of JSON."""
     try:
         value: int | float = json.loads(text)
     except ValueError:  # more than 4,300 digits

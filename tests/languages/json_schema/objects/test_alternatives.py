@@ -52,7 +52,7 @@ def one_key_of_many(random: Random) -> dict[str, Any]:
 
 
 def allowed_beside(random: Random) -> dict[str, Any]:
-    """Keys that may only be there beside some values of another."""
+    """Keys that may only be there with some values of another."""
     rules = [
         {
             "if": {"required": [name]},
@@ -118,7 +118,7 @@ def test_automata_that_tell_alternatives_apart_are_counted() -> None:
 
 
 def neighbours(number: int) -> dict[str, Any]:
-    """Alternatives that each share their keys with those beside them."""
+    """Alternatives that each share their keys with their neighbours."""
     keys = [[f"k{n:02}" for n in range(i, i + 5)] for i in range(number)]
     return {
         "oneOf": [{"properties": {key: {"type": "string"} for key in names}, "required": names[:1]} for names in keys]

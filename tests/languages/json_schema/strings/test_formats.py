@@ -400,7 +400,7 @@ def test_base64(data: bytes, text: str) -> None:
 
 
 def test_a_regex_that_is_not_empty() -> None:
-    """The one length that can be said beside a format which is not regular."""
+    """The one length that can be said with a format which is not regular."""
     grammar = json_schema_to_grammar({"type": "string", "format": "regex", "minLength": 1}, any_whitespace=False)
     free = json_schema_to_grammar({"type": "string", "format": "regex"}, any_whitespace=False)
     for text in ('""', '"a"', '"a|"', '"|"', '"(?<n>a)"', '"(a"', '"^$"', '"a{2,3}"'):

@@ -25,7 +25,7 @@ pieces = st.sampled_from(PIECES)
 
 
 def is_json_string(text: str) -> bool:
-    """RFC 8259, by another reader; unpaired surrogates are no text."""
+    """RFC 8259, by another reader; unpaired surrogates are not text."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -48,7 +48,7 @@ def test_any_string_is_every_json_string(inside: str) -> None:
 @settings(max_examples=200)
 def test_what_serialisers_write(value: str) -> None:
     assert ANY(json.dumps(value)) and ANY(spelled(value)) and KEY(spelled(value))
-    # Escapes that JSON does not require are no canonical spelling.
+    # Escapes that JSON does not require are not a canonical spelling.
     assert KEY(json.dumps(value)) == (json.dumps(value).lower() == spelled(value).lower())
 
 

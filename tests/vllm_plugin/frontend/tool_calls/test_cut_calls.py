@@ -41,7 +41,7 @@ def test_a_chat_with_a_whole_call() -> None:
 
     answer = chat("length", [ToolCall(function=FunctionCall(name="f", arguments="{}"))])
     cut_calls.leave_out(SimpleNamespace(tool_choice="required"), answer)
-    assert answer.choices[0].message.content == CUT, "text beside a call"
+    assert answer.choices[0].message.content == CUT, "text next to a call"
 
 
 @pytest.mark.parametrize(("choice", "kinds"), [("required", ["reasoning"]), ("auto", ["reasoning", "message"])])

@@ -229,7 +229,7 @@ LONG = {
 def test_a_call_that_is_cut_does_not_look_complete(
     name: str, choice: Any, tokenizer: Any, vocabulary: Vocabulary
 ) -> None:
-    """Cut at any token: what comes back at once are calls that have ended, and a stream's arguments are no JSON."""
+    """Cut at any token: what comes back at once are calls that have ended, and a stream's arguments are not JSON."""
     tool = {"type": "function", "function": {"name": "f", "parameters": LONG, "strict": True}}
     asked = several_calls.ask(name, [tool], choice, tokenizer, parallel=False)
     assert asked.tag is not None

@@ -49,7 +49,7 @@ class ObjectConstraint(NamedTuple):
     each is a constraint without ``negated``. ``mentioned``: the keys that are named, but not in a ``properties`` that
     holds, so that they have no declared place (``required`` without ``properties``, …).
 
-    ``named`` is no constraint of the schema, and no operation but ∧ looks at it: for `objects.closed`, which is the
+    ``named`` is not a constraint of the schema, and no operation but ∧ looks at it: for `objects.closed`, which is the
     last thing done to a constraint, the keys that one of the sub-schemas of the conjunction names. None: none of them
     says anything of its keys, so the object stays open.
     """

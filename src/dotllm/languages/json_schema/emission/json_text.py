@@ -93,7 +93,7 @@ class JsonText:
         """A member whose key the schema names, and the white space after it.
 
         Raises:
-            InvalidSpecError: the key is no Unicode text.
+            InvalidSpecError: the key is not Unicode text.
         """
         if not _NOT_RAW_IN_KEYS.search(name):
             if self.context.forbidden is not None and not self.context.forbidden.admits(name):

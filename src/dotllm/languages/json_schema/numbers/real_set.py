@@ -30,7 +30,7 @@ def exact(value: int | float | Decimal | Fraction) -> Exact:
     """The rational a JSON number stands for. A float means its shortest decimal form (0.1 is one tenth).
 
     Raises:
-        InvalidSpecError: the value is no finite number.
+        InvalidSpecError: the value is not a finite number.
         BudgetExceededError: the number has too many digits.
     """
     if isinstance(value, bool):

@@ -377,7 +377,7 @@ def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
     try:
         uri, fragment = urldefrag(urljoin(base, reference))
     except ValueError as error:
-        raise InvalidSpecError(f"{keyword} {reference!r} is no URI reference: {error}", keyword=keyword) from None
+        raise InvalidSpecError(f"{keyword} {reference!r} is not a URI reference: {error}", keyword=keyword) from None
     return uri, fragment
 
 

@@ -32,7 +32,7 @@ def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
     """Exactly these JSON values (numbers as int, float, Decimal or Fraction).
 
     Raises:
-        InvalidSpecError: one is no JSON value, or a key of it is no Unicode text.
+        InvalidSpecError: one is not a JSON value, or a key of it is not Unicode text.
     """
     constants = 0
     strings: list[str] = []

@@ -174,7 +174,7 @@ class Keywords:
         """``form`` ∧ one of ``values``.
 
         Raises:
-            InvalidSpecError: one of them is no JSON value.
+            InvalidSpecError: one of them is not a JSON value.
         """  # noqa: DOC501 - a function makes the error
         try:
             listed = form_of_values(self.algebra, values)

@@ -99,7 +99,7 @@ def _hex_digits(points: Iterable[int]) -> tuple[int, ...]:
 
 def character(grammar: Grammar, characters: CharSet, *, once: bool = False) -> Expression:
     """One character out of a set in its canonical spelling; a single node if none of them needs an escape. ``once``: at
-    a place that is no loop (see `one_of`)."""
+    a place that is not a loop (see `one_of`)."""
     written = spelling(characters)
     raw = one_of(grammar, written) if once else grammar.chars(written.raw)
     if not any(written.escaped):
@@ -187,7 +187,7 @@ def quoted(text: str) -> bytes:
     try:
         return encode_basestring(text).encode()
     except UnicodeEncodeError:
-        raise InvalidSpecError(f"{text!r} holds half of a surrogate pair, which is no Unicode text") from None
+        raise InvalidSpecError(f"{text!r} holds half of a surrogate pair, which is not Unicode text") from None
 
 
 def has_one_spelling(text: str) -> bool:

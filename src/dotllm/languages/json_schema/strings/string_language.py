@@ -107,7 +107,7 @@ class StringLanguage:
 
     @classmethod
     def finite(cls, values: Iterable[str]) -> StringLanguage:
-        """Exactly these strings. Raises `InvalidSpecError` for one that is no Unicode text (a lone surrogate)."""
+        """Exactly these strings. Raises `InvalidSpecError` for one that is not Unicode text (a lone surrogate)."""
         return cls((), values)
 
     @classmethod

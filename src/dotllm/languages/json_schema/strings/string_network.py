@@ -210,7 +210,7 @@ def counting(
     grammar: Grammar, dfa: Dfa, high: int, write: Callable[[Grammar, CharSet, bool], Expression] = _character
 ) -> Expression:
     """The strings of ``dfa`` of at most ``high`` characters, which the machine counts: an edge for each character.
-    ``write`` writes one out of a set; it is told whether that is at a place that is no loop."""
+    ``write`` writes one out of a set; it is told whether that is at a place that is not a loop."""
     if not has_length(dfa, 0, high):
         return grammar.never()
     edges, uses, sets = group_edges(dfa.table)
