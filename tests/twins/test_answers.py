@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
+from tests.twins import __main__ as twins
 from tests.twins import cases, listed
 from tests.twins.answers import Answer, between, difference, joined, metric_names, settled
 
@@ -134,6 +135,33 @@ def test_a_listed_difference_says_what_and_why() -> None:
     for entry in listed.ENTRIES:  # none explains an answer that is lost, or a server's fault of ours
         for bad in ("status: 200 | 500", "status: 200 | 0 ReadTimeout", "status: 200 | 400 no"):
             assert not re.match(entry["what"], bad)
+
+
+class Said:
+    """A server that says these, one after another."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = [*texts]
+
+    def ask(self, _: object) -> Answer:
+        return answer({"error": self.texts.pop(0)}, status=400)
+
+
+@pytest.mark.parametrize(
+    ("plain", "ours", "tries"),
+    [("aaaaa", "aaaaa", 1), ("abcde", "czzzz", 3), ("abcde", "zzazz", 3), ("abcde", "zzzzz", 5), ("aaaaa", "zzzzz", 5)],
+)
+def test_what_plain_says_by_chance_is_no_difference(plain: str, ours: str, tries: int) -> None:
+    row = twins.compare((Said(*plain), Said(*ours)), {"name": "x", "path": "/x"})  # type: ignore[arg-type]
+    assert row.tries == tries and bool(row.what) == (ours == "z" * 5)
+    once = twins.compare((Said(*plain), Said(*ours)), {"name": "x", "path": "/x", "varied": False})  # type: ignore[arg-type]
+    assert once.tries == 1 and bool(once.what) == (plain[0] != ours[0])
+
+
+def test_a_run_of_some_kinds_keeps_the_rest_of_the_table() -> None:
+    before = {"vllm": "0.1", "kinds": {"a": {"same": 1}, "b": {"same": 2}}, "front end": {"0.1": {"requests": 3}}}
+    kept = twins.written(before, {"b": {"same": 9}})
+    assert kept["kinds"] == {"a": {"same": 1}, "b": {"same": 9}} and kept["front end"] == before["front end"]
 
 
 def test_the_import_changes_nothing_of_this_process() -> None:
