@@ -14,6 +14,7 @@ LINEAR = {f"linear_{name}": value for name, value in (
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 SMALL_EXPERTS = {**EXPERTS, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64}
 IMAGE_SIZE, QUERIES = 56, 4
+START = "<|startoftranscript|>"
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {  # transformers' configuration, vLLM's class, fields
     "MoE": ("Qwen2MoeConfig", "Qwen2MoeForCausalLM", SMALL_EXPERTS),
     "Mixtral": ("MixtralConfig", "MixtralForCausalLM", {"num_local_experts": 4, "num_experts_per_tok": 2}),
@@ -51,7 +52,7 @@ def make(folder: Path, demo_model: Path, kind: str) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     shutil.copytree(demo_model, folder, ignore=shutil.ignore_patterns("*.safetensors", "generation_config.json"))
-    special = {"image": ["<image>"], "audio": ["<|startoftranscript|>"]}.get(kind, [])
+    special = {"image": ["<image>"], "audio": _of_speech()}.get(kind, [])
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     tokenizer.save_pretrained(folder)
@@ -65,7 +66,12 @@ def make(folder: Path, demo_model: Path, kind: str) -> dict[str, Any]:
     if kind == "image":
         fields = _image(folder, tokenizer, text)
     elif kind == "audio":
-        fields = {**fields, "vocab_size": len(tokenizer), **ends, "decoder_start_token_id": len(tokenizer) - 1}
+        fields = {
+            **fields,
+            "vocab_size": len(tokenizer),
+            **ends,
+            "decoder_start_token_id": tokenizer.convert_tokens_to_ids(START),
+        }
         transformers.WhisperFeatureExtractor(processor_class="WhisperProcessor").save_pretrained(folder)
     elif kind == "Mamba-2":
         fields = {**fields, "vocab_size": len(tokenizer), "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, **ends}
@@ -78,6 +84,14 @@ def make(folder: Path, demo_model: Path, kind: str) -> dict[str, Any]:
         "image": {"limit_mm_per_prompt": {"image": 1}},
         "LoRA": {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8},
     }.get(kind, {})
+
+
+def _of_speech() -> list[str]:
+    """Whisper's own tokens. vLLM lets the model choose a language among them, and reads times from them."""
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES
+
+    tasks = ("translate", "transcribe", "notimestamps")
+    return [START, *(f"<|{name}|>" for name in (*LANGUAGES, *tasks)), *(f"<|{at / 50:.2f}|>" for at in range(1501))]
 
 
 def _image(folder: Path, tokenizer: Any, text: dict[str, Any]) -> dict[str, Any]:

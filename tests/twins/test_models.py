@@ -1,0 +1,27 @@
+"""The stand-in models have what the routes ask of a model, or every request to them would fail, and alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import AutoConfig, AutoTokenizer
+
+from tests.twins import servers
+
+
+def test_the_speech_model_has_the_tokens_of_speech(demo_model: Path, tmp_path: Path) -> None:
+    servers.KINDS["audio"].make(tmp_path / "audio", demo_model)
+    tokenizer, config = (one.from_pretrained(tmp_path / "audio") for one in (AutoTokenizer, AutoConfig))
+    asked = [
+        "<|startoftranscript|>",
+        "<|en|>",
+        "<|yue|>",
+        "<|transcribe|>",
+        "<|translate|>",
+        "<|notimestamps|>",
+        "<|0.00|>",
+    ]
+    numbers = tokenizer.convert_tokens_to_ids(asked)
+    assert None not in numbers and len({*numbers}) == len(asked)
+    assert config.decoder_start_token_id == numbers[0] and config.vocab_size == len(tokenizer)
+    assert tokenizer.convert_tokens_to_ids("<|30.00|>") - numbers[-1] == 1500  # each 0.02 s later
