@@ -50,6 +50,8 @@ class Row(NamedTuple):
     what: str
     """The difference; "" if there is none."""
     tries: int
+    status: int = 0
+    """Plain vLLM's; 0 where there is none."""
 
 
 class Client:
@@ -119,7 +121,8 @@ def compare(pair: tuple[Client, Client], case: Case) -> Row:
     with ThreadPoolExecutor(2) as pool:
         while not asked or (case.get("varied", True) and len(asked) < TRIES and least(asked, by_event=True)):
             asked.append(tuple(pool.map(lambda client: client.ask(case), pair)))
-    return Row(case["name"], least(asked, by_event=True) and least(asked, by_event=False), len(asked))
+    what = least(asked, by_event=True) and least(asked, by_event=False)
+    return Row(case["name"], what, len(asked), asked[0][0].status)
 
 
 def least(asked: list[tuple[Answer, ...]], *, by_event: bool) -> str:
@@ -129,7 +132,14 @@ def least(asked: list[tuple[Answer, ...]], *, by_event: bool) -> str:
     return min(differences, key=bool)
 
 
-def of_server(name: str, folder: Path, most: int) -> tuple[list[Row], dict[str, int]]:
+def failing(operations: list[str], rows: list[Row]) -> list[str]:
+    """The operations whose every request fails: of what they answer, such twins say nothing."""
+    places = [operation.partition("?")[0] for operation in operations]
+    succeeded = {place for place, row in zip(places, rows, strict=True) if row.status and row.status < 400}
+    return sorted({*places} - succeeded)
+
+
+def of_server(name: str, folder: Path, most: int) -> tuple[list[Row], dict[str, Any]]:
     """All requests to a kind of server: those of its files, variations, generated ones; then its metrics."""
     kind = servers.KINDS[name]
     if name == "LoRA" and not (folder / "adapters").exists():
@@ -144,13 +154,15 @@ def of_server(name: str, folder: Path, most: int) -> tuple[list[Row], dict[str, 
         random = [] if name == "audio" else [*cases.varied(openapi, written, most)]
         (folder / f"{name}-openapi.json").write_text(json.dumps(openapi))
         generated = processes.generated(folder / f"{name}-openapi.json", paths_varied(written), most // 4)
-        counts = {"written": len(written), "varied": len(random), "generated": len(generated)}
-        for number, case in enumerate([*written, *random, *generated]):
+        counts: dict[str, Any] = {"written": len(written), "varied": len(random), "generated": len(generated)}
+        asked = [*written, *random, *generated]
+        for number, case in enumerate(asked):
             rows.append(compare(clients, case))
             if rows[-1].what:
                 print(f"  {name}: {rows[-1].case}: {rows[-1].what[:1000]}", flush=True)
             if number % 200 == 199:
                 print(f"{name}: {number + 1} requests", flush=True)
+        counts["never succeeded"] = failing([method(case) + " " + case["path"] for case in asked], rows[-len(asked) :])
         names = [answers.metric_names(client.ask({"name": "metrics", "path": "/metrics"}).text) for client in clients]
         ours = {metric: about for metric, about in names[1].items() if not metric.startswith(OURS)}
         counts["metrics of ours"] = len(names[1]) - len(ours)

@@ -158,6 +158,14 @@ def test_what_plain_says_by_chance_is_no_difference(plain: str, ours: str, tries
     assert once.tries == 1 and bool(once.what) == (plain[0] != ours[0])
 
 
+def test_operations_that_never_succeed_are_told() -> None:
+    asked = {"GET /a": 200, "GET /a?x=1": 400, "POST /a?x=1": 500, "POST /b": 400, "GET /c": 0}
+    rows = [twins.Row("x", "", 1, status) for status in asked.values()]
+    assert twins.failing([*asked], rows) == ["GET /c", "POST /a", "POST /b"]
+    row = twins.compare((Said("a"), Said("a")), {"name": "x", "path": "/x"})  # type: ignore[arg-type]
+    assert row.status == 400
+
+
 def test_a_run_of_some_kinds_keeps_the_rest_of_the_table() -> None:
     before = {"vllm": "0.1", "kinds": {"a": {"same": 1}, "b": {"same": 2}}, "front end": {"0.1": {"requests": 3}}}
     kept = twins.written(before, {"b": {"same": 9}})
