@@ -9,6 +9,10 @@ goes on as it comes.
 
 Parsers that are one engine for reasoning and calls are given only what is new. vLLM reads the JSON that demanded calls
 are, with two of these (granite, seed_oss), from all the text, and found nothing: HTTP 200 without a call.
+
+The parser hermes, and those made of it, write a call's name and the first of its arguments as two entries of one event
+where the tokens of both come together, as they do on a busy server. Instructor reads the first entry alone. So a call
+has one entry in each event, as vLLM's newer parsers write it.
 """
 
 from __future__ import annotations
@@ -128,12 +132,12 @@ def _parse_delta(
     marks = cut_calls.marks_of(request) if not hasattr(self, "_dotllm_marks") and engine_info.serves() else None
     marks = self.__dict__.setdefault("_dotllm_marks", marks)
     if marks is None:
-        return original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=finished)
+        return _joined(original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=finished), None)
     told = original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=False)
     if state.reasoning_ended or self._reasoning_parser is None:
         self._dotllm_text = getattr(self, "_dotllm_text", "") + delta_text
     if not finished:
-        return told
+        return _joined(told, None)
     rest = original(self, "", [], request, prompt_token_ids, finished=True)
     written = cut_calls.calls_in(marks, getattr(self, "_dotllm_text", ""))
     if rest is not None and (written.is_cut or not written.ended):
@@ -144,11 +148,26 @@ def _parse_delta(
 
 
 def _joined(told: Any, rest: Any) -> Any:
-    """One message of two that come one after the other."""
-    if told is None or rest is None:
-        return told or rest
+    """One message of two that come one after the other, with one entry for each call."""
+    told, rest = (told, rest) if told is not None else (rest, None)
+    if told is None:
+        return None
     for field in ("content", "reasoning"):
-        if (more := getattr(rest, field)) is not None:
+        if rest is not None and (more := getattr(rest, field)) is not None:
             setattr(told, field, (getattr(told, field) or "") + more)
-    told.tool_calls = [*(told.tool_calls or ()), *(rest.tool_calls or ())]
+    parts = [*(told.tool_calls or ()), *((rest and rest.tool_calls) or ())]
+    if parts:
+        told.tool_calls = _entries(parts)
     return told
+
+
+def _entries(parts: list[Any]) -> list[Any]:
+    """``parts`` of calls, of which those that go on with the call before are added to it."""
+    entries = parts[:1]
+    for part in parts[1:]:
+        before = entries[-1]
+        if part.index != before.index or before.function is None or part.function is None or part.function.name:
+            entries.append(part)
+        elif part.function.arguments is not None:
+            before.function.arguments = (before.function.arguments or "") + part.function.arguments
+    return entries

@@ -156,7 +156,9 @@ def stream_with_text(
         delta = parser.parse_delta(text[len(before) :], chunk, asked.request, [], finished=at >= len(tokens))
         before = text
         content += (delta.content or "") if delta else ""
-        for call in (delta.tool_calls or ()) if delta else ():
+        told = (delta.tool_calls or ()) if delta else ()
+        assert len({call.index for call in told}) == len(told), "clients read one entry of a call in each event"
+        for call in told:
             found = calls.setdefault(call.index, ["", ""])
             found[0] += call.function.name or ""
             found[1] += call.function.arguments or ""
