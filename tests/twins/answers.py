@@ -111,16 +111,20 @@ def joined(events: list[Any]) -> list[Any]:
             key = last if last.partition(": ")[2] == data["type"] else f"{len(found)}: {data['type']}"
         else:
             key = f"{len(found)}"
-        found[key] = _grown(found[key], data) if key in found else data
+        found[key] = _grown(found.get(key, {}), data)
     return [found[key] for key in sorted(found, key=lambda key: (key.startswith("choice"), key))]
 
 
 def _grown(before: Any, more: Any, name: str = "") -> Any:
     """``before`` after another event of the same kind."""
-    if isinstance(before, dict) and isinstance(more, dict):
+    if isinstance(more, dict):
+        before = before if isinstance(before, dict) else {}
         return before | {key: _grown(before.get(key), value, key) for key, value in more.items()}
-    if isinstance(before, list) and isinstance(more, list) and name in ("choices", "tool_calls"):
-        return [_grown(a, b) for a, b in zip(before, more, strict=False)] + more[len(before) :]
+    if name in ("choices", "tool_calls") and isinstance(more, list):
+        parts: dict[Any, Any] = {}
+        for part in (*(before or ()), *more):
+            parts[part.get("index")] = _grown(parts.get(part.get("index"), {}), part)
+        return [*parts.values()]
     if name in _DELTAS and type(before) is type(more) and isinstance(before, str | list):
         return before + more
     return before if more is None else more

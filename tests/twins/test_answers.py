@@ -95,6 +95,23 @@ def test_joined_events_of_types_keep_their_order() -> None:
     assert joined(events("ab")[::-1]) != joined(events("ab"))
 
 
+def test_joined_calls_are_those_of_their_index() -> None:
+    def call(index: int, **function: str) -> dict[str, object]:
+        return {"index": index, "function": function}
+
+    def calls(*events: list[dict[str, object]]) -> list[object]:
+        deltas = [{"choices": [{"index": 0, "delta": {"tool_calls": event}}]} for event in events]
+        return joined([[["data", delta]] for delta in [*deltas, {"choices": [{"index": 0, "delta": {}}]}]])
+
+    first, args, more = call(0, name="f"), call(0, arguments="{"), call(0, arguments="}")
+    whole = calls([call(0, name="f", arguments="{}")])
+    assert calls([first], [args], [more]) == calls([first, args], [more]) == calls([first, args, more]) == whole
+    assert calls([first], [call(1, arguments="{}")]) != whole != calls([first, args])
+    assert calls([first, call(1, name="g")], [call(1, arguments="{}")]) == calls(
+        [first], [call(1, name="g", arguments="{}")]
+    )
+
+
 def test_names_of_metrics() -> None:
     text = '# HELP a_total Of a.\n# TYPE a_total counter\na_total{one="1",two="2"} 3.0\n'
     assert metric_names(text) == {"a_total": ["counter", "one", "two"]}
