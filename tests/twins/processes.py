@@ -57,13 +57,24 @@ def both(command: Callable[[str], list[str]], read: Callable[[str, str], Any]) -
         return [*pool.map(run, ("plain", "ours"), environments())]
 
 
+def result(said: str) -> Any:
+    """What a script has printed as its result."""
+    return json.JSONDecoder().raw_decode(said.rpartition("RESULT ")[2])[0]
+
+
 def batch(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, int]]:
-    """`vllm run-batch` and `dotllm run-batch` on every line that their routes take, and on lines that are wrong."""
-    rows, count = list[tuple[str, str, int]](), 0
+    """`vllm run-batch` and `dotllm run-batch` on every line that they read, and on one with another route."""
+    rows, count, left_out = list[tuple[str, str, int]](), 0, 0
+    script = str(Path(__file__).with_name("batch_script.py"))
     for kind in ("generate", "embed", "cross-encoder"):
         model = servers.made(kind, folder / "models")
         asked = folder / f"{kind}-batch.jsonl"
-        lines = batch_lines(kind, str(model))
+        written = batch_lines(kind, str(model))
+        asked.write_text("\n".join(written) + "\n")
+        status, said = zygote.run([sys.executable, script, str(asked)], environments()[0], how=("plain",))
+        assert status == 0, said[-4000:]
+        lines = result(said)
+        left_out += len(written) - len(lines)
         asked.write_text("\n".join(lines) + "\n")
         flags = [flag for flag in servers.KINDS[kind].flags if flag not in servers.ONLY_SERVERS]
 
@@ -82,7 +93,7 @@ def batch(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, int]]:
         for name, plain in results[0].items():
             what = answers.between(answers.settled(plain), answers.settled(results[1].get(name)), "line")
             rows.append((f"{kind}: {name}", what, 1))
-    return rows, {"written": count}
+    return rows, {"written": count, "not read": left_out}
 
 
 def batch_lines(kind: str, model: str) -> list[str]:
@@ -94,7 +105,8 @@ def batch_lines(kind: str, model: str) -> list[str]:
         for case in cases.of_file(file)
         if case["path"] in routes and "body" in case and not case["body"].get("stream") and "$" not in json.dumps(case)
     ]
-    wrong = {"custom_id": "a route that is none", "method": "POST", "url": "/v1/nothing", "body": {"model": model}}
+    said: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+    wrong = {"custom_id": "a route that is none", "method": "POST", "url": "/v1/nothing", "body": said}
     return [json.dumps(line) for line in (*found, wrong)]
 
 
@@ -106,7 +118,7 @@ def offline(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, int]]:
         command = [sys.executable, script, kind, str(servers.made(kind, folder / "models"))]
         results = both(
             lambda _, command=command: command,
-            lambda _, said: json.JSONDecoder().raw_decode(said.rpartition("RESULT ")[2])[0],
+            lambda _, said: result(said),
         )
         count += len(results[0])
         for name, plain in results[0].items():
