@@ -15,13 +15,17 @@ print(agent.run_sync(QUESTION).output)  # a Weather
 import asyncio
 
 from anthropic import AsyncAnthropic
-from pydantic_ai import ModelRetry, ToolOutput
+from pydantic_ai import ModelRetry, RunContext, Tool, ToolDefinition, ToolOutput
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from weather import note_weather
 
 settings = {"max_tokens": 300}
+
+
+async def offered_once(context: RunContext, tool: ToolDefinition) -> ToolDefinition | None:
+    return tool if context.run_step == 1 else None
 
 
 async def main() -> None:
@@ -50,7 +54,9 @@ async def main() -> None:
         return weather
 
     assert isinstance((await strict.run(QUESTION)).output, Weather) and len(retried) == 2
-    with_tool = Agent(model, output_type=ToolOutput(Weather), tools=[note_weather], model_settings=settings)
+    # The tool is offered once: a small model would call it until the limit of requests.
+    noting = Tool(note_weather, prepare=offered_once)
+    with_tool = Agent(model, output_type=ToolOutput(Weather), tools=[noting], model_settings=settings)
     assert isinstance((await with_tool.run(QUESTION)).output, Weather)
 
 
