@@ -10,9 +10,8 @@ goes on as it comes.
 Parsers that are one engine for reasoning and calls are given only what is new. vLLM reads the JSON that demanded calls
 are, with two of these (granite, seed_oss), from all the text, and found nothing: HTTP 200 without a call.
 
-The parser hermes, and those made of it, write a call's name and the first of its arguments as two entries of one event
-where the tokens of both come together, as they do on a busy server. Instructor reads the first entry alone. So a call
-has one entry in each event, as vLLM's newer parsers write it.
+Hermes and two more write a call's name and the first of its arguments as two entries of one event where their tokens
+come together, as on a busy server. Instructor reads the first alone. So a call has one, as with vLLM's newer parsers.
 """
 
 from __future__ import annotations
@@ -66,17 +65,9 @@ def _free(text: str, opening: str) -> int:
 
 @HOOK.replaces(f"{_PARSER}:DelegatingParser.extract_tool_calls_streaming")
 def _extract_tool_calls_streaming(
-    self: Any,
-    previous_text: str,
-    current_text: str,
-    delta_text: str,
-    previous_token_ids: Any,
-    current_token_ids: Any,
-    delta_token_ids: Any,
-    request: Any,
-    *,
-    original: Original,
-) -> Any:
+    self: Any, previous_text: str, current_text: str, delta_text: str, previous_token_ids: Any, current_token_ids: Any,
+    delta_token_ids: Any, request: Any, *, original: Original,
+) -> Any:  # fmt: skip
     opening = _opening(self, request)
     if opening is None:
         texts, ids = (previous_text, current_text, delta_text), (previous_token_ids, current_token_ids, delta_token_ids)
@@ -117,27 +108,21 @@ def _finalize_generation(self: Any, delta_message: Any, request: Any, state: Any
 
 @HOOK.replaces(f"{_PARSER}:DelegatingParser.parse_delta")
 def _parse_delta(
-    self: Any,
-    delta_text: str,
-    delta_token_ids: list[int],
-    request: Any,
-    prompt_token_ids: list[int] | None = None,
-    *,
-    finished: bool,
-    original: Original,
-) -> Any:
+    self: Any, delta_text: str, delta_token_ids: list[int], request: Any, prompt_token_ids: list[int] | None = None, *,
+    finished: bool, original: Original,
+) -> Any:  # fmt: skip
     state = self._stream_state
     if request.tool_choice == "required" and getattr(self._tool_parser, "supports_required_and_named", False):
         state.engine_based = False  # all the text is kept, and given
     marks = cut_calls.marks_of(request) if not hasattr(self, "_dotllm_marks") and engine_info.serves() else None
     marks = self.__dict__.setdefault("_dotllm_marks", marks)
     if marks is None:
-        return _joined(original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=finished), None)
+        return _joined(original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=finished))
     told = original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=False)
     if state.reasoning_ended or self._reasoning_parser is None:
         self._dotllm_text = getattr(self, "_dotllm_text", "") + delta_text
     if not finished:
-        return _joined(told, None)
+        return _joined(told)
     rest = original(self, "", [], request, prompt_token_ids, finished=True)
     written = cut_calls.calls_in(marks, getattr(self, "_dotllm_text", ""))
     if rest is not None and (written.is_cut or not written.ended):
@@ -147,27 +132,19 @@ def _parse_delta(
     return _joined(told, rest)
 
 
-def _joined(told: Any, rest: Any) -> Any:
+def _joined(told: Any, rest: Any = None) -> Any:
     """One message of two that come one after the other, with one entry for each call."""
-    told, rest = (told, rest) if told is not None else (rest, None)
-    if told is None:
-        return None
-    for field in ("content", "reasoning"):
-        if rest is not None and (more := getattr(rest, field)) is not None:
-            setattr(told, field, (getattr(told, field) or "") + more)
-    parts = [*(told.tool_calls or ()), *((rest and rest.tool_calls) or ())]
-    if parts:
-        told.tool_calls = _entries(parts)
-    return told
-
-
-def _entries(parts: list[Any]) -> list[Any]:
-    """``parts`` of calls, of which those that go on with the call before are added to it."""
-    entries = parts[:1]
-    for part in parts[1:]:
-        before = entries[-1]
-        if part.index != before.index or before.function is None or part.function is None or part.function.name:
+    first, then = (rest, None) if told is None else (told, rest)
+    for field in ("content", "reasoning") if then else ():
+        if (more := getattr(then, field)) is not None:
+            setattr(first, field, (getattr(first, field) or "") + more)
+    entries: list[Any] = []
+    for part in (*((first and first.tool_calls) or ()), *((then and then.tool_calls) or ())):
+        before = entries[-1] if entries and entries[-1].index == part.index else None
+        if before is None or before.function is None or part.function is None or part.function.name:
             entries.append(part)
         elif part.function.arguments is not None:
             before.function.arguments = (before.function.arguments or "") + part.function.arguments
-    return entries
+    if entries:
+        first.tool_calls = entries
+    return first
