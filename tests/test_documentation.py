@@ -83,6 +83,13 @@ def test_examples_of_clients_are_those_that_run() -> None:
     assert {path.name for path in SCRIPTS.iterdir() if path.is_file()} == {*page}
 
 
+def test_the_table_of_clients_has_the_versions_that_are_installed() -> None:
+    rows = re.findall(r"^\| \[.*?\]\(#.*?\) \| `(\S+)` \|", (ROOT / "docs" / "clients.md").read_text(), re.MULTILINE)
+    lists = [*(ROOT / "requirements").glob("clients-*.txt"), ROOT / "Makefile"]
+    assert {*rows} <= {word for path in lists for word in path.read_text().split()}
+    assert len(rows) == len(CLIENTS)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for match in LINK.finditer(page.read_text()):
