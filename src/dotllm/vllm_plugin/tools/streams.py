@@ -117,7 +117,8 @@ def _parse_delta(
     marks = cut_calls.marks_of(request) if not hasattr(self, "_dotllm_marks") and engine_info.serves() else None
     marks = self.__dict__.setdefault("_dotllm_marks", marks)
     if marks is None:
-        return _joined(original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=finished))
+        told = original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=finished)
+        return _joined(told) if cut_calls.is_forced(request) else told
     told = original(self, delta_text, delta_token_ids, request, prompt_token_ids, finished=False)
     if state.reasoning_ended or self._reasoning_parser is None:
         self._dotllm_text = getattr(self, "_dotllm_text", "") + delta_text

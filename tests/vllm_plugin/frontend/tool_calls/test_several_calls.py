@@ -127,6 +127,18 @@ def test_a_stream_without_a_constraint_is_vllms(name: str, tokenizer: Any) -> No
     assert [call for call, _ in found] == (["g_1"] if name == "llama3_json" else [])
 
 
+def test_an_event_of_a_call_without_a_constraint_is_vllms(tokenizer: Any) -> None:
+    """Hermes' parser writes a name and the arguments that come with it as two entries; a demanded call has one."""
+    tools = [{"type": "function", "function": {"name": "g_1", "parameters": SCHEMAS["g_1"]}}]
+    tokens = tokenizer.encode('<tool_call>{"name": "g_1", "arguments": {"x": 1}}</tool_call>', add_special_tokens=False)
+    for choice, entries in (("auto", 2), ("required", 1)):
+        asked = several_calls.ask("hermes", tools, choice, tokenizer)
+        text = tokenizer.decode(tokens)
+        delta = asked.new_parser().parse_delta(text, tokens, asked.request, [], finished=True)
+        assert [call.index for call in delta.tool_calls] == [0] * entries
+        assert "".join(call.function.arguments or "" for call in delta.tool_calls) == '{"x": 1}'
+
+
 WITHOUT: dict[str, Any] = {"name": "now", "strict": True}
 
 
