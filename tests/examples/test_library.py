@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dotllm.compilation.metrics import DIRECTORY_VARIABLE, Collector, Metrics
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 ALL = sorted(EXAMPLES.glob("*.py"))
 WITH_SERVER = [path for path in ALL if "OPENAI_BASE_URL" in path.read_text()]
@@ -60,6 +62,33 @@ def test_a_workflow_checks_schemas(tmp_path: Path) -> None:
         schema.write_text(text)
         assert [run(check, tmp_path) for check in checks] == statuses
     assert json.loads((tmp_path / "verdicts.jsonl").read_text())["warnings"]
+
+
+@pytest.mark.parametrize(("code", "status"), [("unknown_reference", 1), ("", None)])
+def test_a_preview_is_read(
+    code: str, status: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prometheus_client = pytest.importorskip("prometheus_client")
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    metrics, registry = Metrics(), prometheus_client.CollectorRegistry()
+    for outcome in ("enforced", "enforced", "refused" if code else "unconstrained"):
+        metrics.add("dotllm_preview_requests", outcome, code if outcome == "refused" else "")
+    metrics.publish()
+    registry.register(Collector(tmp_path))
+    server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
+    try:
+        runpy.run_path(str(EXAMPLES / "preview.py"), run_name="__main__")
+    except SystemExit as ended:
+        assert ended.code == status
+    else:
+        assert status is None
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    said = capsys.readouterr().out
+    assert "2 enforced" in said and ("1 of 3 would be refused" in said) is bool(code)
 
 
 def test_a_store_is_filled_ahead(demo_model: Path, tmp_path: Path) -> None:
