@@ -51,3 +51,21 @@ def test_the_judge_of_expressions(text: str, accepted: bool) -> None:
 )
 def test_the_judge_of_grammars(text: str, accepted: bool) -> None:
     assert grammar_calls.Grammar("lark", grammar_calls.PATCH).accepts(text) is accepted
+
+
+@pytest.mark.parametrize("text", ["", "*** Begin Patch\n*** Upd", "*** Begin Patch\n*** Add File: a\n+\n*** End Patch"])
+def test_the_judge_of_inputs_that_are_cut(text: str) -> None:
+    grammar = grammar_calls.Grammar("lark", grammar_calls.PATCH)
+    assert grammar.begins(text) and not grammar.begins(text + "x")
+
+
+def test_a_stream_that_is_cut_is_judged() -> None:
+    question = next(each for each in grammar_calls.questions(seed=1) if each.is_chat and each.is_streamed)
+    question.grammars = {"write_a": grammar_calls.Grammar("regex", "ab*")}
+    seen = grammar_calls.Seen()
+    for text in ("ab", "ba"):
+        part = {"index": 0, "custom": {"name": "write_a", "input": text}}
+        choices = [{"delta": {"tool_calls": [part]}}, {"delta": {}, "finish_reason": "length"}]
+        seen.take(question, 200, [{"choices": choices}])
+    assert seen.counts["beginnings"] == 2 and seen.judged == 0
+    assert [each["what"].endswith("begins with 'ba'") for each in seen.wrong] == [True]
