@@ -1,13 +1,18 @@
 """Is a model right as often as it is sure? The probabilities of chosen members, and whether they are right.
 
-    python -m benchmarks.calibration MODEL [--batch 32] [--json benchmarks/results/calibration.json]
+    python -m benchmarks.calibration MODEL [--batch 32] [--json benchmarks/results/calibration.json] [--go-on]
 
-The questions are the cases of BFCL (package bfcl-eval) whose function has an enumeration or a boolean among its
-parameters, and in the right answer. Each is asked once, at temperature 0, for these arguments alone: the others would
-take most of the time. A row is one argument of an answer: the probability of the value that was chosen, the mass that
-the masks left, the number of members, and whether BFCL has the value among the right ones. No server is needed: the
-rows come from the masses and log probabilities of an offline engine, by the function that answers ``dotllm_confidence``
-(`dotllm.inspector.confidence`).
+The questions are the cases of BFCL (package bfcl-eval) that call one function, which has an enumeration or a boolean
+among its parameters and in the right answer: of each function the first two, since its questions are alike. (Parallel
+calls are left out: which call an answer means would be a guess.) Each is asked once, at temperature 0, for these
+arguments alone: the others would take most of the time. A row is one argument of an answer: the probability of the
+value that was chosen, the mass that the masks left, the number of members, and whether BFCL has the value among the
+right ones. No server is needed: the rows come from the masses and log probabilities of an offline engine, by the
+function that answers ``dotllm_confidence`` (`dotllm.inspector.confidence`).
+
+A server has the 20 likeliest tokens of each place, which do not tell the members of a large enumeration apart. If only
+known values counted, the unsure ones would be missing, so here a place has `WIDE` tokens. ``served`` is the probability
+that a server would have given, null where it would not know.
 """
 
 from __future__ import annotations
@@ -21,12 +26,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dotllm import Index, Vocabulary
+from dotllm import Index, SpecError, Vocabulary
 from dotllm.bench.quality import bfcl
 from dotllm.bench.quality.cases import Case
-from dotllm.inspector.confidence import LIKELIEST, Place, confidence
+from dotllm.inspector.confidence import LIKELIEST, Field, Place, confidence
 
-SETS = ("simple_python", "live_simple", "multiple")
+SETS = ("simple_python", "live_simple", "multiple", "live_multiple")
+OF_EACH_FUNCTION = 2
+WIDE = 256
+"""Tokens whose probabilities are asked for at each place."""
 FILE = Path(__file__).parent / "results" / "calibration.json"
 _UNREAD = re.compile(r"[ ,./\-_*^]")
 """Characters that BFCL's judge does not compare in strings."""
@@ -34,6 +42,17 @@ _UNREAD = re.compile(r"[ ,./\-_*^]")
 
 def cases() -> Iterator[Case]:
     """Those in which the right value of an enumeration or a boolean is known, with a function of such parameters."""
+    # Cases of one function follow one another, so their prompts begin alike.
+    of_functions: dict[str, list[Case]] = {}
+    for case in _all():
+        alike = of_functions.setdefault(json.dumps(case.functions[0].tool(strict=None)), [])
+        if len(alike) < OF_EACH_FUNCTION and all(case.question != other.question for other in alike):
+            alike.append(case)
+    for _, alike in sorted(of_functions.items()):
+        yield from alike
+
+
+def _all() -> Iterator[Case]:
     for name in SETS:
         for case in bfcl.cases(name):
             ((called, wanted),) = case.wanted
@@ -48,21 +67,42 @@ def cases() -> Iterator[Case]:
                 yield replace(case, functions=[replace(function, parameters=schema)], shape="arguments")
 
 
+def _index(case: Case, vocabulary: Vocabulary) -> Index | None:
+    try:
+        return Index.from_json_schema(case.schema(), vocabulary, any_whitespace=False)
+    except SpecError as error:  # (an array with an enumeration that is meant for its items)
+        print(error.message)
+        return None
+
+
 def rows(case: Case, index: Index, output: Any) -> Iterator[dict[str, Any]]:
     """Of one answer."""
     ((_, wanted),) = case.wanted
-    places = [
-        Place(position.log_mass, {token: value.logprob for token, value in position.items()})
-        for position in output.logprobs
-    ]
-    fields = confidence(index, list(output.token_ids), places)
+    tokens = list(output.token_ids)
+    all_known, served = (confidence(index, tokens, _places(output, most)) for most in (WIDE, LIKELIEST))
     for key, value in json.loads(output.text).items():
-        field = fields[f"/{key}"]
-        members = {json.dumps(each["value"]): each["probability"] for each in field.members or ()}
+        field, name = all_known[f"/{key}"], json.dumps(value)
+        members = _probabilities(field)
         yield {
-            "case": case.name, "key": key, "probability": members.get(json.dumps(value)), "members": len(members),
-            "mass": field.mass, "right": _plain(value) in [_plain(right) for right in wanted[key]],
+            "case": case.name, "key": key, "probability": members.get(name), "members": len(members),
+            "served": _probabilities(served[f"/{key}"]).get(name), "mass": field.mass,
+            "right": _plain(value) in [_plain(right) for right in wanted[key]],
         }  # fmt: skip
+
+
+def _places(output: Any, most: int) -> list[Place]:
+    """Those of the tokens, with the ``most`` likeliest ones of each, as a server has them."""
+    return [
+        Place(
+            position.log_mass,
+            {token: value.logprob for token, value in position.items() if value.rank <= most or token == sampled},
+        )
+        for sampled, position in zip(output.token_ids, output.logprobs, strict=True)
+    ]
+
+
+def _probabilities(field: Field) -> dict[str, float | None]:
+    return {json.dumps(each["value"]): each["probability"] for each in field.members or ()}
 
 
 def _plain(value: Any) -> Any:
@@ -75,33 +115,36 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--json", type=Path, default=FILE)
+    parser.add_argument("--go-on", action="store_true", help="begin after the cases of the file")
     asked = parser.parse_args()
+    done = json.loads(asked.json.read_text()) if asked.go_on else {"cases": 0, "rows": []}
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
     import dotllm.vllm_plugin
 
     dotllm.vllm_plugin.register()
-    llm = LLM(asked.model, max_model_len=1024, max_num_seqs=asked.batch, dtype="float32", enforce_eager=True, seed=0)
-    vocabulary, found, todo = Vocabulary.from_tokenizer(llm.get_tokenizer()), list[dict[str, Any]](), [*cases()]
-    # Cases of one function follow one another, so their prompts begin alike.
-    todo.sort(key=lambda case: json.dumps(case.functions[0].tool(strict=None)))
-    for at in range(0, len(todo), asked.batch):
+    llm = LLM(
+        asked.model, max_model_len=1536, max_num_seqs=asked.batch, max_logprobs=WIDE, dtype="float32",
+        enforce_eager=True, seed=0,
+    )  # fmt: skip
+    vocabulary, found = Vocabulary.from_tokenizer(llm.get_tokenizer()), done["rows"]
+    todo = [(case, index) for case in cases() if (index := _index(case, vocabulary))]
+    for at in range(done["cases"], len(todo), asked.batch):
         batch, began = todo[at : at + asked.batch], time.monotonic()
         params = [
             SamplingParams(
                 temperature=0,
                 max_tokens=100,
-                logprobs=LIKELIEST,
+                logprobs=WIDE,
                 extra_args={"dotllm_mass": True},
                 structured_outputs=StructuredOutputsParams(json=case.schema(), disable_any_whitespace=True),
             )
-            for case in batch
+            for case, _ in batch
         ]
-        prompts = [[{"role": "system", "content": case.system(with_schema=False)}, *case.question] for case in batch]
-        for case, answer in zip(batch, llm.chat(prompts, params, use_tqdm=False), strict=True):
+        prompts = [[{"role": "system", "content": case.system(with_schema=False)}, *case.question] for case, _ in batch]
+        for (case, index), answer in zip(batch, llm.chat(prompts, params, use_tqdm=False), strict=True):
             if answer.outputs[0].finish_reason == "stop":
-                index = Index.from_json_schema(case.schema(), vocabulary, any_whitespace=False)
                 found += rows(case, index, answer.outputs[0])
         head = {"model": Path(asked.model).name, "cases": at + len(batch)}
         lines = ",\n  ".join(map(json.dumps, found))

@@ -22,6 +22,7 @@ SETS: dict[str, Shape] = {
     "simple_python": "arguments",
     "live_simple": "arguments",
     "multiple": "call",
+    "live_multiple": "call",
     "parallel": "calls",
     "irrelevance": "arguments",
 }
