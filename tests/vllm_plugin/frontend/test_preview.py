@@ -85,6 +85,29 @@ def test_what_comes_too_fast_is_counted(monkeypatch: pytest.MonkeyPatch) -> None
     assert counted(looker) == {(NOT_CHECKED, ""): 1}
 
 
+def test_counts_are_told_while_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preview, "_PUBLISHES_EVERY", 0.0)
+    taken, goes_on = threading.Semaphore(0), threading.Semaphore(0)
+    told: list[int] = []
+
+    def checked(*_: Any) -> dict[str, Any]:
+        taken.release()
+        goes_on.acquire()
+        return {"outcome": "enforced"}
+
+    looker = Preview([])
+    monkeypatch.setattr(looker, "_started", lambda: None)
+    monkeypatch.setattr(looker, "_checked", checked)
+    monkeypatch.setattr(looker.metrics, "publish", lambda: told.append(sum(counted(looker).values())))
+    for _ in range(3):
+        looker.take("/v1/completions", b"{}")
+    for _ in range(3):
+        assert taken.acquire(timeout=60)
+        goes_on.release()
+    looker.finish()
+    assert told == [1, 2, 3]
+
+
 def test_answers_are_vllms(played: PlayedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same requests, with a preview and on plain vLLM; the preview is given each body once."""
 
