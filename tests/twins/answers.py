@@ -81,10 +81,12 @@ def difference(plain: Answer, ours: Answer, *, by_event: bool = True) -> str:
     if plain.status != ours.status:
         return f"status: {plain.status} | {ours.status} {ours.text[:300]}"
     headers = [{name: value for name, value in one.headers.items() if name not in UNTOLD} for one in (plain, ours)]
-    bodies = [settled(plain.body), settled(ours.body)]
+    bodies = [plain.body, ours.body]
     if plain.is_stream and ours.is_stream and not by_event:
         bodies = [joined(body) for body in bodies]
-    return between(settled(headers[0]), settled(headers[1]), "headers") or between(bodies[0], bodies[1], "body")
+    return between(settled(headers[0]), settled(headers[1]), "headers") or between(
+        settled(bodies[0]), settled(bodies[1]), "body"
+    )
 
 
 _DELTAS = frozenset({
@@ -97,7 +99,8 @@ _DELTAS = frozenset({
 def joined(events: list[Any]) -> list[Any]:
     """A stream without regard to which tokens came in one event, and which of several choices came first.
 
-    vLLM joins tokens that have come before the last event was sent, so both are a matter of time.
+    vLLM joins tokens that have come before the last event was sent, so both are a matter of time, and so is the order
+    in which keys come.
     """
     found: dict[str, Any] = {}
     for event in events:
@@ -112,7 +115,8 @@ def joined(events: list[Any]) -> list[Any]:
         else:
             key = f"{len(found)}"
         found[key] = _grown(found.get(key, {}), data)
-    return [found[key] for key in sorted(found, key=lambda key: (key.startswith("choice"), key))]
+    parts = [found[key] for key in sorted(found, key=lambda key: (key.startswith("choice"), key))]
+    return [json.loads(json.dumps(part, sort_keys=True)) for part in parts]
 
 
 def _grown(before: Any, more: Any, name: str = "") -> Any:
