@@ -25,6 +25,7 @@ GRAMMARS = {
     "counted": 'start: x{3,40}\nx: "<" | "/a>" | "\\n" | "\\\\"',
     "words": 'start: ("a" | "é</a" | ">" | "\\t\\"" | "｜x｜>")+',
     "json": 'start: "<" %json {"type": "object", "properties": {"</a>": {"type": "string", "maxLength": 5}}} ">"',
+    "begins": 'start: ("(" a | b)~1..3\na: "<" b ")" | b\nb: ";" /[^\\n]{1,3}/ | c "?" | b "!"\nc: "/"? | d d\nd: "a>"?',
     "lazy": 'start: HEAD "x"\nHEAD[lazy]: /[^\\n]*<\\/a/',
 }
 MARKS = {"none": [], "one": ["</a>"], "several": ["</a>", "<a", "<｜x｜>"]}
@@ -84,6 +85,18 @@ def test_counts_in_counts_are_not_too_large() -> None:
     index = index_of(f"start: /{pattern}/", ["</tool_call>", "<tool_call>"], in_json=True)
     for _ in range(5):
         assert re.fullmatch(pattern, json.loads(walk(index, random)))
+
+
+def test_a_rule_has_no_copy_for_each_state_in_which_it_may_begin() -> None:
+    """Its first characters are in no mark, so what it writes is the same. (There was a copy for each pair of states.)"""
+    definition = (
+        'start: "(" a~1..3 | a~1..3\na: ")" b | "if(" b~1..3\n'
+        'b: "é" /["<>\\/]{1,5}/ /[^\\n]{1,2}/~1..3 ")" | c\nc: ";" /[^\\n]{1,6}/ /[^\\n]{1,6}/'
+    )
+    grammar = Grammar()
+    marks = ["</tool_call>", "<tool_call>"]
+    quoted(grammar_to_grammar(definition, "lark"), grammar, Quoting(marks, in_json=True))
+    assert len(grammar.rule_names) < 100
 
 
 def test_json_has_one_spelling() -> None:

@@ -7,7 +7,8 @@ Quoting reads a text character by character. What it writes for one, and whether
 the end of what it has written before: on a state of the automaton of Aho and Corasick over the marks. So the quoted
 texts of a grammar are again those of a grammar, by the construction of Bar-Hillel, Perles and Shamir ("On formal
 properties of simple phrase structure grammars", 1961): a rule for each rule, state before it and state after it. The
-states are nearly always the first one between rules, so the grammar hardly grows.
+states are nearly always the first one between rules, so the grammar hardly grows. Where they are not, most rules begin
+with a character of no mark, which leads to the first state from any other: such a rule has one copy for all of them.
 
 *In a JSON string* every text can be quoted, in exactly one way: as most writers of JSON do it, and a character that
 would complete a mark is escaped (``</tool_call\\u003e``). *Raw*, a text with a mark in it cannot be, and is left out.
@@ -24,6 +25,7 @@ from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar import kinds as K
 
+_MOST_FIRST_CALLS = 50
 MAX_EDGES = 200_000
 """Edges of all automata of a quoted grammar."""
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -245,6 +247,10 @@ class _Quoted:
         self._callers: dict[_At, set[_At]] = {}
         self._edges: dict[_At, list[tuple[_At, Expression | _At, _At]]] = {}
         self._leaves: dict[tuple[int, int], list[tuple[Expression, int]]] = {}
+        self._expressions: dict[object, Expression] = {}
+        """By what is written: the same texts are the same expression."""
+        self._entries: dict[_At, int] = {}
+        self._firsts: dict[tuple[int, tuple[object, ...]], int] = {}
         self._rules: dict[tuple[int, int, frozenset[int]], Rule] = {}
         self._agenda: list[tuple[int, int, frozenset[int]]] = []
         self._size = 0
@@ -299,7 +305,7 @@ class _Quoted:
             state, quoting = place = todo.pop()
             for label, target in automaton.out[state]:
                 if self.source.kind[label] == K.CALL:
-                    called = (self.source.a[label], quoting)
+                    called = (self.source.a[label], self._entry(self.source.a[label], quoting))
                     calls.add(called)
                     spellings: list[tuple[Expression | _At, int]] = [
                         (called, end) for end in self._ends.get(called, ())
@@ -316,6 +322,27 @@ class _Quoted:
             raise _too_large()
         self._edges[rule, before] = edges
         return calls
+
+    def _entry(self, rule: int, before: int, depth: int = 0) -> int:
+        """The first state known in which a rule begins as it does in ``before``: all edges of its beginning are alike.
+
+        A rule that may be empty ends where it begins, so it has only ``before``; as do one that calls itself first,
+        and one that begins ``_MOST_FIRST_CALLS`` deep.
+        """
+        key = (rule, before)
+        if key not in self._entries:
+            self._entries[key] = before
+            automaton, edges = self._automaton(rule), list[object]()
+            if automaton.is_final[0] or depth > _MOST_FIRST_CALLS:
+                return before
+            for label, target in automaton.out[0]:
+                if self.source.kind[label] == K.CALL:
+                    called = self.source.a[label]
+                    edges.append((target, called, self._entry(called, before, depth + 1)))
+                else:
+                    edges.append((target, tuple(self._written(label, before))))
+            self._entries[key] = self._firsts.setdefault((rule, tuple(edges)), before)
+        return self._entries[key]
 
     def _call(self, rule: int, before: int, afters: frozenset[int]) -> Expression:
         key = (rule, before, afters)
@@ -389,7 +416,10 @@ class _Quoted:
             if spelling is not None:
                 by_end.setdefault(spelling[1], []).append(spelling[0])
         for end, written in by_end.items():
-            yield into.literals(written), end
+            key = tuple(written)
+            if key not in self._expressions:
+                self._expressions[key] = into.literals(written)
+            yield self._expressions[key], end
 
     def _characters(self, characters: CharSet, before: int) -> Iterator[tuple[Expression, int]]:
         into, each = self.into, self.quoting.each
@@ -399,12 +429,16 @@ class _Quoted:
                 spelling = self.quoting.character(before, chr(code_point))
                 if spelling is not None:
                     by_end.setdefault(spelling[1], []).append(spelling[0])
-        choices = {end: [self._any_of(written)] for end, written in by_end.items()}
         others = characters - each
         if others:
-            choices.setdefault(0, []).append(into.chars(others))
-        for end, written_so in choices.items():
-            yield into.alt(written_so), end
+            by_end.setdefault(0, [])
+        for end, written in by_end.items():
+            key = (tuple(written), others if end == 0 else None)
+            if key not in self._expressions:
+                parts = [self._any_of(written)] if written else []
+                parts += [into.chars(others)] if others and end == 0 else []
+                self._expressions[key] = into.alt(parts)
+            yield self._expressions[key], end
 
     def _any_of(self, written: Iterable[bytes]) -> Expression:
         """Any one of these texts. Those that differ in the last byte alone share it: an edge is copied many times."""
