@@ -7,8 +7,9 @@ Responses, streamed and not, with tool choice required, named and auto. Grammars
 ``apply_patch`` among them, or at random. They end by ``dotllm_finish``, but for some whose limit may cut them. The
 judges are Lark's own parser and `re.fullmatch`; they know no beginnings, so an input that is cut is judged by dotllm's
 own automaton, and counted apart. It runs until so many whole inputs have been judged. The counts are printed, and with
-``--name`` stand under that name in ``benchmarks/results/grammar-calls.json``. The exit status is 1 if an input is not
-of its grammar, a status is not 200, or a stream says another input in its parts than at its end.
+``--name`` stand under that name in ``benchmarks/results/grammar-calls.json``, where a further run goes on. The exit
+status is 1 if an input is not of its grammar, a status is not 200, or a stream says another input in its parts than at
+its end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -132,7 +134,13 @@ def _random_pattern(chance: Random, depth: int) -> str:
 JSON_TOOL = {
     "name": "lookup",
     "description": "Looks a number up.",
-    "parameters": {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}}, "required": ["n"]},
+    "strict": True,
+    "parameters": {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "maximum": 99}},
+        "required": ["n"],
+        "additionalProperties": False,
+    },
 }
 QUESTIONS = (
     "Add a file hello.txt that says hello.",
@@ -143,9 +151,9 @@ QUESTIONS = (
 )
 SHOWN = (
     {"role": "user", "content": "Use a tool."},
-    {"role": "assistant", "content": '<tool_call>\n{"name": "lookup", "arguments": {"n": 7}}\n</tool_call>'},
+    {"role": "assistant", "content": '<tool_call>\n{"name": "write_a", "arguments": {"input": ""}}\n</tool_call>'},
     {"role": "user", "content": "Good. Now the next one."},
-    {"role": "assistant", "content": '<tool_call>\n{"name": "lookup", "arguments": {"n": 8}}\n</tool_call>'},
+    {"role": "assistant", "content": '<tool_call>\n{"name": "write_a", "arguments": {"input": ""}}\n</tool_call>'},
 )
 """What makes a small model call with auto, where it may say anything."""
 
@@ -162,6 +170,7 @@ class Question:
     """required, auto, or the name of a tool."""
     may_be_cut: bool
     asks: str
+    has_json_tool: bool
 
     @property
     def path(self) -> str:
@@ -170,9 +179,10 @@ class Question:
 
     def body(self, model: str) -> dict[str, Any]:
         """As it is sent."""
-        tools: list[dict[str, Any]] = [
-            {"type": "function", "function": JSON_TOOL} if self.is_chat else {"type": "function", **JSON_TOOL}
-        ]
+        tools = list[dict[str, Any]]()
+        if self.has_json_tool:
+            function = {"function": JSON_TOOL} if self.is_chat else JSON_TOOL
+            tools.append({"type": "function", **function})
         for name, grammar in self.grammars.items():
             form: dict[str, Any] = {"type": "grammar", **grammar._asdict()}
             custom: dict[str, Any] = {"name": name, "description": "It writes.", "format": form}
@@ -204,7 +214,8 @@ def questions(seed: int) -> Iterator[Question]:
                     grammars = {f"write_{'ab'[i]}": grammar for i, grammar in enumerate(made)}
                     named = chance.choice(list(grammars)) if choice == "named" else choice
                     asks = chance.choice(QUESTIONS)
-                    yield Question(number, grammars, is_chat, is_streamed, named, chance.random() < 0.15, asks)
+                    may_be_cut, has_json_tool = chance.random() < 0.15, chance.random() < 0.5
+                    yield Question(number, grammars, is_chat, is_streamed, named, may_be_cut, asks, has_json_tool)
                     number += 1
 
 
@@ -252,12 +263,12 @@ class Seen:
                 self._say(question, f"{call.text!r} came in parts as {call.parts!r}")
             if call.name == "lookup":
                 self.counts["calls of the JSON tool"] += 1
-                if not json.loads(call.text)["n"] <= 99:
+                if not _looks_up(call.text):
                     self._say(question, f"lookup {call.text!r}")
                 continue
             grammar = question.grammars[call.name]
             kind = "apply_patch" if grammar.definition == PATCH else grammar.syntax
-            self.counts.update(("judged", where, kind, f"of {len(question.grammars) + 1} tools"))
+            self.counts.update(("judged", where, kind, f"of {len(question.grammars) + question.has_json_tool} tools"))
             if not grammar.accepts(call.text):
                 self._say(question, f"{call.text!r} is not a text of {grammar}")
 
@@ -270,6 +281,14 @@ class Seen:
     def _say(self, question: Question, what: str) -> None:
         self.wrong.append({"what": what, "body": question.body("MODEL")})
         print(what, file=sys.stderr, flush=True)
+
+
+def _looks_up(text: str) -> bool:
+    try:
+        arguments = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(arguments, dict) and [*arguments] == ["n"] and type(n := arguments["n"]) is int and n <= 99
 
 
 def _of_chat(answer: Any, is_streamed: bool) -> tuple[list[Call], bool]:
@@ -305,9 +324,9 @@ def _of_response(answer: Any, is_streamed: bool) -> tuple[list[Call], bool]:
     ] == "completed"
 
 
-async def ask(url: str, calls: int, *, seed: int = 0, at_once: int = 16, seconds: float = 3600.0) -> Seen:
+async def ask(url: str, calls: int, seen: Seen, *, seed: int = 0, at_once: int = 16, seconds: float = 3600.0) -> None:
     """Ask until so many inputs have been judged, or the time is over."""
-    seen, asked = Seen(), questions(seed)
+    asked = islice(questions(seed), seen.counts["requests"], None)
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
     # Lark takes seconds for some texts; meanwhile the server would close connections under a loop that waits.
@@ -326,7 +345,6 @@ async def ask(url: str, calls: int, *, seed: int = 0, at_once: int = 16, seconds
                 await loop.run_in_executor(judge, seen.take, question, response.status_code, answer)
 
         await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
-    return seen
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[Any]:
@@ -345,11 +363,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--name")
     asked = parser.parse_args()
-    seen = asyncio.run(ask(asked.url, asked.calls, seed=asked.seed, at_once=asked.at_once, seconds=asked.seconds))
+    results = json.loads(FILE.read_text()) if FILE.exists() else {}
+    before = results.get(asked.name, {"counts": {}, "wrong": []})
+    seen = Seen(Counter(before["counts"]), before["wrong"])
+    asyncio.run(ask(asked.url, asked.calls, seen, seed=asked.seed, at_once=asked.at_once, seconds=asked.seconds))
     found = {"counts": dict(sorted(seen.counts.items())), "wrong": seen.wrong}
     print(json.dumps(found["counts"], indent=1))
     if asked.name:
-        results = json.loads(FILE.read_text()) if FILE.exists() else {}
         FILE.write_text(json.dumps(results | {asked.name: found}, indent=1, ensure_ascii=False) + "\n")
     return int(bool(seen.wrong))
 
