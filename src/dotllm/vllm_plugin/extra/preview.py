@@ -16,7 +16,6 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -34,7 +33,6 @@ MOST_WAITING, MOST_BYTES = 1000, 64 << 20
 NOT_CHECKED, FAILED = "not_checked", "failed"
 """Outcomes in addition to those of the command."""
 _HANGS_AFTER, _STARTS_WITHIN = 120.0, 900.0
-_PUBLISHES_EVERY = 1.0
 _MOST_FAULTS, _NICENESS = 3, 10
 _TOKENIZER = "--tokenizer"
 _FLAGS = ("disable_any_whitespace", "disable_additional_properties")
@@ -59,7 +57,6 @@ class Preview:
         self._thread: threading.Thread | None = None
         self._faults = 0  # in sequence
         self._has_answered = False
-        self._published = 0.0
 
     def take(self, path: str, body: bytes) -> None:
         """Let a request be checked. It returns at once."""
@@ -101,15 +98,8 @@ class Preview:
             finally:
                 with self._lock:
                     self._bytes -= len(body)
-                self._publish()
+                self.metrics.publish()
                 self._waiting.task_done()
-
-    def _publish(self) -> None:
-        """When all is checked, and at times while requests come faster."""
-        now = time.monotonic()
-        if self._waiting.empty() or now > self._published + _PUBLISHES_EVERY:
-            self._published = now
-            self.metrics.publish()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._faults >= _MOST_FAULTS:
