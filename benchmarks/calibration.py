@@ -146,7 +146,7 @@ def main() -> None:
         for (case, index), answer in zip(batch, llm.chat(prompts, params, use_tqdm=False), strict=True):
             if answer.outputs[0].finish_reason == "stop":
                 found += rows(case, index, answer.outputs[0])
-        head = {"model": Path(asked.model).name, "cases": at + len(batch)}
+        head = {"model": Path(asked.model).name, "cases": at + len(batch), "of": len(todo)}
         lines = ",\n  ".join(map(json.dumps, found))
         asked.json.write_text(f'{json.dumps(head)[:-1]}, "rows": [\n  {lines}\n]}}\n')
         known = [row for row in found if row["probability"] is not None]
