@@ -21,7 +21,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -324,8 +324,10 @@ def _of_response(answer: Any, is_streamed: bool) -> tuple[list[Call], bool]:
     ] == "completed"
 
 
-async def ask(url: str, calls: int, seen: Seen, *, seed: int = 0, at_once: int = 16, seconds: float = 3600.0) -> None:
-    """Ask until so many inputs have been judged, or the time is over."""
+async def ask(
+    url: str, calls: int, seen: Seen, *, seed: int, at_once: int, seconds: float, save: Callable[[], None]
+) -> None:
+    """Ask until so many inputs have been judged, or the time is over; ``save`` after each answer."""
     asked = islice(questions(seed), seen.counts["requests"], None)
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
@@ -343,6 +345,7 @@ async def ask(url: str, calls: int, seen: Seen, *, seed: int = 0, at_once: int =
                         [one async for one in _events(response)] if is_stream else json.loads(await response.aread())
                     )
                 await loop.run_in_executor(judge, seen.take, question, response.status_code, answer)
+                save()
 
         await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
 
@@ -366,11 +369,15 @@ def main() -> int:
     results = json.loads(FILE.read_text()) if FILE.exists() else {}
     before = results.get(asked.name, {"counts": {}, "wrong": []})
     seen = Seen(Counter(before["counts"]), before["wrong"])
-    asyncio.run(ask(asked.url, asked.calls, seen, seed=asked.seed, at_once=asked.at_once, seconds=asked.seconds))
-    found = {"counts": dict(sorted(seen.counts.items())), "wrong": seen.wrong}
-    print(json.dumps(found["counts"], indent=1))
-    if asked.name:
-        FILE.write_text(json.dumps(results | {asked.name: found}, indent=1, ensure_ascii=False) + "\n")
+
+    def save() -> None:
+        if asked.name:
+            results[asked.name] = {"counts": dict(sorted(seen.counts.items())), "wrong": seen.wrong}
+            FILE.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+    settings = {"seed": asked.seed, "at_once": asked.at_once, "seconds": asked.seconds}
+    asyncio.run(ask(asked.url, asked.calls, seen, save=save, **settings))
+    print(json.dumps(dict(sorted(seen.counts.items())), indent=1))
     return int(bool(seen.wrong))
 
 
