@@ -76,7 +76,7 @@ test-clients: install-dev $(CLIENT_LISTS:%=.cache/clients-python/%/.installed) .
 	PYTHONPATH=.cache/clients DOTLLM_NODE_MODULES=.cache/clients-node/node_modules $(BIN)/python -m pytest \
 		-k "langchain or outlines or zod" tests/examples tests/adapters/test_outlines.py tests/languages/json_schema/test_zod_walks.py \
 		tests/serve/test_examples.py
-	SERVER=$(SERVER) $(BIN)/python -m pytest tests/serve/clients $(PYTEST)
+	SERVER="$(SERVER)" $(BIN)/python -m pytest tests/serve/clients $(PYTEST)
 
 .cache/clients-python/%/.installed: requirements/clients-%.txt .cache/uv/.installed
 	$(PYTHON) -m venv $(@D)

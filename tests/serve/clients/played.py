@@ -1,4 +1,4 @@
-"""``python -m tests.serve.clients.played MODEL PORT``: the played server of tests/vllm_plugin, on a port.
+"""``python -m tests.serve.clients.played MODEL PORT [FLAG…]``: the played server of tests/vllm_plugin, on a port.
 
 vLLM's front end is the real one, and the engine a random walk under each request's masks. So any client is answered at
 once, with the oddest documents that its schema allows, and prompts may be as long as programs for coding write them.
@@ -16,10 +16,10 @@ from dotllm.demo import trained
 from tests.vllm_plugin import played_server
 
 if __name__ == "__main__":
-    model, port = sys.argv[1:]
+    model, port, *more = sys.argv[1:]
     os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
     played_server.NAME = "demo"
-    flags = ("--max-model-len", "131072", "--chat-template", str(trained.TOOLS_TEMPLATE))
+    flags = ("--max-model-len", "131072", "--chat-template", str(trained.TOOLS_TEMPLATE), *more)
     with played_server.started(Path(model), *flags) as server:
         config = uvicorn.Config(server.app, host="127.0.0.1", port=int(port), log_level="warning")
         server.run(uvicorn.Server(config).serve())

@@ -3,6 +3,7 @@
     make test-clients                              # installs them into .cache/clients-* first
     make test-clients PYTEST="-k langchain"
     make test-clients SERVER=played                # a random walk under the masks answers, at once (`played`)
+    make test-clients SERVER="played --tool-call-parser qwen3_xml --reasoning-parser deepseek_r1"
     make test-clients SERVER=http://localhost:8000 # of a server that calls its model "demo"
 
 Each client is a script in ``scripts``; its lines between ``begin`` and ``end`` are those of docs/clients.md. It checks
@@ -36,8 +37,8 @@ pytestmark = [pytest.mark.serve, pytest.mark.timeout(1800)]
 SCRIPTS = Path(__file__).with_name("scripts")
 CACHE = ROOT / ".cache"
 PYTHON, NODE, PROGRAMS = CACHE / "clients-python", CACHE / "clients-node", CACHE / "clients-programs"
-SERVER = os.environ.get("SERVER", "")
-"""Who answers: "trained", "played", or the URL of a server. Without it `make test` would run what `make test-clients` has
+SERVER, *FLAGS = os.environ.get("SERVER", "").split() or [""]
+"""Who answers: "trained", "played" with further flags of vLLM's, or the URL of a server. Without it `make test` would run what `make test-clients` has
 installed."""
 PATIENCE_S = 900
 QUIET = {
@@ -121,7 +122,7 @@ def trained_url(trained_server: Server) -> str:
 @pytest.fixture(scope="module")
 def played_url() -> Iterator[str]:
     port = free_port()
-    command = [sys.executable, "-m", "tests.serve.clients.played", str(trained.make(MODEL)), str(port)]
+    command = [sys.executable, "-m", "tests.serve.clients.played", str(trained.make(MODEL)), str(port), *FLAGS]
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     try:
         while not _listens(port):
