@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -123,3 +125,31 @@ def test_every_api_has_an_endpoint_that_warns() -> None:
         ServingTokens.serve_tokens,
     ):
         assert function.__code__ is endpoints._endpoint.__code__, function.__qualname__
+
+
+WHILE_IT_IS_IMPORTED = """
+import asyncio, sys, threading, time
+from dotllm.compilation import Specification
+from dotllm.vllm_plugin.api import response_headers
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "dotllm.diagnosis.cost":
+            begun.set()
+            time.sleep(1)
+
+begun = threading.Event()
+sys.meta_path.insert(0, Slow())
+threading.Thread(target=__import__, args=("dotllm.compilation.spec_warnings",)).start()
+begun.wait()
+said = []
+asyncio.run(response_headers.warn_of(Specification.create("json_schema", '{"type": "string", "maxItems": 3}'), said.append))
+print(said)
+"""
+
+
+def test_a_request_waits_for_what_the_background_imports() -> None:
+    """The first requests of a server got HTTP 500: they found a module of which half had been read."""
+    done = subprocess.run([sys.executable, "-c", WHILE_IT_IS_IMPORTED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "'maxItems' is about values of type array" in done.stdout

@@ -17,7 +17,6 @@ import functools
 import importlib
 import json
 import logging
-import sys
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -56,6 +55,7 @@ class _Headers:
 
 
 _headers: ContextVar[_Headers | None] = ContextVar("dotllm_headers", default=None)
+_imported: dict[str, Any] = {}
 
 
 def warn(message: str) -> None:
@@ -79,10 +79,10 @@ async def warn_of(specification: Specification, located: Callable[[str], str]) -
     """`warn` of what `spec_warnings` finds in ``specification``. ``located`` writes a text with its place in the
     request."""
     if settings.warns():
-        # On a thread, because its kernels may still be loading: other requests must not wait for them.
+        # On a thread, because its kernels may still be loading, and by the import system: half of it may be there.
         name = "dotllm.compilation.spec_warnings"
-        spec_warnings: Any = sys.modules.get(name) or await asyncio.to_thread(importlib.import_module, name)
-        for text in await spec_warnings.texts_beside(specification):
+        spec_warnings: Any = _imported.get(name) or await asyncio.to_thread(importlib.import_module, name)
+        for text in await _imported.setdefault(name, spec_warnings).texts_beside(specification):
             warn(located(text))
 
 
