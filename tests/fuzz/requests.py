@@ -43,7 +43,7 @@ def with_tools(request: Any) -> Any:
     """``request`` as it is when vLLM has made a constraint of its tools, with the parser hermes."""
     from vllm.parser.parser_manager import ParserManager
 
-    if not getattr(request, "tools", None) or request.tool_choice == "none":
+    if not getattr(request, "tools", None) or getattr(request, "tool_choice", "none") == "none":
         return request
     parser_class = ParserManager.get_parser(tool_parser_name="hermes", enable_auto_tools=True)
     return parser_class(_Tokenizer(), request.tools).adjust_request(request)
