@@ -1,4 +1,4 @@
-"""What a constraint costs on a GPU, over the same requests without one, with vLLM's own backends in the same engine.
+"""What a constraint costs on a GPU, over the same requests without one, and what vLLM's own backends cost there.
 
     python -m benchmarks.gpu --model FOLDER [--engines dotllm,xgrammar,guidance] [--sets real,tools] [-- vLLM's flags]
 

@@ -114,7 +114,7 @@ def plain_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtur
     if os.environ.get("VOCABULARY") != "large":
         return demo_model
     tekken_json = request.getfixturevalue("tekken_json")
-    assert tekken_json is not None, "there is no tekken vocabulary next to the repository"
+    assert tekken_json is not None, "the folder of data has no tekken vocabulary"
     return model.make_with_tokenizer(tmp_path_factory.mktemp("tekken") / "model", tekken_json, eos_token="</s>")
 
 

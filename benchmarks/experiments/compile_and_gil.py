@@ -2,7 +2,7 @@
 
 The engine core's loop is Python on one thread; a compile thread competes with it for the GIL. The loop here does what a
 scheduler does in a step (about a millisecond of Python, then a wait without the GIL) and measures how much longer its
-steps become while compiles run with it.
+steps become while compiles run.
 
     python -m benchmarks.experiments.compile_and_gil TOKENIZER_DIRECTORY SCHEMAS.jsonl.gz
 

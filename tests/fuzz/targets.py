@@ -279,7 +279,7 @@ def documents(random: Random) -> None:
 
 @target
 def grammars(random: Random) -> None:
-    """Against the recogniser, which shares our reader with us, and with peers: verdicts on walks and spoilt walks."""
+    """Against the recogniser, which shares our reader with us, and peers: verdicts on walks and spoilt walks."""
     from dotllm.grammar.reference import accepts
     from dotllm.languages.cfg import grammar_to_grammar
 

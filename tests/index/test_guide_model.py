@@ -1,4 +1,4 @@
-"""Guides, moved about at random, with a list of tokens: at any time each is what a replay of its list makes.
+"""Guides, moved about at random, and a list of tokens for each: at any time each is what a replay of its list makes.
 
 The replay runs on an index of its own that nothing has been asked of, so warm rows, loaded arenas, freed rows, shared
 caches and guides that have moved are compared with cold ones. Indexes are small in half of the sequences, so that their

@@ -133,9 +133,11 @@ def test_waiting_for_the_compile_leaves_no_trace(server: Server) -> None:
     """Its compile takes a second. Penalties look at every token that the model runner believes to have been said."""
     fields = {"prompt": "no trace " + LONG[:500], "temperature": 0.0, "max_tokens": 24, "frequency_penalty": 2.0}
     regex = {"regex": "(LATER|[a-z ]{20,30})"}
+    before = total(metrics(server), "dotllm_compile_seconds_count")
     held = complete(server, MODEL, structured_outputs=regex, **fields)
     cached = complete(server, MODEL, structured_outputs=regex, **fields)
     assert held.seconds > 1
+    assert total(metrics(server), "dotllm_compile_seconds_count") == before + 1, "the second compiles nothing"
     assert held.text == cached.text and held.body["usage"] == cached.body["usage"]
 
 
@@ -190,6 +192,7 @@ def test_more_slow_ones_than_may_be_held(server: Server) -> None:
         ),
     )
     assert all(answer.status == 200 for answer in answers)
+    assert max(answer.seconds for answer in answers) < 120
 
 
 def test_client_that_goes_away_takes_its_interest_along(server: Server) -> None:

@@ -106,7 +106,7 @@ def batch_lines(kind: str, model: str) -> list[str]:
         if case["path"] in routes and "body" in case and not case["body"].get("stream") and "$" not in json.dumps(case)
     ]
     said: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
-    wrong = {"custom_id": "a route that is none", "method": "POST", "url": "/v1/nothing", "body": said}
+    wrong = {"custom_id": "an unknown route", "method": "POST", "url": "/v1/nothing", "body": said}
     return [json.dumps(line) for line in (*found, wrong)]
 
 

@@ -26,6 +26,7 @@ from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar import kinds as K
 
 _MOST_FIRST_CALLS = 50
+"""Rules that begin with one another, as deep as they are followed to find one that begins alike."""
 MAX_EDGES = 200_000
 """Edges of all automata of a quoted grammar."""
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
