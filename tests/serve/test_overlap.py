@@ -133,11 +133,11 @@ def test_waiting_for_the_compile_leaves_no_trace(server: Server) -> None:
     """Its compile takes a second. Penalties look at every token that the model runner believes to have been said."""
     fields = {"prompt": "no trace " + LONG[:500], "temperature": 0.0, "max_tokens": 24, "frequency_penalty": 2.0}
     regex = {"regex": "(LATER|[a-z ]{20,30})"}
-    before = total(metrics(server), "dotllm_compile_seconds_count")
+    before = total(metrics(server), "dotllm_index_lookups_total", level="memory")
     held = complete(server, MODEL, structured_outputs=regex, **fields)
     cached = complete(server, MODEL, structured_outputs=regex, **fields)
     assert held.seconds > 1
-    assert total(metrics(server), "dotllm_compile_seconds_count") == before + 1, "the second compiles nothing"
+    until(lambda: total(metrics(server), "dotllm_index_lookups_total", level="memory") > before)  # the second one's
     assert held.text == cached.text and held.body["usage"] == cached.body["usage"]
 
 
