@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import json
+import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +23,18 @@ from dotllm.errors import BudgetExceededError
 from dotllm.index.batch import advance_guides, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.unique import guide as remembering
-from dotllm.index.unique.values import EMPTY, NOTHING, Seen, entries, find, inserted, number_may_equal
+from dotllm.index.unique.values import (
+    EMPTY,
+    NOTHING,
+    Container,
+    Seen,
+    array,
+    entries,
+    find,
+    inserted,
+    number_may_equal,
+    object_of,
+)
 from dotllm.index.unique.values import number as number_of
 from dotllm.languages.json_schema.arrays import unique
 
@@ -464,6 +478,86 @@ def test_what_an_answer_remembers_is_bounded(vocabulary: Vocabulary, monkeypatch
     assert guide.tokens_taken > 100
 
 
+DEEP = {
+    "type": "array",
+    "items": {"$ref": "#/$defs/part"},
+    "uniqueItems": True,
+    "$defs": {
+        "part": {
+            "anyOf": [
+                {"type": "integer"},
+                {"type": "array", "items": {"$ref": "#/$defs/part"}},
+                {"type": "object", "additionalProperties": {"$ref": "#/$defs/part"}},
+            ]
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("[", "]"), ('{"a":', "}"), ('[{"b":[', "]}]"), ('{"a":[0,{"a":', "}]}"), ("[0,[", "]]"), ('{"a":0,"b":', "}")],
+)
+def test_texts_nested_deeper_than_the_stack_of_python(opening: str, closing: str, vocabulary: Vocabulary) -> None:
+    """Comparing two such items recursed."""
+    guide = Index.from_json_schema(DEEP, vocabulary).guide()
+    depth = 480 // sum(map(opening.count, "[{"))
+    one, other = (opening * depth + number + closing * depth for number in "12")
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 100)
+    try:
+        assert guide.accept_string(f"[{one},{other}") and not guide.fork().accept_string(f",{one}")
+        assert guide.accept_string(f",{one[:-1]}") and not guide.fork().accept_string(closing[-1])
+        assert set(guide.allowed_tokens()) and guide.fork().accept_string(",0" if one[-1] == "]" else ',"z":0')
+        guide.rollback(1)
+        assert guide.accept_string(f",{opening * depth}1") and set(guide.allowed_tokens())
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', "[0,["])
+def test_nesting_is_bounded(opening: str, vocabulary: Vocabulary) -> None:
+    guide = Index.from_json_schema(DEEP, vocabulary).guide()
+    assert guide.accept_string("[")
+    with pytest.raises(BudgetExceededError, match="nested more than 500 deep"):
+        assert all(guide.accept_string(opening) for _ in range(600))
+    assert set(guide.allowed_tokens())
+
+
+@pytest.mark.parametrize("token", ["[", "[[", "[" * 20])
+def test_ways_to_read_an_array_are_bounded(token: str) -> None:
+    """Each array may be of the alternative without equal items or of the other: twelve took half a second a token."""
+    part = {"type": "array", "items": {"$ref": "#/$defs/part"}}
+    schema = {"$ref": "#/$defs/part", "$defs": {"part": {"anyOf": [part, part | {"uniqueItems": True}]}}}
+    tokens = [*(bytes([i]) for i in range(256)), token.encode(), None]
+    guide = Index.from_json_schema(schema, Vocabulary.from_bytes(tokens, eos_token_ids=[257])).guide()
+    with pytest.raises(BudgetExceededError, match=r"nested arrays can be read in more than \d+ ways"):
+        for _ in range(30):
+            assert guide.advance(256)
+    text = "[[[0,0],[0]],[[0,0],[0]]]".replace("0", "[]")
+    assert taken(guide.index.guide(), text)
+
+
+def test_equal_containers_are_one() -> None:
+    """From any thread, as long as it is used."""
+    made: list[list[object]] = [[] for _ in range(4)]
+
+    def make(into: list[object]) -> None:
+        for i in range(3000):
+            inner = array((str(i % 7), number_of(f"{i % 5}.0")))
+            into.append(object_of({"b": inner, "a": array(())} if i % 2 else {"a": array(()), "b": inner}))
+
+    threads = [threading.Thread(target=make, args=(into,)) for into in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for same in zip(*made, strict=True):
+        assert len(set(map(id, same))) == 1
+    assert len({id(value) for into in made for value in into}) == 35
+    assert array(()) is not object_of({}) and array(("1",)) is not array((number_of("1"),))
+
+
 def test_a_set_of_items_finds_what_may_be_equal() -> None:
     """Beside a list: which items have a scalar at a path, and which strings and numbers begin so."""
     random, seen = Random(3), Seen()
@@ -471,8 +565,8 @@ def test_a_set_of_items_finds_what_may_be_equal() -> None:
     for _ in range(600):
         item = random.choice(
             [str(random.randrange(99)), number_of(f"{random.randrange(999)}e{random.randrange(3)}"), ("word", "true"),
-             ("array", (str(random.randrange(9)), number_of(str(random.randrange(9))))), ("array", ()),
-             ("object", frozenset({("a/b", str(random.randrange(9))), ("a", ("array", ("z",))), ("a!", "y"), ("c", number_of("1"))}))]
+             array((str(random.randrange(9)), number_of(str(random.randrange(9))))), array(()),
+             object_of({"a/b": str(random.randrange(9)), "a": array(("z",)), "a!": "y", "c": number_of("1")})]
         )  # fmt: skip
         assert seen.has(item) == (item in known)
         if item not in known:
@@ -489,15 +583,17 @@ def test_a_set_of_items_finds_what_may_be_equal() -> None:
         numbers = [other for other in known if number_may_equal(begun, other)]
         assert seen.may_have_number(begun) >= bool(numbers) and set(seen.with_number("", begun)) >= set(numbers)
         assert set(seen.with_scalar("/0", text) or ()) == {
-            other for other in known if other[0] == "array" and other[1][:1] == (text,)
+            other for other in known if isinstance(other, Container) and other.items[:1] == (text,)
         }
         assert set(seen.names("", "")) == {
             name
             for other in known
-            if isinstance(other, tuple) and other[0] in ("array", "object")
-            for name in (dict(other[1]) if other[0] == "object" else map(str, range(len(other[1]))))
+            if isinstance(other, Container)
+            for name in (map(str, range(len(other.items))) if other.members is None else other.members)
         }
-        assert set(seen.with_path("/a~1b")) == {other for other in known if other[0] == "object"}
+        assert set(seen.with_path("/a~1b")) == {
+            other for other in known if isinstance(other, Container) and other.members is not None
+        }
     assert seen.items == tuple(known) and seen == seen and seen != Seen()
 
 

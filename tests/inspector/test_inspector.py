@@ -111,6 +111,11 @@ def test_why_a_text_does_not_fit(inspector: Inspector, document: str) -> None:
     assert answer["reason"] and answer["help"]
 
 
+def test_why_not_of_a_text_too_deep_for_python(inspector: Inspector) -> None:
+    schema = {"kind": "json_schema", "text": '{"type": "array", "items": {"$ref": "#"}}'}
+    assert inspector.answer("why", schema | {"document": "[" * 2000 + "1" + "]" * 2000})["reason"]
+
+
 def test_why_not_of_other_kinds(inspector: Inspector) -> None:
     assert inspector.answer("why", {"kind": "regex", "text": "a+", "document": "aab"})["allowed"]
     assert inspector.answer("why", {"kind": "regex", "text": "a+", "document": "aa"})["blamed"] == []

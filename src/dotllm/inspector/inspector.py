@@ -144,7 +144,7 @@ class Inspector:
         if specification.kind is Kind.JSON_SCHEMA:
             try:
                 json.loads(text)
-            except ValueError:  # only its beginning, perhaps
+            except (ValueError, RecursionError):  # only its beginning, perhaps
                 place = JsonPlace()
                 place.feed(text.encode(errors="replace"))
                 text += place.closing

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from dotllm.index.unique.scanner import AFTER, ARRAY, COLON, KEY, NAME, NUMBER, OBJECT, STRING, VALUE, WORD, Open, State
-from dotllm.index.unique.values import Chain, Seen, Value, number_may_equal, step_of
+from dotllm.index.unique.values import Chain, Container, Seen, Value, number_may_equal, step_of
 
 _LOOKED_AT = 4  # most complete parts of an open container that are examined
 
@@ -43,7 +42,7 @@ def has_fewer_conflicts(state: State, completions: int) -> bool:
         elif isinstance(top.done, Seen):
             if inside:
                 found = candidates(top.done, inside, state)
-                equal = (value for value in found if _may_equal(inside, len(inside) - 1, state, value))
+                equal = (value for value in found if _may_equal(inside, state, value))
                 count += sum(1 for _ in islice(equal, left))
             elif state.mode == STRING:
                 count += sum(1 for _ in islice(top.done.strings(state.text), left)) + 1
@@ -71,9 +70,7 @@ def cannot_conflict(state: State) -> bool:
             if not inside:
                 if state.mode != AFTER and _scalar_may_conflict(state, top.done):
                     return False
-            elif any(
-                _may_equal(inside, len(inside) - 1, state, value) for value in candidates(top.done, inside, state)
-            ):
+            elif any(_may_equal(inside, state, value) for value in candidates(top.done, inside, state)):
                 return False
         inside.append(top)
         top = top.below
@@ -176,7 +173,7 @@ class StringConflicts:
                     elif found is None:
                         self._seen.append((top.done, path + _step_into(inside[0])))
                     for value in found or ():
-                        if _may_equal(inside, len(inside) - 1, state, value):
+                        if _may_equal(inside, state, value):
                             others.update(_string_at(inside, value, self.mode))
             inside.append(top)
             top = top.below
@@ -238,8 +235,8 @@ def _string_at(inside: list[Open], value: Value, mode: int) -> Iterable[str]:
     for i in range(len(inside) - 1, -1, -1):
         top = inside[i]
         if mode == NAME and i == 0:
-            return [key for key, _ in part[1]]
-        part = _members(part)[top.key] if top.kind == OBJECT else part[1][len(top.done)]
+            return list(part.members)
+        part = part.members[top.key] if top.kind == OBJECT else part.items[len(top.done)]
     return [part] if isinstance(part, str) else []
 
 
@@ -249,49 +246,48 @@ def _scalar_may_equal(state: State, value: Value) -> bool:
         return True
     if mode == STRING:
         return isinstance(value, str) and value.startswith(state.text)
-    if isinstance(value, str):
+    if not isinstance(value, tuple):
         return False
     if mode == NUMBER:
         return number_may_equal(state.text, value)
     return bool(value[0] == "word" and value[1].startswith(state.text))
 
 
-def _may_equal(inside: list[Open], i: int, state: State, value: Value) -> bool:
-    """Whether the container ``inside[i]``, with the containers open in it, can still equal ``value``."""
-    if i < 0:
-        return _scalar_may_equal(state, value)
-    top = inside[i]
-    if isinstance(value, str) or value[0] != ("object" if top.kind == OBJECT else "array"):
-        return False
-    if top.kind == OBJECT:
-        return _object_may_equal(inside, i, state, _members(value))
-    done: Chain = top.done if top.kind == ARRAY else top.done.order
-    items = value[1]
-    if len(items) < len(done) or any(
-        item != mine for item, mine in zip(reversed(items[: len(done)]), done.latest(), strict=True)
-    ):
-        return False
-    if i == 0 and state.mode in (AFTER, VALUE):
-        return True
-    return len(items) > len(done) and _may_equal(inside, i - 1, state, items[len(done)])
-
-
-@lru_cache(maxsize=1 << 14)
-def _members(value: Value) -> dict[str, Value]:
-    return dict(value[1])  # type: ignore[arg-type]  # pairs
-
-
-def _object_may_equal(inside: list[Open], i: int, state: State, members: dict[str, Value]) -> bool:
-    top = inside[i]
-    for i_done, (key, member) in enumerate(top.done):
-        wanted = members.get(key)
-        if wanted is None or (i_done < top.fixed and wanted != member):
+def _may_equal(inside: list[Open], state: State, value: Value) -> bool:
+    """Whether the current item, with the containers open ``inside`` it (innermost first), can still equal ``value``."""
+    for level in range(len(inside) - 1, -1, -1):
+        top = inside[level]
+        if not isinstance(value, Container) or (value.members is not None) != (top.kind == OBJECT):
             return False
-    if i == 0:
-        if state.mode in (AFTER, KEY):
+        if not _begins(top, value):
+            return False
+        members = value.members
+        if level == 0 and state.mode in ((AFTER, VALUE) if members is None else (AFTER, KEY)):
             return True
-        if state.mode == NAME:
+        if members is None:
+            if len(value.items) == len(top.done):
+                return False
+            value = value.items[len(top.done)]
+        elif level == 0 and state.mode == NAME:
             return any(key.startswith(state.text) for key in members)
-        if state.mode == COLON:
-            return top.key in members
-    return top.key in members and _may_equal(inside, i - 1, state, members[top.key])
+        elif top.key not in members:
+            return False
+        elif level == 0 and state.mode == COLON:
+            return True
+        else:
+            value = members[top.key]
+    return _scalar_may_equal(state, value)
+
+
+def _begins(top: Open, value: Container) -> bool:
+    """Whether ``value`` has the complete parts of ``top``: as its first items, or among its members."""
+    if value.members is None:
+        done: Chain = top.done if top.kind == ARRAY else top.done.order
+        if len(value.items) < len(done):
+            return False
+        return all(item == mine for item, mine in zip(reversed(value.items[: len(done)]), done.latest(), strict=True))
+    for i, (key, member) in enumerate(top.done):
+        wanted = value.members.get(key)
+        if wanted is None or (i < top.fixed and wanted != member):
+            return False
+    return True

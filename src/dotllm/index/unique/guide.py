@@ -19,11 +19,12 @@ from dotllm.errors import BudgetExceededError, TooFewTokensError, UnsupportedErr
 from dotllm.index.guide import Guide, write_mask
 from dotllm.index.unique import masks, plans
 from dotllm.index.unique.masks import any_can_complete
-from dotllm.index.unique.paths import Branch, Branches, Paths, Tokens, walk
-from dotllm.index.unique.scanner import NAME, NUMBER, OUTSIDE, STRING, State, remembered
+from dotllm.index.unique.paths import Branch, Branches, Paths, Tokens, check_branches, walk
+from dotllm.index.unique.scanner import NAME, NUMBER, OUTSIDE, STRING, State, nesting, remembered
 from dotllm.index.walkable import Walkable
 
 _MOST_REMEMBERED = 64 << 20  # most bytes of one answer's items
+_DEEPEST = 500  # most open containers: each costs time at each token, and parsers of JSON stop at 128 to 1,000
 
 
 class _Shorter(NamedTuple):
@@ -123,11 +124,17 @@ class UniqueGuide(Guide):
         """Stand on the branches ``after`` a step.
 
         Raises:
-            BudgetExceededError: they remember too much.
+            BudgetExceededError: they are too many, remember too much, or are nested too deeply.
         """
-        if sum(remembered(branch.state) for branch in after if isinstance(branch.state, State)) > _MOST_REMEMBERED:
+        check_branches(len(after))
+        states = [branch.state for branch in after if isinstance(branch.state, State)]
+        if sum(map(remembered, states)) > _MOST_REMEMBERED:
             raise BudgetExceededError(
                 f"the items that must differ take more than {_MOST_REMEMBERED >> 20} MiB", keyword="uniqueItems"
+            )
+        if any(nesting(state) > _DEEPEST for state in states):
+            raise BudgetExceededError(
+                f"items that must differ are nested more than {_DEEPEST} deep", keyword="uniqueItems"
             )
         self._past.append(_before(self._branches, after))
         self._history.append(self.config)

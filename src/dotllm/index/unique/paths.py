@@ -21,6 +21,7 @@ from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.closure import begin, close, touch
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.run import configuration, resolve_stack, run_bytes, token_step
+from dotllm.errors import BudgetExceededError
 from dotllm.index.kernels import I1, I2, U8, I
 from dotllm.index.unique.conflicts import StringConflicts
 from dotllm.index.unique.scanner import AFTER, KEY, OBJECT, OUTSIDE, START, VALUE, WHITESPACE, End, State, feed
@@ -361,16 +362,38 @@ class Branch(NamedTuple):
 
 
 Branches = tuple[Branch, ...]
+MOST_BRANCHES = 64  # after a token: each takes its part of a millisecond at every step
+_MOST_WITHIN_TOKEN = 1024
 
 
 def step(paths: Paths, branches: Branches, byte: int) -> Branches:
-    """The branches after one byte; (): the byte is not allowed."""
+    """The branches after one byte; (): the byte is not allowed.
+
+    Raises:
+        BudgetExceededError: there are too many.
+    """
     if len(branches) == 1:
         return one_step(paths, branches[0], byte)
     out: list[Branch] = []
+    by_config: dict[int, list[Branch]] = {}
     for branch in branches:
-        out.extend(after for after in one_step(paths, branch, byte) if after not in out)
+        for after in one_step(paths, branch, byte):
+            same = by_config.setdefault(after.config, [])
+            if after not in same:
+                same.append(after)
+                out.append(after)
+    check_branches(len(out), _MOST_WITHIN_TOKEN)
     return tuple(out)
+
+
+def check_branches(count: int, most: int = MOST_BRANCHES) -> None:
+    """Raises BudgetExceededError for too many branches: nested arrays double them where each may be marked or not."""
+    if count > most:
+        raise BudgetExceededError(
+            f"nested arrays can be read in more than {most} ways, with different ones of them without equal items: let "
+            "an array's alternatives agree in 'uniqueItems'",
+            keyword="uniqueItems",
+        )
 
 
 def one_step(paths: Paths, branch: Branch, byte: int) -> Branches:

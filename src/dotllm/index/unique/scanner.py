@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dotllm.index.unique.values import NOTHING, Chain, Seen, Value, number
+from dotllm.index.unique.values import NOTHING, Chain, Seen, Value, array, number, object_of
 
 ARRAY, UNIQUE, OBJECT = range(3)
 VALUE, AFTER, KEY, COLON, STRING, NAME, NUMBER, WORD = range(8)
@@ -57,6 +57,14 @@ def remembered(state: State) -> int:
         if top.below is None:
             return count
         top = top.below
+
+
+def nesting(state: State) -> int:
+    """The number of open arrays and objects."""
+    count, top = 1, state.top
+    while top.below is not None:
+        count, top = count + 1, top.below
+    return count
 
 
 START = {
@@ -185,5 +193,5 @@ def _close(top: Open) -> State | End:
     if top.below is None:
         return OUTSIDE
     if top.kind == OBJECT:
-        return _complete(top.below, ("object", frozenset(dict(top.done).items())))
-    return _complete(top.below, ("array", top.done.items if isinstance(top.done, Seen) else tuple(top.done)))
+        return _complete(top.below, object_of(dict(top.done)))
+    return _complete(top.below, array(top.done.items if isinstance(top.done, Seen) else tuple(top.done)))

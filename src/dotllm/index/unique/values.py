@@ -1,16 +1,22 @@
 """JSON values in a form in which equal ones are equal: JSON Schema's equality (Core §4.2.2), whatever the spelling.
 
-A string is a ``str``; any other value is a tuple that begins with its kind. A number is its sign, its digits without
-zeros at either end, and the exponent of the last digit: this is exact for any exponent, while a `Fraction` would have
-to be written out.
+A string is a ``str``, an array or object a `Container`; any other value is a tuple that begins with its kind. A number
+is its sign, its digits without zeros at either end, and the exponent of the last digit: this is exact for any exponent,
+while a `Fraction` would have to be written out.
+
+Equal containers are one object (hash consing: J.-C. Filliâtre and S. Conchon, "Type-safe modular hash-consing", ML
+2006). So comparing and hashing take the same short time for every value, and never recurse: a text may be nested
+deeper than Python's stack.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 # A persistent sorted list of (key, value): an insertion makes a new list, which shares nearly everything with the old
 # one.
@@ -92,8 +98,43 @@ def depth(node: Node) -> int:
     return levels
 
 
-Value = str | tuple[Any, ...]
-"""``("word", b"true")``, ``("number", negative, digits, exponent)``, ``("array", items)``, ``("object", members)``."""
+class Container:
+    """An array or an object. Made by `array` and `object_of` only, so equal ones are identical."""
+
+    __slots__ = ("__weakref__", "items", "members")
+
+    def __init__(self, items: tuple[Value, ...], members: Mapping[str, Value] | None) -> None:
+        self.items = items
+        """of an array"""
+        self.members = members
+        """of an object, None in an array"""
+
+
+Value = str | tuple[Any, ...] | Container
+"""A string, ``("word", "true")``, ``("number", negative, digits, exponent)``, or a `Container`."""
+
+_containers: WeakValueDictionary[object, Container] = WeakValueDictionary()
+_making = threading.Lock()  # (guides may be walked in several threads)
+
+
+def array(items: tuple[Value, ...]) -> Container:
+    """The array of these items."""
+    with _making:
+        known = _containers.get(items)
+        if known is None:
+            known = _containers[items] = Container(items, None)
+    return known
+
+
+def object_of(members: Mapping[str, Value]) -> Container:
+    """The object of these members."""
+    key = frozenset(members.items())
+    with _making:
+        known = _containers.get(key)
+        if known is None:
+            known = _containers[key] = Container((), members)
+    return known
+
 
 ZERO: Value = ("number", False, "", 0)
 _ITEM_BYTES = 400  # about the bytes of one value, with its states
@@ -128,7 +169,7 @@ def _digits(text: str) -> str:
 
 def number_may_equal(text: str, value: Value) -> bool:
     """Whether a number that begins with ``text`` can equal ``value``, in some spelling of RFC 8259."""
-    if value[0] != "number" or isinstance(value, str):
+    if not isinstance(value, tuple) or value[0] != "number":
         return False
     _, negative, significant, _ = value
     digits = _digits(text)
@@ -203,11 +244,9 @@ def scalar_key(path: str, value: Value) -> Key | None:
     """The key under which `Seen` keeps a scalar or empty container at this path of an item; None for other values."""
     if isinstance(value, str):
         return (path, _STRING, value)
-    if value[0] == "number":
-        return (path, _NUMBER, "-" * value[1] + value[2])
-    if value[0] == "word":
-        return (path, _WORD, value[1])
-    return None if value[1] else (path, _EMPTY, "")
+    if isinstance(value, Container):
+        return None if value.items or value.members else (path, _EMPTY, "")
+    return (path, _WORD, value[1]) if value[0] == "word" else (path, _NUMBER, "-" * value[1] + value[2])
 
 
 class Seen:
@@ -372,7 +411,7 @@ def _keys(item: Value) -> Iterator[Key]:
     Yields:
         That of each scalar and empty container, and that of the whole.
     """
-    if not isinstance(item, str) and item[0] in ("array", "object"):
+    if isinstance(item, Container):
         yield ("", _WHOLE, str(hash(item)))
     agenda: list[tuple[str, Value]] = [("", item)]
     while agenda:
@@ -380,6 +419,8 @@ def _keys(item: Value) -> Iterator[Key]:
         key = scalar_key(path, value)
         if key is not None:
             yield key
-        else:
-            members: Iterable[Any] = value[1] if value[0] == "object" else enumerate(value[1])
-            agenda += [(path + step_of(name), member) for name, member in members]
+        elif isinstance(value, Container):
+            parts: Iterable[tuple[str | int, Value]] = enumerate(value.items)
+            if value.members is not None:
+                parts = value.members.items()
+            agenda += [(path + step_of(name), part) for name, part in parts]

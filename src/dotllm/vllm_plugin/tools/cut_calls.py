@@ -100,7 +100,7 @@ def _tag(request: Any) -> Any:
 
 
 def _is_json(text: str) -> bool:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):  # nested too deeply, a client cannot read it either
         json.loads(text)
         return True
     return False

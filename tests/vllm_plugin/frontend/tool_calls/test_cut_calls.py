@@ -59,3 +59,8 @@ def test_requests_without_tools() -> None:
     answer = chat("length")
     cut_calls.leave_out(SimpleNamespace(), answer)
     assert answer.choices[0].message.content == CUT
+
+
+def test_arguments_that_python_cannot_read_are_not_whole() -> None:
+    assert cut_calls._is_json('{"a": 1}') and not cut_calls._is_json('{"a": 1')
+    assert not cut_calls._is_json('{"a":' * 5000 + "1" + "}" * 5000)
