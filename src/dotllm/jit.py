@@ -32,10 +32,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import numba
-from llvmlite.binding import add_symbol
+from llvmlite.binding import add_symbol, parse_bitcode
 from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
 from numba.core.cgutils import get_or_insert_function, if_unlikely
+from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin
@@ -409,15 +411,41 @@ def _declared(directory: str, function: Callable[..., Any], declare: Callable[..
 
 
 def _load_overload(cached: Cache, signature: Any, context: Any) -> Any:
-    """Numba's, which replaces it while a kernel of dotllm is loaded, without a look at all registries of declarations
-    before each kernel: that is a quarter of the time to load. Compiling looks at them itself."""
-    _refreshed(context)
-    return cached._load_overload(signature, context)
+    """Numba's, which replaces it while a kernel of dotllm is loaded, without two thirds of its time: a look at all
+    registries of declarations before each kernel, which only compiling needs (and does itself), and `_Loaded`."""
+    rtsys.initialize(context)
+    codegen = context.codegen()
+    before, codegen._library_class = codegen._library_class, _Loaded
+    try:
+        return cached._load_overload(signature, context)
+    finally:
+        codegen._library_class = before
 
 
-@cache
-def _refreshed(context: Any) -> None:
-    context.refresh()
+class _Loaded(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
+    """Machine code from the cache. Its LLVM bitcode is read only if a kernel that is compiled links it, and the symbols
+    of both are not listed: the engine knows them."""
+
+    _shared_module: Any
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: tuple[str, str, tuple[bytes, bytes]]) -> _Loaded:
+        name, _, (machine_code, bitcode) = state
+        library = cls(codegen, name)
+        library._bitcode = bitcode
+        library.enable_object_caching()
+        library._set_compiled_object(machine_code)
+        library._finalize_final_module()
+        return library
+
+    def _get_module_for_linking(self) -> Any:
+        if self._shared_module is None:
+            self._shared_module = parse_bitcode(self._bitcode)
+        return super()._get_module_for_linking()
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """As Numba's: 0 if the library lacks it."""
+        return int(self._codegen._engine.get_function_address(name))
 
 
 _resolve = BaseFunction.get_call_type
