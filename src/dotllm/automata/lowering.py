@@ -61,9 +61,9 @@ def _words(grammar: Grammar) -> tuple[Int32, Int32, Int32, np.ndarray[tuple[int]
     if not sets:
         return np.zeros(1, np.int32), _NONE, _NONE, np.zeros(0, np.uint8)
     words = [*chain.from_iterable(sets)]
-    starts = np.array([*accumulate(map(len, sets), initial=0)], np.int32)
-    lengths = np.array([*map(len, words)], np.int32)
-    offsets = np.array([0, *accumulate(map(len, words[:-1]))], np.int32)
+    starts = np.fromiter(accumulate(map(len, sets), initial=0), np.int32, len(sets) + 1)
+    lengths = np.fromiter(map(len, words), np.int32, len(words))
+    offsets = lengths.cumsum(dtype=np.int32) - lengths
     data = np.frombuffer(bytearray(b"".join(words)), np.uint8)
     return starts, offsets, lengths, data
 

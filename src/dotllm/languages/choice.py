@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.grammar import Grammar
-from dotllm.languages.json_input import is_unicode
 
 
 def choice_to_grammar(choices: Sequence[str]) -> Grammar:
@@ -26,9 +25,10 @@ def choice_to_grammar(choices: Sequence[str]) -> Grammar:
             raise _invalid(i, f"must be a string, not {type(choice).__name__}")
         if not choice:
             raise _invalid(i, "must not be empty")
-        if not is_unicode(choice):
-            raise _invalid(i, "must not contain a lone surrogate, which no UTF-8 text has")
-        texts.append(choice.encode())
+        try:
+            texts.append(choice.encode())
+        except UnicodeEncodeError:
+            raise _invalid(i, "must not contain a lone surrogate, which no UTF-8 text has") from None
     grammar = Grammar()
     grammar.start = grammar.literals(texts)
     return grammar

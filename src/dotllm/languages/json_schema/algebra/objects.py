@@ -138,11 +138,9 @@ def closed(nodes: Nodes, constraint: ObjectConstraint, *, strictly: bool = False
     excluded as the schema says it, and the schemas that an object must all satisfy name its keys together.
     """
     named = constraint.named
-    if named is None:
+    if named is None or named is ALL_NAMED or named.keys == ANY_STRING or not (named.listed or strictly):
         return constraint
     constraint = constraint._replace(named=None)
-    if named.keys == ANY_STRING or not (named.listed or strictly):
-        return constraint
     if strictly:
         return _with_keys(nodes, constraint, named.names, named.keys)
     found = _with_keys(nodes, constraint, _needed(constraint, named), named.keys)

@@ -132,6 +132,8 @@ def without_named(
     """Key classes without the keys that ``constraint`` names (or ``names``, which are more), as they are written: see
     `unnamed_keys`."""
     if len(key_classes) == 1:
+        if key_classes[0][1] == FALSE:
+            return [*key_classes]
         return [(unnamed_keys(ANY_STRING, constraint, order, names), key_classes[0][1])]
     languages = [language for language, node in key_classes if node != FALSE]
     further = iter(_without_names(languages, constraint, order, names))

@@ -78,7 +78,9 @@ def _count(value: Any) -> str:
 
 
 def _names(value: Any) -> str:
-    return "" if isinstance(value, list) and all(isinstance(name, str) for name in value) else _NAMES
+    if not isinstance(value, list):
+        return _NAMES
+    return "" if _TEXT.issuperset(map(type, value)) or all(isinstance(name, str) for name in value) else _NAMES
 
 
 def _schemas(value: Any) -> str:
@@ -200,7 +202,9 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
     seen = set() if seen is None else seen
     places: list[_Place] = [(root, dialect, where or Pointer(), ())]
     has_nullable = isinstance(root, dict) and "$schema" not in root  # OpenAPI 3.0.3, which names no dialect
-    all_clear = not isinstance(root, dict) or is_clear({k: v for k, v in root.items() if k != "$schema"}, dialect)
+    all_clear = not isinstance(root, dict) or is_clear(
+        {k: v for k, v in root.items() if k != "$schema"} if "$schema" in root else root, dialect
+    )
     for place in places:  # bounded: by the document, once
         schema, dialect, _, tokens = place
         if not isinstance(schema, dict):
@@ -311,6 +315,8 @@ def _check_named(place: _Place, keyword: str, value: dict[str, Any], places: lis
 
 
 def _check_keys(place: _Place, keyword: str, value: dict[Any, Any]) -> None:
+    if _TEXT.issuperset(map(type, value)):  # as in every JSON text
+        return
     for name in value:
         if not isinstance(name, str):
             wrong = f"the key {name!r} is not a string"
