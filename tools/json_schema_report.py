@@ -68,7 +68,8 @@ NOTES = {
     "properties": "a declared key never appears twice",
     "unevaluatedItems": "decided when the schema is compiled, case by case",
     "unevaluatedProperties": "decided when the schema is compiled, case by case",
-    "uniqueItems": "of any items, however written, nested 500 deep at most; not with `contains`, and its `not` only over few values",
+    "uniqueItems": "of any items, however written, nested 500 deep at most; not with `contains`, and its `not` only "
+    "over few values",
 }
 
 HEAD = """# JSON Schema: what is enforced
