@@ -1,8 +1,8 @@
 """New arrays inside kernels, as in ``allocate.zero_ints(n)``.
 
-Kernels call these functions by address. `numpy.zeros` would be compiled again for each type of its arguments in each
-kind of kernel, and be part of the machine code of each caller: a fifth of the time to compile some groups. Arrays
-without "zero" or "filled" in the function's name are not initialised. Sizes are int64.
+Kernels call these functions by address. Numba would compile `numpy.zeros` again for each argument type in each kind of
+kernel, and make it part of the machine code of each caller: a fifth of the compile time of some groups of kernels.
+Functions without "zero", "filled" or "copied" in their names return uninitialised arrays. Sizes are int64.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 All but the first step is one kernel: for an ordinary schema, calling several would cost as much as their work.
 
-The arrays the kernels write into are guessed from the size of the grammar and doubled when a kernel says that they
-were too small; the node budget ends that (a grammar can be exponentially larger than its text, because every use of an
-expression that is not a rule is a copy).
+The sizes of the arrays that the kernel fills are guessed from the size of the grammar and doubled when they turn out
+to be too small. The node budget ends this: an automaton can be exponentially larger than the text of its grammar,
+because every use of an expression that is not a rule is a copy.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from dotllm.grammar.kinds import UNDEFINED
 from dotllm.jit import B1, I1, U1, I, kernel
 
 NODE_BUDGET = 4_000_000
-LARGE_CHARSET = 24  # character classes of at least this size are worth the vocabulary's precomputed rows
+LARGE_CHARSET = 24  # character sets of at least this size are worth the vocabulary's precomputed rows
 
 _NONE = np.zeros(0, np.int32)
 _NO_BYTES = np.zeros(0, np.uint8)
 _ALL_BYTES = np.ones(256, np.bool_)
-_MOST_NAMED = 4  # most bytes named in a refusal; each takes up to nine lowerings
+_MOST_NAMED = 4  # maximum number of bytes named in a refusal; each takes up to nine lowerings
 
 
 @lru_cache(maxsize=4096)
 def _character_set(charset: CharSet) -> tuple[bytes, bool]:
-    """The UTF-8 sequences of a set, each as a number of bytes and their ranges, as native int32; whether the set is
+    """The UTF-8 sequences of a set, each as a number of bytes and their ranges, as native int32; and whether the set is
     large."""
     flat: list[int] = []
     for sequence in charset.utf8():
@@ -90,7 +90,7 @@ def _lacks_bytes(grammar: Grammar, alive: Bool) -> UnsupportedError:
     suffice."""
     missing = np.flatnonzero(~alive)
     names: list[str] = []
-    start = 0  # the bytes before are named, or are not needed
+    start = 0  # the missing bytes before this one are not needed
     while (first := _first_needed(grammar, missing, start)) < len(missing):
         if len(names) == _MOST_NAMED:
             names.append("…")
@@ -108,8 +108,8 @@ def _lacks_bytes(grammar: Grammar, alive: Bool) -> UnsupportedError:
 
 
 def _first_needed(grammar: Grammar, missing: Int64, start: int) -> int:
-    """The least i from ``start`` on such that nothing satisfies ``grammar`` without ``missing[: i + 1]``; their number
-    if some text needs none of them."""
+    """The least i from ``start`` on such that nothing satisfies ``grammar`` without ``missing[: i + 1]``;
+    ``len(missing)`` if some text needs none of them."""
     low, high = start, len(missing)
     while low < high:
         middle = (low + high) // 2
@@ -123,7 +123,7 @@ def _first_needed(grammar: Grammar, missing: Int64, start: int) -> int:
 
 
 def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
-    """DONE and the NFA, or the fault."""
+    """DONE and the NFA, or the fault and None."""
     cancellation.check()
     if UNDEFINED in grammar.rule_body:
         name = grammar.rule_names[grammar.rule_body.index(UNDEFINED)]
@@ -163,8 +163,8 @@ def automaton(
 ) -> tuple[int, Int32]:
     """`thompson` with arrays that are large enough, then `finish`. Returns the result of `finish`, or TOO_MANY_NODES.
 
-    The arrays: see `GrammarArrays`. alive [256]: bytes that occur in some token. places [rules + charsets] is filled:
-    the nodes at which rules start, -1 where a rule is not reached; at how many places each large character set is.
+    The arrays: see `GrammarArrays`. alive [256]: bytes that occur in some token. places [rules + charsets] is filled
+    with the nodes at which rules start (-1: not reached), then with the number of uses of each large character set.
     """
     kind, a, b, c, children = nodes
     char_start, char_sequences, char_marked = charsets

@@ -1,9 +1,9 @@
-"""Nodes with epsilons (`automata.thompson`) → the finished NFA: nodes that cannot end are dropped, closures replace
-epsilons.
+"""Nodes with epsilons (`automata.thompson`) → the finished NFA: nodes that cannot reach the end are dropped, closures
+replace epsilons.
 
-The passes, in order, find bytes that no token holds (`edges`), nodes that match the empty string (`nullable`), nodes
-that can reach the end (`productive`, `distances`), tail calls and closures (`closures`), the order of pushes
-(`pushes`), and bytes that no edge tells apart (`edges`).
+The passes, in order, find bytes that no token holds (`producible`), nodes that match the empty string
+(`find_nullable`), nodes that can reach the end (`find_productive`, `measure_distances`), tail calls (`tail_calls`),
+closures (`find_closures`), the order of pushes (`order_pushes`), and bytes that no edge tells apart (`byte_classes`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from dotllm.automata.kinds import (
 )
 from dotllm.jit import B1, I1, I2, inner_kernel
 
-# Byte edges: drops those that no token can take, groups them by node, and finds bytes that none of them tells
-# apart.
+# Byte edges: drops those that no token can take, groups the others by node, and finds bytes that no edge tells apart.
 
 
 @inner_kernel("int32[:, ::1](int32[:, ::1], boolean[::1])")
 def producible(edges: Int32, alive: Bool) -> Int32:
-    """``edges`` [e, 3] without bytes that occur in no token (``alive`` tells which do): a range is cut where some of
-    its bytes are missing, which may leave several ranges."""
+    """``edges`` [e, 3] without bytes that occur in no token (``alive``: bytes that occur in one). A range that lacks
+    some of its bytes may become several ranges."""
     missing = 0
     for byte in range(256):
         missing += not alive[byte]
@@ -92,9 +91,9 @@ def by_node(edges: Int32, n_edges: int, productive: Bool, kind: Int32) -> tuple[
 @inner_kernel(nb.int64(I1, I1, I1))
 def byte_classes(taken: Int32, class_of: Int32, class_byte: Int32) -> int:
     """Put bytes that the same edges cover into one class. Returns the number of classes. ``class_byte``: one byte of
-    each.
+    each class.
 
-    A byte's signature is the sum of random numbers of its edges.
+    A byte's signature is the sum of the random numbers of the edges that cover it.
     """
     signature = allocate.zero_words(257)
     for i in range(taken.shape[0]):
@@ -144,7 +143,7 @@ def group_by(n: int, keys: Int32, values: Int32, m: int, starts: Int32, out: Int
 
 @inner_kernel("Tuple((int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))(int32[::1], int32[::1], int32[::1])")
 def group_calls(kind: Int32, a: Int32, b: Int32) -> tuple[Int32, Int32, Int32, Int32, Int32]:
-    """CALL nodes; grouped by the node they return to (starts, nodes); grouped by the start of their rule."""
+    """The CALL nodes; then, as (starts, nodes), grouped by the node they return to, and by the start of their rule."""
     n = kind.shape[0]
     calls = 0
     for i in range(n):
@@ -196,9 +195,9 @@ def mark_calls(
     return top
 
 
-# Finds rules that match the empty string: calls of them get a bypass (`closures` steps over them).
+# Finds rules that match the empty string: calls of them get a bypass (`find_closures` steps over them).
 #
-# No counted loop has a body that may be empty: `grammar.transform.prepare` sees to that, and dropping bytes that no
+# No counted loop has a body that may be empty: `grammar.transform.prepare` ensures that, and dropping bytes that no
 # token holds makes nothing empty.
 
 
@@ -207,7 +206,7 @@ def find_nullable(
     a: Int32, b: Int32, back_start: Int32, back: Int32, by_return_start: Int32, by_return: Int32, by_rule_start: Int32,
     by_rule: Int32,
 ) -> Bool:  # fmt: skip
-    """bool [nodes]: those that reach RETURN (node 0) of their own rule without consuming anything.
+    """bool [nodes]: the nodes that reach RETURN (node 0) of their own rule without consuming anything.
 
     back: the sources of the epsilons to each node, as CSR; by_return, by_rule: see `group_calls`.
     """
@@ -265,7 +264,7 @@ def links_back(
             key[m], value[m] = b[i], i
             m += 1
         elif (kind[i] == N_ENTER or kind[i] == N_END) and loops[a[i], 2] < 0:
-            way = abs(b[i])  # out of a state of a counted network
+            way = abs(b[i])  # the first transition of a state of a counted network
             for other in range(way, way + b[way] + 1):
                 key[m], value[m] = other, i
                 m += 1
@@ -290,7 +289,7 @@ def links_back(
 
 @inner_kernel("boolean[::1](int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[::1], int32[::1])")
 def find_productive(kind: Int32, a: Int32, b: Int32, loops: Int32, link_start: Int32, link: Int32) -> Bool:
-    """bool [nodes]: backwards from RETURN (node 0) over all links."""
+    """bool [nodes]: the nodes from which RETURN (node 0) can be reached, found by following the links backwards."""
     n = kind.shape[0]
     productive = allocate.zero_flags(n)
     todo = allocate.ints(n + 1)
@@ -322,9 +321,9 @@ def find_productive(kind: Int32, a: Int32, b: Int32, loops: Int32, link_start: I
 
 # Orders pushes: calls and loop entries of one closure must be carried out left corners first.
 #
-# A topological order of them (depth first, reverse postorder). A cycle is left recursion, which must have been
-# rewritten (`grammar.transform`). All calls of one rule stand at the place of the last of them, before everything that
-# the rule begins with. So these calls follow each other, and their frames are pushed together.
+# The order is topological (depth first, reverse postorder). A cycle is left recursion, which must have been rewritten
+# (`grammar.transform`). All calls of one rule get the rank of the last of them, before everything that the rule begins
+# with. So these calls follow each other, and their frames are pushed together.
 
 
 @inner_kernel(nb.int64(I1, I1, I1, I2, nb.int64), inlined=True)
@@ -346,7 +345,7 @@ def order_pushes(
     colour = np.zeros(n, np.int8)
     path = allocate.ints(n + 1)
     position = allocate.ints(n + 1)
-    place = allocate.zero_ints(n)  # by called node: the place of the last call
+    place = allocate.zero_ints(n)  # by called node: the rank of the last call
     order = n
     for first in range(n):
         if colour[first] != 0 or (kind[first] != N_CALL and kind[first] != N_ENTER):
@@ -358,7 +357,7 @@ def order_pushes(
         while depth > 0:
             v = path[depth - 1]
             to = first_pushed(kind, a, b, loops, v)
-            width = 1  # the parts of an unordered sequence stand together
+            width = 1  # the parts of an unordered sequence have consecutive numbers
             if kind[v] == N_ENTER and loops[a[v], 3] < -1:
                 width = -2 - loops[a[v], 3]
             elif kind[v] == N_ENTER and loops[a[v], 2] < 0:
@@ -391,15 +390,15 @@ def order_pushes(
 # anything.
 
 
-_SHORT = 16  # most nodes after a call that are examined to see whether it is a tail call
+_SHORT = 16  # maximum number of nodes after a call that are examined to see whether it is a tail call
 
 
 @inner_kernel("boolean[::1](int32[::1], int32[::1], int32[::1], int32[::1], boolean[::1], int32[::1], int32[::1])")
 def tail_calls(
     kind: Int32, a: Int32, b: Int32, calls: Int32, productive: Bool, forward_start: Int32, forward: Int32
 ) -> Bool:
-    """bool [nodes]: calls that only a return follows. They become jumps, so that right recursion needs no stack. Calls
-    that cannot end become PLAIN."""
+    """bool [nodes]: calls that are followed only by a return. They become jumps, so that right recursion needs no
+    stack. Calls that cannot end become PLAIN."""
     n = kind.shape[0]
     tail = allocate.zero_flags(n)
     todo = allocate.ints(n + 1)
@@ -454,7 +453,7 @@ def targets(start: int, kind: Int32, a: Int32, b: Int32, loops: Int32, productiv
             for part in range(b[i], b[i] - 2 - loops[a[i], 3]):  # of an unordered sequence
                 is_target[part] = True
         if (kind[i] == N_ENTER or kind[i] == N_END) and loops[a[i], 2] < 0:
-            way = abs(b[i])  # out of a state of a counted network
+            way = abs(b[i])  # the first transition of a state of a counted network
             for other in range(way, way + b[way] + 1):
                 is_target[other] = True
     return is_target
@@ -462,8 +461,7 @@ def targets(start: int, kind: Int32, a: Int32, b: Int32, loops: Int32, productiv
 
 @inner_kernel(nb.void(I1, nb.int64, nb.int64, nb.boolean))
 def place_return(closure: Int32, start: int, end: int, is_first: bool) -> None:
-    """Put RETURN first in the closure[start:end] of a node of `recursion`, and last in any other that has more
-    nodes."""
+    """Put RETURN, if closure[start:end] has it, at the start (``is_first``) or at the end."""
     for i in range(start, end):
         if closure[i] == RETURN_NODE:
             other = start if is_first else end - 1
@@ -476,8 +474,8 @@ def find_closures(
     kind: Int32, a: Int32, b: Int32, is_target: Bool, productive: Bool, tail: Bool, nullable: Bool, recursive: Bool,
     forward_start: Int32, forward: Int32, closure_start: Int32, closure: Int32,
 ) -> int:  # fmt: skip
-    """Fill the closures (starts [nodes + 1], nodes); their size, or -1: ``closure`` is too small. RETURN comes first in
-    those of ``recursive`` nodes, and last elsewhere."""
+    """Fill the closures (starts [nodes + 1], nodes). Returns their size, or -1 if ``closure`` is too small. RETURN
+    comes first in the closures of ``recursive`` nodes, and last in the others."""
     n = kind.shape[0]
     todo = allocate.ints(n + 1)
     seen = allocate.filled_ints(n, -1)  # the last root from which a node was seen
@@ -514,12 +512,12 @@ def find_closures(
     return size
 
 
-# Finds return nodes that a recursion can put on top of each other, and that may return at once.
+# Finds return nodes that a recursion can put on top of each other, and that may return immediately.
 #
 # ``list: x | x "," list ws?`` may end all its open calls when the innermost one ends, because each return node may
 # consume nothing. The machine treats the frames of such nodes as one (see `machine.exits`). Such a node belongs to a
-# call whose return node may return at once, and that is in a cycle of such calls (R. Tarjan, "Depth-first search and
-# linear graph algorithms", SIAM J. Comput. 1, 1972). Without a cycle, the grammar bounds how many of them meet.
+# call in a cycle of calls whose return nodes may all return immediately (R. Tarjan, "Depth-first search and linear
+# graph algorithms", SIAM J. Comput. 1, 1972). Without a cycle, the grammar bounds how many of them meet.
 
 
 @inner_kernel(
@@ -530,7 +528,7 @@ def recursive_returns(
     kind: Int32, a: Int32, b: Int32, calls: Int32, productive: Bool, tail: Bool, nullable: Bool, link_start: Int32,
     link: Int32,
 ) -> Bool:  # fmt: skip
-    """bool [nodes]. link_start, link: what leads to each node, as CSR (`productive.links_back`)."""
+    """bool [nodes]: these return nodes. link_start, link: what leads to each node, as CSR (`links_back`)."""
     n = kind.shape[0]
     found = allocate.zero_flags(n)
     roots = allocate.ints(calls.shape[0])
@@ -542,7 +540,7 @@ def recursive_returns(
             count += 1
     if count == 0:
         return found
-    # Depth first against the links: a cycle is one in both directions.
+    # Depth first, against the links: a cycle is a cycle in both directions.
     number, low, component = allocate.zero_ints(n), allocate.zero_ints(n), allocate.zero_ints(n)
     path, position, waiting = allocate.ints(n + 1), allocate.ints(n + 1), allocate.ints(n + 1)
     numbered, components, height = 0, 0, 0
@@ -574,7 +572,7 @@ def recursive_returns(
             if not productive[u]:
                 continue
             if kind[u] == N_CALL and b[u] != v and not tail[u] and not nullable[b[u]]:
-                continue  # a call that its return node cuts off from what is above it
+                continue  # its return node must consume something, so no such cycle contains this call
             if number[u] == 0:
                 numbered += 1
                 number[u] = low[u] = numbered
@@ -593,7 +591,7 @@ def recursive_returns(
 
 # Counted networks: measures the edges from each transition to a final state.
 #
-# The machine takes a transition only if the remaining edges suffice to reach a final state, so the limit makes no dead
+# The machine takes a transition only if the remaining edges suffice to reach a final state, so the limit causes no dead
 # ends. The distances depend on which edges are productive, so this pass computes them, not the construction of the
 # network.
 
@@ -604,8 +602,8 @@ _NEVER = 1 << 30
 @inner_kernel("boolean(int32[::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1])")
 def measure_distances(kind: Int32, a: Int32, b: Int32, loops: Int32, productive: Bool) -> bool:
     """Set ``a`` of every transition (until now the END node of its target) to its distance, and ``loops[:, 2]`` of all
-    counted networks. False: some network has no text that is short enough; its ENTER has become PLAIN, and nothing else
-    has been done."""
+    counted networks. Returns False if some network has no text that is short enough: its ENTER has become PLAIN, and
+    nothing else has changed."""
     n = kind.shape[0]
     edges = 0
     for i in range(n):
@@ -664,10 +662,9 @@ def measure_distances(kind: Int32, a: Int32, b: Int32, loops: Int32, productive:
     return True
 
 
-# Runs the passes in order (see the package) as one kernel.
+# Runs the passes in order (see the module docstring) as one kernel.
 #
-# Each call of a kernel from Python costs some microseconds for its arguments, as long as a pass takes for a small
-# grammar.
+# Each kernel call from Python spends a few microseconds on its arguments, as much as a pass takes for a small grammar.
 
 
 _MOST_CLOSURES = 64_000_000  # ints
@@ -676,7 +673,7 @@ _MOST_CLOSURES = 64_000_000  # ints
 @inner_kernel(nb.int64(I1, nb.int64, I1))
 def put(block: Int32, at: int, part: Int32) -> int:
     """Copy ``part`` into ``block`` from ``at`` on; returns the end. It is a loop, because an assignment to a slice
-    compiles for seconds (Numba builds the message for shapes that differ)."""
+    takes seconds to compile (Numba builds the error message for shapes that differ)."""
     for i in range(part.shape[0]):
         block[at + i] = part[i]
     return at + part.shape[0]
@@ -690,7 +687,7 @@ def finish(
     """Finish the result of Thompson's construction. Returns DONE and the block of an `Nfa`, or the fault and nothing.
 
     kind, a, b, charset [n]; epsilons [·, 2] source, target; byte_edges [e, 3] source, low | high << 8, target; loops
-    [l, 4] body, after, min, max. All of them are written into. alive [256]: bytes that occur in some token.
+    [l, 4] body, after, min, max. All of these may be modified. alive [256]: bytes that occur in some token.
     """
     nothing = allocate.ints(0)
     n = kind.shape[0]
@@ -737,7 +734,7 @@ def finish(
     class_of, class_byte = allocate.ints(256), allocate.ints(256)
     classes = byte_classes(edge_bytes, class_of, class_byte)
 
-    # The parts, one after another, in the order of `NfaArray`.
+    # The arrays, one after another, in the order of `NfaArray`.
     e, n_loops = edge_bytes.shape[0], loops.shape[0]
     block = allocate.ints(HEAD + 7 * n + 2 + 2 * e + size + 4 * n_loops + 256 + classes)
     at, number = HEAD, 0

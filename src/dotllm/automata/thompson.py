@@ -31,11 +31,11 @@ class Builder(NamedTuple):
     """The automaton so far. All arrays are int32; ``used`` has the number of rows in use for each."""
 
     kind: Int32
-    """[nodes]: see `NodeKind`; so are ``a`` and ``b``."""
+    """[nodes], like ``a`` and ``b``: see `NodeKind`."""
     a: Int32
     b: Int32
     charset: Int32
-    """[nodes]: the character set that a node consumes one character of, or -1."""
+    """[nodes]: the character set of which a node consumes one character, or -1."""
     epsilons: Int32
     """[·, 2]: source, target."""
     edges: Int32
@@ -43,7 +43,7 @@ class Builder(NamedTuple):
     loops: Int32
     """[·, 4]: body, after, minimum, maximum."""
     todo: Int32
-    """[·, 3]: a stack of expressions to be built, each with the nodes it begins and ends at."""
+    """[·, 3]: a stack of expressions to be built, each with the nodes where it begins and ends."""
     used: Int32
 
 
@@ -52,7 +52,7 @@ BUILDER = nb.types.NamedTuple((I1, I1, I1, I1, I2, I2, I2, I2, I1), Builder)
 
 @inner_kernel(nb.boolean(BUILDER, I, I, I, I), inlined=True)
 def has_room(builder: Builder, nodes: int, epsilons: int, edges: int, todo: int) -> bool:
-    """Whether these numbers of further rows fit."""
+    """Whether there is room for so many more rows."""
     used = builder.used
     return (
         used[NODES] + nodes <= builder.kind.shape[0]
@@ -64,7 +64,7 @@ def has_room(builder: Builder, nodes: int, epsilons: int, edges: int, todo: int)
 
 @inner_kernel(I(BUILDER, I), inlined=True)
 def new_nodes(builder: Builder, count: int) -> int:
-    """The first of ``count`` new nodes, whose numbers follow each other."""
+    """The first of ``count`` new nodes, whose numbers are consecutive."""
     first = I(builder.used[NODES])
     builder.used[NODES] += count
     return first
@@ -72,7 +72,7 @@ def new_nodes(builder: Builder, count: int) -> int:
 
 @inner_kernel(nb.void(BUILDER, I, I), inlined=True)
 def emit_epsilon(builder: Builder, source: int, target: int) -> None:
-    """``target`` may follow ``source`` after nothing."""
+    """Add an epsilon from ``source`` to ``target``."""
     at = builder.used[EPSILONS]
     builder.epsilons[at, 0], builder.epsilons[at, 1] = source, target
     builder.used[EPSILONS] = at + 1
@@ -80,7 +80,7 @@ def emit_epsilon(builder: Builder, source: int, target: int) -> None:
 
 @inner_kernel(nb.void(BUILDER, I, I, I, I), inlined=True)
 def emit_edge(builder: Builder, source: int, low: int, high: int, target: int) -> None:
-    """``target`` may follow ``source`` after a byte from ``low`` to ``high``."""
+    """Add an edge from ``source`` to ``target`` for the bytes from ``low`` to ``high``."""
     at = builder.used[EDGES]
     builder.edges[at, 0], builder.edges[at, 1], builder.edges[at, 2] = source, low | high << 8, target
     builder.used[EDGES] = at + 1
@@ -117,8 +117,8 @@ def new_loop(builder: Builder, body: int, after: int, minimum: int, maximum: int
 
 @inner_kernel(I(I1, I1, I), inlined=True)
 def on_edge(kind: Int32, children: Int32, edge: int) -> int:
-    """The expression on an edge (source, expression, target); ~expression if it is a character set and the edge is no
-    loop. In that case the set is not marked: tables pay only where a set loops."""
+    """The expression on an edge (source, expression, target); ~expression if it is a character set and the edge is not
+    a loop. Such a set is not marked: tables pay only where a set loops."""
     expression = I(children[edge + 1])
     return ~expression if children[edge] != children[edge + 2] and kind[expression] == K.CHARS else expression
 
@@ -143,10 +143,10 @@ def network(builder: Builder, kind: Int32, children: Int32, at: int, end: int, s
 def counted_network(
     builder: Builder, kind: Int32, children: Int32, at: int, end: int, most: int, source: int, target: int
 ) -> bool:
-    """Build a NETWORK in which paths have at most ``most`` edges: a loop with a state.
+    """Build a NETWORK whose paths have at most ``most`` edges: a loop with a state.
 
     Enter → a transition of the start → end of its target → a transition of that state … The transitions of a state have
-    consecutive numbers; each state has at least one (without edges).
+    consecutive numbers; a state without edges has one transition that leads nowhere.
     """
     states, first, finals = I(children[at]), I(children[at + 1]), I(children[at + 2])
     edge = at + 3 + finals
@@ -185,11 +185,11 @@ def counted_network(
 
 @inner_kernel(nb.boolean(BUILDER, I1, I, I, I, I, I), inlined=True)
 def unordered(builder: Builder, children: Int32, at: int, parts: int, bounds: int, source: int, target: int) -> bool:
-    """Build an UNORDERED of the ``parts`` that follow the separator children[at]; ``bounds``: its ``c``. A loop whose
-    rounds are told apart: enter → one of the parts → its end → separator → pick → one of the parts …
+    """Build an UNORDERED of the ``parts`` that follow the separator children[at]; ``bounds``: its ``c``. It is a loop
+    that tells its rounds apart: enter → one of the parts → its end → separator → pick → one of the parts …
 
-    The parts' first nodes have consecutive numbers, so the loop can name them all, and so have their ends, which say
-    which part it was.
+    The first nodes of the parts have consecutive numbers, so the loop can name them all. So do the ends of the parts,
+    and the number of an end tells which part it was.
     """
     if not has_room(builder, 2 * parts + 3, 1, 0, parts + 2):
         return False
@@ -213,7 +213,7 @@ UNROLL_SIZE = 48  # nodes; repetitions that unroll to at most this many are unro
 
 
 class GrammarArrays(NamedTuple):
-    """A `Grammar` for kernels. ``kind`` to ``bodies``: see `Grammar.arrays`; int32 except data and bytes."""
+    """A `Grammar` for kernels. ``kind`` to ``children``, and ``bodies``: see `Grammar.arrays`."""
 
     kind: Int32
     a: Int32
@@ -348,13 +348,13 @@ def sequence(builder: Builder, children: Int32, first: int, parts: int, source: 
 
 @inner_kernel(nb.void(BUILDER, I, I, I, I), inlined=True)
 def unlimited(builder: Builder, body: int, low: int, source: int, target: int) -> None:
-    """``body`` any number of times, ``low`` (0 or 1) at least."""
+    """``body`` any number of times, at least ``low`` (0 or 1)."""
     loop = new_nodes(builder, 1)
     emit_epsilon(builder, source, loop)
     if low == 0:
         build_later(builder, body, loop, loop)
         emit_epsilon(builder, loop, target)
-    else:  # out of the loop, after the body
+    else:  # leave the loop after the body
         behind = new_nodes(builder, 1)
         build_later(builder, body, loop, behind)
         emit_epsilon(builder, behind, loop)
@@ -412,9 +412,9 @@ def words(
     builder: Builder, word_offset: Int32, word_length: Int32, word_bytes: UInt8, first: int, end: int, source: int,
     target: int,
 ) -> bool:  # fmt: skip
-    """The words from ``first`` on, which are sorted, as a prefix tree.
+    """The words [first, end), which are sorted, as a prefix tree.
 
-    The free part of the stack holds the nodes on the way to the last word.
+    The free part of the stack ``todo`` holds the nodes on the path of the previous word.
     """
     top = I(builder.used[TODO])
     path = builder.todo
@@ -450,7 +450,7 @@ def words(
 def build(
     grammar: GrammarArrays, builder: Builder, rule_start: Int32, charset_uses: Int32, e: int, source: int, target: int
 ) -> bool:
-    """Build expression ``e`` between two nodes (~e: an edge of a network that leads elsewhere); see `thompson`."""
+    """Build expression ``e`` between two nodes (~e: see `on_edge`); see `thompson`."""
     passing = e < 0
     if passing:
         e = ~e
@@ -516,9 +516,9 @@ def thompson(grammar: GrammarArrays, start: int, builder: Builder, rule_start: I
     """Build everything reachable from ``start``. Returns the start node, or -1 if some array of ``builder`` is too
     small.
 
-    rule_start [rules], all -1: the node at which each rule starts, if it is reached. charset_uses [charsets], all 0:
-    the number of places of each marked character set. Nodes 0 and 1 are the RETURN and the ACCEPT node. Before most
-    expressions there is a check that their direct needs fit, so no store is out of bounds.
+    rule_start [rules], all -1 before: the node at which each rule starts, if it is reached. charset_uses [charsets],
+    all 0 before: the number of uses of each marked character set. Nodes 0 and 1 are the RETURN and the ACCEPT node.
+    Before an expression is built, a check ensures that what it adds fits, so no store is out of bounds.
     """
     root = new_nodes(builder, 3) + 2
     build_later(builder, start, root, 0)

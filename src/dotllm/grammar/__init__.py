@@ -1,4 +1,4 @@
-"""Grammar: the one intermediate form between the languages users write and the machine that runs."""
+"""Grammar: the only intermediate form between the languages that users write and the machine."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Kernel: finds what each expression of a Grammar can derive, which parts are at the left edge, and what must be
 rewritten.
 
-One pass for every grammar on its way to the machine (most need no rewriting), hence a kernel: some microseconds for
-the grammar of a JSON Schema.
+Every grammar goes through this pass on its way to the machine (most need no rewriting). So it is a kernel, and takes a
+few microseconds for the grammar of a JSON Schema.
 
 *Derives* is a set of two facts per expression, "the empty text" and "some other text", as bits; no bit means that
 nothing satisfies the expression (it is unproductive). It is the least fixpoint over the expressions, found with a work
-list: a node is looked at again when a child has gained a bit, which happens at most twice per child.
+list: a node is examined again when a child has gained a bit, which happens at most twice per child.
 
 A part is *at the left edge* of an expression if a text of the expression can begin with it: everything before it can be
 empty. A cycle of such parts is left recursion: direct, indirect, or hidden by nullable prefixes.
@@ -30,7 +30,7 @@ EMPTY, OTHER = 1, 2  # bits of `derives`
 
 # Reasons to rewrite, as bits.
 LEFT_RECURSION, NULLABLE_LOOP = 1, 2
-EMPTY_PART = 4  # a part of an UNORDERED, or an edge of a counted NETWORK, can be empty: it must not
+EMPTY_PART = 4  # a part of an UNORDERED, or an edge of a counted NETWORK, can be empty, which is not allowed
 
 _Ints = NDArray[np.int32]
 _Bytes = NDArray[np.uint8]
@@ -42,8 +42,8 @@ _NOTHING: _Bytes = np.zeros(0, np.uint8)
 class Analysis(NamedTuple):
     """``derives`` [nodes], ``left`` [len(children)]: uint8. ``reasons``: LEFT_RECURSION, NULLABLE_LOOP, EMPTY_PART.
 
-    ``left`` marks children of SEQ, ALT, UNORDERED and NETWORK nodes (of a network the expressions on its edges). The
-    body of a REPEAT or a CALL is always at the left edge.
+    ``left`` marks children of SEQ, ALT, UNORDERED and NETWORK nodes (the children of a network are the expressions on
+    its edges). The body of a REPEAT or a CALL is always at the left edge.
     """
 
     derives: NDArray[np.uint8]
@@ -54,8 +54,8 @@ class Analysis(NamedTuple):
 def analyse(grammar: Grammar) -> Analysis:
     """All facts about ``grammar``; linear in its size, except that a node is examined again when a child has changed.
 
-    The result is kept with the grammar, because a front end asks first, then the lowering. Facts stay true when the
-    grammar grows, if no rule was undefined before, because an expression is made only of earlier ones; so only new
+    The result is kept with the grammar, because both the front end and the lowering ask for it. An expression contains
+    only earlier expressions. So if no rule was undefined, all facts stay true when the grammar grows, and only new
     nodes are examined.
     """
     size = len(grammar), len(grammar.children), len(grammar.rule_body), grammar.rule_body.count(UNDEFINED)
@@ -68,7 +68,7 @@ def analyse(grammar: Grammar) -> Analysis:
         first, reasons = before[0], known.reasons
         derives[:first] = known.derives
         left[: len(known.left)] = known.left
-    # The leaves that are kept in Python lists: what they derive.
+    # What the leaves derive whose contents are kept in Python lists.
     words, tokens = _NOTHING, _NOTHING
     if grammar.literal_sets:
         words = np.array([_words(texts) for texts in grammar.literal_sets], np.uint8)
@@ -125,7 +125,7 @@ def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, 
 
 @inner_kernel(nb.uint8(I, I1, I1, I1, U1, U1))
 def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, reached: _Bytes) -> Any:
-    """The facts of a network; leaves in ``reached`` those of the ways from its start to each state."""
+    """The facts of a network; sets ``reached`` to the facts of the paths from its start to each state."""
     at = a[node]
     states, start, finals = children[at], children[at + 1], children[at + 2]
     edges, end = at + 3 + finals, at + b[node]
@@ -173,7 +173,7 @@ def _only_child(kind: _Ints, a: _Ints, bodies: _Ints, node: int) -> int:
 
 @inner_kernel(nb.types.UniTuple(I1, 2)(I1, I1, I1, I1, I1, I), inlined=True)
 def _parents(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, bodies: _Ints, known: int) -> tuple[_Ints, _Ints]:
-    """The parents, from node ``known`` on, of every node, as CSR: first counted, then filled from the back."""
+    """The parents of every node (only parents from ``known`` on), as CSR: counted, then filled from the back."""
     nodes = kind.shape[0]
     first = allocate.zero_ints(nodes + 1)
     parents = allocate.ints(0)
@@ -204,7 +204,7 @@ def _derived(
     node: int, kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, bodies: _Ints, words: _Bytes, tokens: _Bytes,
     derives: _Bytes, reached: _Bytes,
 ) -> Any:  # fmt: skip
-    """The facts of a node, given those known of its children."""
+    """The facts of a node, given what is known about its children."""
     k = kind[node]
     new = nb.uint8(OTHER)
     if k == K.EMPTY:
@@ -247,7 +247,7 @@ def _find_derives(
     kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, bodies: _Ints, words: _Bytes, tokens: _Bytes,
     known: int, derives: _Bytes, reached: _Bytes,
 ) -> None:  # fmt: skip
-    """Find the least fixpoint, with a ring of nodes to examine (again), at first children before parents."""
+    """Find the least fixpoint with a ring buffer of nodes to examine, which begins with children before parents."""
     nodes = kind.shape[0]
     first, parents = _parents(kind, a, b, children, bodies, known)
     ring = allocate.ints(nodes)
@@ -278,7 +278,7 @@ def _mark_left(
     kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, known: int, derives: _Bytes, left: _Bytes,
     reached: _Bytes,
 ) -> int:  # fmt: skip
-    """Mark what is at the left edge. Returns the reasons to rewrite that show here: NULLABLE_LOOP, EMPTY_PART."""
+    """Mark the parts at the left edge. Returns the reasons to rewrite found here: NULLABLE_LOOP, EMPTY_PART."""
     reasons = 0
     for node in range(known, kind.shape[0]):
         k = kind[node]
@@ -292,12 +292,12 @@ def _mark_left(
                 left[i] = 1
         elif k == K.UNORDERED:
             for i in range(a[node], a[node] + b[node]):
-                left[i] = i > a[node]  # (after a part, which is not empty, the separator may be)
+                left[i] = i > a[node]  # not the separator: it comes after a part, and no part is empty
                 if left[i] and derives[children[i]] & EMPTY:
                     reasons |= EMPTY_PART
         elif k == K.NETWORK:
             edges, end, start = a[node] + 3 + children[a[node] + 2], a[node] + b[node], children[a[node] + 1]
-            passed = nb.uint8(0)  # the nodes that can be passed without reading anything
+            passed = nb.uint8(0)  # EMPTY if some edge can be passed without reading anything
             for edge in range(edges, end, 3):
                 passed |= derives[children[edge + 1]] & EMPTY
                 left[edge + 1] = children[edge] == start
@@ -316,12 +316,12 @@ def _mark_left(
 def _has_left_cycle(
     kind: _Ints, a: _Ints, b: _Ints, children: _Ints, bodies: _Ints, known: int, derives: _Bytes, left: _Bytes
 ) -> bool:
-    """Whether there is a cycle at the left edge: depth first, iterative."""
+    """Whether there is a cycle at the left edge (an iterative depth-first search)."""
     nodes = kind.shape[0]
     colour = np.zeros(nodes, np.uint8)
     colour[:known] = _BLACK
     path = allocate.ints(nodes)
-    position = allocate.ints(nodes)  # the number of ints of a node on the path that are done
+    position = allocate.ints(nodes)  # for each node on the path, how many of its ints are done
     for root in range(known, nodes):
         if colour[root] != _WHITE or derives[root] == 0:
             continue
@@ -372,7 +372,7 @@ def _analyse(
 ) -> int:
     """Fill ``derives`` [nodes] and ``left`` [len(children)] from node ``known`` on; returns the reasons of these nodes.
 
-    kind … bodies: see `Grammar.arrays`. words [literal sets], tokens [token sets]: the facts of these.
+    kind … bodies: see `Grammar.arrays`. words [literal sets], tokens [token sets]: what each set derives.
     """
     widest = 1  # states of any network
     for node in range(known, kind.shape[0]):

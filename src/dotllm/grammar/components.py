@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def strongly_connected(graph: Sequence[Sequence[int]]) -> list[int]:
-    """The number of every node's component; ``graph[n]`` are the successors of ``n``.
+    """The component number of every node; ``graph[n]`` lists the successors of ``n``.
 
     Numbers are below ``len(graph)``; a component has a smaller number than the components that lead to it.
     """

@@ -19,12 +19,12 @@ from dotllm.grammar.transform import children_of
 
 def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expression, Expression] | None = None) -> None:
     """Change the expressions of ``grammar`` that its start reaches, so that they ask for end tokens only where a text
-    can end after them. Linear in the size of a grammar that names an end token.
+    can end after them. If the grammar names an end token, this takes time linear in its size.
 
-    ``ends``: names by id; ``texts``: the replacement of an expression of tokens where more must follow.
+    ``ends``: the names of end tokens by id; ``texts``: what replaces a token expression where more must follow.
 
     Raises:
-        InvalidSpecError: an expression asks for nothing but end tokens, is not in ``texts``, and more must follow.
+        InvalidSpecError: more must follow an expression that asks only for end tokens and is not in ``texts``.
     """
     named = {i for i, (ids, exclude) in enumerate(grammar.token_sets) if not exclude and not ids.isdisjoint(ends)}
     if not named:
@@ -48,7 +48,7 @@ def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expressi
 
 
 def _inside(grammar: Grammar) -> set[int]:
-    """The nodes that stand in at least one place where more must follow."""
+    """The nodes that have at least one place where more must follow."""
     can_be_empty = (analyse(grammar).derives & EMPTY).tolist()
     agenda = [(int(grammar.start), True)]
     seen = {*agenda}
@@ -62,7 +62,7 @@ def _inside(grammar: Grammar) -> set[int]:
 
 
 def _places(grammar: Grammar, node: int, is_last: bool, can_be_empty: Sequence[int]) -> Iterator[tuple[int, bool]]:
-    """The children of ``node``, each with whether a text can end after it, given that one can end after ``node``."""
+    """The children of ``node``, each with whether a text can end after it; ``is_last``: the same for ``node``."""
     kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
     if kind == K.SEQ:
         for child in reversed(children_of(grammar, node)):
@@ -81,7 +81,7 @@ def _places(grammar: Grammar, node: int, is_last: bool, can_be_empty: Sequence[i
 
 
 def _final_states(grammar: Grammar, node: int, can_be_empty: Sequence[int]) -> set[int]:
-    """The states of a network in which a text may end, perhaps with nothing more on its edges."""
+    """The states of a network from which it can reach a final state without reading anything."""
     children, a, b = grammar.children, grammar.a[node], grammar.b[node]
     edges = a + 3 + children[a + 2]
     before: dict[int, list[int]] = {}

@@ -1,8 +1,8 @@
-"""A piece of grammar that is built once and copied into many.
+"""A piece of grammar that is built once and copied into many grammars.
 
 Formats, shared JSON rules and the results of the DFA algebra do not depend on the schema that uses them. Building them
-anew, node by node, would cost most of a compile. A fragment is its nodes as NumPy arrays with relative references, so
-copying one is a dozen array operations, whatever its size.
+again, node by node, would take most of a compile. A fragment holds its nodes as NumPy arrays with relative references,
+so copying it takes a dozen array operations, whatever its size.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _REFERS_TO = {
 
 
 class Fragment:
-    """The whole of a grammar (its start and rules) as relocatable arrays. Immutable; may be used by several threads.
+    """A whole grammar (its start and rules) as relocatable arrays. Immutable; may be used by several threads.
 
-    Takes over ``grammar``, which must have no TOKENS nodes and no undefined rules.
+    Takes ownership of ``grammar``, which must have no TOKENS nodes and no undefined rules.
     """
 
     def __init__(self, grammar: Grammar) -> None:
@@ -44,7 +44,7 @@ class Fragment:
         self._a = a[own]
         self._b = np.array(grammar.b, np.int32)[own]
         self._c = np.array(grammar.c, np.int32)[own]
-        # What the ``a`` of a node is an index into: a part of the grammar, or (REPEAT) a node.
+        # The array of the grammar that each node's ``a`` is an index into; 0: none of these.
         self._refers_to = np.array([_REFERS_TO.get(of, 0) for of in self._kind.tolist()], np.intp)
         self._to_nodes = np.flatnonzero(self._kind == K.REPEAT)
         self._repeated = self._a[self._to_nodes]
@@ -63,7 +63,7 @@ class Fragment:
         ]
 
     def _expressions_in_children(self) -> NDArray[np.intp]:
-        """Which elements of ``children`` are expressions (a NETWORK also keeps its states there)."""
+        """The indices of those ``children`` that are expressions (a NETWORK also keeps its states there)."""
         found = np.zeros(len(self._children), np.bool_)
         for at in np.flatnonzero(self._refers_to == _CHILDREN):
             first, size = self._a[at], self._b[at]

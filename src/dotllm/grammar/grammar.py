@@ -1,10 +1,10 @@
 """Grammar: rules over bytes, built bottom-up, kept in flat arrays.
 
-Every language (regex, JSON Schema, Lark, …) is turned into calls of the methods below; `automata.lowering` turns the
+The front end of every language (regex, JSON Schema, Lark, …) calls the methods below; `automata.lowering` turns the
 result into the NFA that the machine determinises while it runs. An expression is an int, the number of its node, and
-may be used many times (each use is expanded; make it a rule to share it). The arrays are flat, without node objects,
-because building the grammar takes most of the time from a request to its first mask: a node costs a few appends, and
-the passes over it are kernels.
+may be used many times (each use is expanded; make it a rule to share it). Building the grammar takes most of the time
+from a request to its first mask, so flat arrays replace node objects: a node costs a few appends, and the passes over
+the grammar are kernels.
 
 A rule call is a push on the machine's stack; a call in tail position is a jump, so right recursion is free. Left
 recursion must be rewritten before lowering (`grammar.transform`); a grammar that still has it is refused.
@@ -31,7 +31,7 @@ Rule = NewType("Rule", int)
 
 _NOTHING: Int32 = np.zeros(0, np.int32)
 MAX_UNORDERED = (1 << 15) - 1
-"""Most parts of an unordered sequence: two such numbers share an int32."""
+"""Maximum number of parts of an unordered sequence: two such numbers share an int32."""
 
 
 class Grammar:
@@ -56,12 +56,12 @@ class Grammar:
         self._never = self._node(K.NEVER)
         self._memo: dict[object, Expression] = {}
         self._calls = array("i")  # by rule: its call, -1 if there is none yet
-        # The keys of the grammar that this one began with; looked into when the other dictionary has no entry.
+        # The memo of the grammar that this one began with, consulted when `_memo` has no entry.
         self._begun: dict[object, Expression] = {}
         self.warnings: dict[object, str] = {}
-        """What a language has to say of parts without effect, by their places in its text."""
+        """Warnings about parts that have no effect, by their places in the text of the specification."""
         self.may_warn = False
-        """Whether the language may find more to say, and has not looked for it, because few ask."""
+        """Whether there may be further warnings, which the front end has not looked for because few callers ask."""
         self.analysis: tuple[tuple[int, ...], Any] | None = None  # see `grammar.analysis`
 
     def _node(self, kind: int, a: int = 0, b: int = 0, c: int = 0) -> Expression:
@@ -156,8 +156,8 @@ class Grammar:
         return self._node(K.ALT, at, len(choices))
 
     def repeat(self, body: Expression, minimum: int = 0, maximum: int | None = None) -> Expression:
-        """``body`` between ``minimum`` and ``maximum`` times (None: no limit). Counted, not unrolled: size does not
-        depend on the numbers, which must be below 2**30."""
+        """``body`` between ``minimum`` and ``maximum`` times (None: no limit). It is counted, not unrolled: its size
+        does not depend on the numbers, which must be below 2**30."""
         if maximum is not None and maximum < minimum:
             return self._never
         if maximum == 0:
@@ -167,21 +167,21 @@ class Grammar:
         return self._node(K.REPEAT, body, minimum, -1 if maximum is None else maximum)
 
     def once(self, key: tuple[str, object], make: Callable[[], Expression]) -> Expression:
-        """The expression that ``make`` made the first time that this key was asked for."""
+        """The expression that ``make`` returned when ``key`` was first requested."""
         found = self._memo.get(key) or self._begun.get(key)
         if found is None:
             found = self._memo[key] = make()
         return found
 
     def each_literal(self, texts: bytes, lengths: Sequence[int]) -> Sequence[Expression]:
-        """`literal` for each of several non-empty texts. Making many at once takes a tenth of the time."""
+        """`literal` for each of several non-empty texts. Making them together takes a tenth of the time."""
         first = len(self.kind)
         self._nodes(K.LITERAL, accumulate(lengths[:-1], initial=len(self.data)), lengths)
         self.data += texts
         return range(first, first + len(lengths))  # type: ignore[return-value]  # numbers of nodes
 
     def each_seq(self, length: int, parts: Sequence[Expression]) -> Sequence[Expression]:
-        """`seq` for each ``length`` > 1 of ``parts``."""
+        """`seq` for each run of ``length`` > 1 parts."""
         first, at = len(self.kind), len(self.children)
         self.children.extend(parts)
         n = len(parts) // length
@@ -189,7 +189,7 @@ class Grammar:
         return range(first, first + n)  # type: ignore[return-value]  # numbers of nodes
 
     def each_alt(self, length: int, choices: Sequence[Expression]) -> Sequence[Expression]:
-        """`alt` for each ``length`` > 1 of ``choices``."""
+        """`alt` for each run of ``length`` > 1 choices."""
         first = self.each_seq(length, choices)
         self.kind[first[0] :] = array("i", (K.ALT,)) * len(first)
         return first
@@ -223,7 +223,7 @@ class Grammar:
         return self.repeat(body, 0, 1)
 
     def literals(self, texts: Iterable[bytes]) -> Expression:
-        """Any one of many byte strings; kept as a prefix tree, so 100,000 of them are fine."""
+        """Any one of many byte strings. They become a prefix tree, so 100,000 of them are fine."""
         words = sorted(set(texts))
         if len(words) < 2:
             return self.literal(words[0]) if words else self._never
@@ -240,12 +240,12 @@ class Grammar:
     ) -> Expression:
         """An automaton with expressions on its edges, ``(source, expression, target)``; `empty` is an epsilon edge.
 
-        Accepts the words read on a path from ``start`` to one of ``finals``. It may be nondeterministic and cyclic.
-        Members of objects, items of arrays and the results of the DFA algebra are built so. Layout in ``children``:
+        It accepts the words read on a path from ``start`` to one of ``finals``, and may be nondeterministic and cyclic.
+        Members of objects, items of arrays and results of the DFA algebra are networks. Layout in ``children``:
         states, start, len(finals), finals…, then (source, expression, target)….
 
         ``most_edges``, if not 0 (and below 2**30), limits the paths to that many edges. The machine counts them, so the
-        size is that of the automaton. No edge of a counted network may carry an expression that can be empty.
+        size does not depend on the limit. No edge of a counted network may carry an expression that can be empty.
         """
         if not finals:
             return self._never
@@ -256,15 +256,15 @@ class Grammar:
         return self._node(K.NETWORK, at, len(self.children) - at, most_edges)
 
     def flat_network(self, layout: bytes, most_edges: int = 0) -> Expression:
-        """`network` for a layout that already exists, as native int32. (With ``most_edges``, its edges are in the order
-        of their sources.) Large networks are made as arrays."""
+        """`network` for a layout that already exists, as native int32; large networks are built as arrays. With
+        ``most_edges``, the edges must be sorted by their sources."""
         at = len(self.children)
         self.children.frombytes(layout)
         return self._node(K.NETWORK, at, len(self.children) - at, most_edges)
 
     def flat_networks(self, layouts: bytes, starts: Sequence[int]) -> Sequence[Expression]:
-        """`flat_network` for each of several layouts in one array. ``starts`` says where each begins, and the
-        end of the last."""
+        """`flat_network` for each of several layouts in one array. ``starts`` says where each begins and where the
+        last ends."""
         first, at, n = len(self.kind), len(self.children), len(starts) - 1
         self.children.frombytes(layouts)
         lengths = [end - start for start, end in pairwise(starts)]
@@ -281,8 +281,8 @@ class Grammar:
         """At least one part, ``separator`` between any two, in any order: each of ``required`` once, each of
         ``optional`` at most once, each of ``repeatable`` any number of times.
 
-        For the members of an object and the items of a set. The size is linear: the machine remembers the parts used,
-        where a network would need a state for every subset. No part may be empty; the separator may. Layout in
+        Used for the members of an object and the items of a set. The size is linear, because the machine remembers the
+        parts used; a network would need a state for every subset. No part may be empty; the separator may. Layout in
         ``children``: separator, required, optional, repeatable; ``c``: len(required) | len(required + optional) << 15.
 
         Raises:
@@ -320,8 +320,8 @@ class Grammar:
         self._calls.extend([-1] * len(names))
 
     def abandon(self, first: int) -> None:
-        """Let the rules from ``first`` on that have no body derive nothing, because the code that declared them has
-        failed."""
+        """Give `never` as their body to the rules from ``first`` on that have none, because the code that declared them
+        has failed."""
         for rule in range(first, len(self.rule_body)):
             if self.rule_body[rule] == UNDEFINED:
                 self.rule_body[rule] = self.never()
@@ -333,7 +333,7 @@ class Grammar:
         self.rule_body[rule] = body
 
     def call(self, rule: Rule) -> Expression:
-        """The text of a rule."""
+        """A call of a rule."""
         found: Expression = self._calls[rule]  # type: ignore[assignment]  # or -1
         if found < 0:
             found = self._calls[rule] = self._node(K.CALL, rule)
@@ -343,7 +343,7 @@ class Grammar:
         """The opening bracket of a JSON array in which no two items are equal, or (``{``) of an object in which no two
         keys are equal.
 
-        The grammar of the array does not express this; guides of an index remember its items (`index.unique`).
+        The grammar does not express this; the guides of an index remember the items (`index.unique`).
         """
 
         def make() -> Expression:
@@ -370,9 +370,8 @@ class Grammar:
         return len(self.kind) == 2 and not self.rule_names
 
     def begin_with(self, other: Grammar) -> None:
-        """Make this grammar, a new one, a copy of ``other`` (but for the start), which must not grow any more: its
-        expressions and rules have the same numbers here. It takes some microseconds, because whole arrays are
-        copied."""
+        """Make this grammar, which must be new, a copy of ``other`` without its start. Expressions and rules keep their
+        numbers. ``other`` must not grow any more. A copy takes a few microseconds, because whole arrays are copied."""
         assert self.is_new
         self.kind, self.a, self.b, self.c = other.kind[:], other.a[:], other.b[:], other.c[:]
         self.children, self.rule_body = other.children[:], other.rule_body[:]

@@ -17,7 +17,7 @@ NOWHERE = -1
 
 
 class Rewriting(Protocol):
-    """The grammar ``old`` and its rewritten form ``new``; node numbers are those of ``old`` unless said otherwise."""
+    """The grammar ``old`` and its rewritten form ``new``; node numbers refer to ``old`` unless stated otherwise."""
 
     old: Grammar
     new: Grammar
@@ -32,10 +32,10 @@ class Rewriting(Protocol):
 
 
 class LeftCorners:
-    """Collects the edges of a network for expressions of which nothing has been read yet. State 0 is its start.
+    """Collects the edges of a network for expressions of which nothing has been read yet. State 0 is the start.
 
     ``inside`` says which expressions are taken apart; the others become edges. ``hubs`` maps every rule whose left
-    calls are inside to its state.
+    calls are inside to its hub state.
     """
 
     def __init__(self, rewriting: Rewriting, inside: Callable[[int], bool]) -> None:
@@ -51,13 +51,13 @@ class LeftCorners:
         return self.states - 1
 
     def edge(self, source: int, expression: Expression, target: int) -> None:
-        """An edge, unless it leads NOWHERE or is an epsilon edge that leads back."""
+        """Add an edge, unless it leads NOWHERE or is an epsilon edge from a state to itself."""
         if target != NOWHERE and (source != target or expression != self.r.new.empty()):
             self.edges[source, expression, target] = None
 
     def begin(self, node: int, source: int, if_empty: int, if_some: int) -> None:
-        """Add edges from ``source``, where nothing has been read: to ``if_some`` by the non-empty texts of ``node``, to
-        ``if_empty`` (unless that is NOWHERE) by the empty one.
+        """Add edges from ``source``, where nothing has been read: to ``if_some`` for the non-empty texts of ``node``,
+        and to ``if_empty`` (unless that is NOWHERE) for the empty text.
 
         Raises:
             UnsupportedError: a left call stands in an unordered or a counted part.
@@ -85,7 +85,7 @@ class LeftCorners:
             elif inside and kind == K.ALT:
                 agenda += [(child, source, NOWHERE, if_some) for child in old.children[a : a + b]]
             elif inside and kind == K.REPEAT:
-                # The first non-empty round here, the others as usual.
+                # The first non-empty round begins here; the others are an ordinary loop.
                 low = 0 if r.derives[a] & EMPTY else max(b - 1, 0)
                 rest = r.new.repeat(r.some[a], low, None if c < 0 else c - 1)
                 behind = if_some
@@ -122,7 +122,7 @@ class LeftCorners:
         return begin
 
     def _network(self, node: int, source: int, if_empty: int, if_some: int) -> list[tuple[int, int, int, int]]:
-        """Every state twice: nothing read yet (as far as the left edge goes), and something read."""
+        """Two copies of the states: nothing read yet (only for states at the left edge), and something read."""
         r, empty = self.r, self.r.new.empty()
         _, start, finals, edges = r.network(node)
         at_left = {start}
@@ -153,7 +153,7 @@ class LeftCorners:
         return begin
 
     def contracted(self) -> tuple[int, list[int], list[Edge]]:
-        """Number of states, new number of each, and edges, when every cycle of epsilon edges has become one state."""
+        """Number of states, new number of each, and edges, after making every cycle of epsilon edges one state."""
         empty = self.r.new.empty()
         graph: list[list[int]] = [[] for _ in range(self.states)]
         for source, expression, target in self.edges:

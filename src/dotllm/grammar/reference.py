@@ -1,13 +1,13 @@
-"""The oracle: a plain recogniser of `Grammar`, straight from its definition, that shares no code with the machine.
+"""The oracle: a plain recogniser that follows the definition of `Grammar` and shares no code with the machine.
 
-An Earley recogniser (J. Earley, 1970) over expression nodes. An *item* ``(node, position, frame)`` says that expression
-``node`` has been matched up to ``position`` (its meaning depends on the kind), and that completing it completes
-``frame``. A *frame* is "expression ``e``, begun at byte ``i``": it exists once per ``(e, i)``, so left recursion and
-ambiguity end, and it holds the items that wait for it. An expression at the end of another completes the frame of the
-outer one, so right recursion does not pile up frames. (The machine of `automata.machine` also has items and frames;
-docs/architecture.md tells them apart.)
+It is an Earley recogniser (J. Earley, 1970) over expression nodes. An *item* ``(node, position, frame)`` says that
+expression ``node`` has been matched up to ``position`` (whose meaning depends on the kind of node), and that completing
+it completes ``frame``. A *frame* is "expression ``e``, begun at byte ``i``". There is one per ``(e, i)``, so left
+recursion and ambiguity terminate; it holds the items that wait for it. An expression at the end of another completes
+the frame of the outer one, so right recursion does not pile up frames. (The machine of `automata.machine` also has
+items and frames; docs/architecture.md tells them apart.)
 
-Unproductive expressions (no text satisfies them) are never begun. So every living item can be completed, and
+Unproductive expressions (no text satisfies them) are never begun. So every item can be completed, and
 `Recogniser.allowed_bytes` is exact: a byte is in it if and only if some continuation leads to an accepted text.
 
 Nothing here is fast. Tests compare the fast code with it.
@@ -41,11 +41,11 @@ class Recogniser:
             self._close([self._facts.begin(grammar.start, self._root)], [])
 
     def feed(self, byte: int) -> bool:
-        """Read one byte. False: no text of the grammar continues like this; then nothing has changed."""
+        """Read one byte. Returns False and changes nothing if no text of the grammar continues with it."""
         return self._step(lambda item: self._facts.after_byte(item, byte))
 
     def feed_token(self, token_id: int) -> bool:
-        """Read one token by its id (only `K.TOKENS` reads those). False: not allowed; then nothing has changed."""
+        """Read one token by its id (only `K.TOKENS` reads ids). Returns False and changes nothing if not allowed."""
         return self._step(lambda item: self._facts.after_token(item, token_id))
 
     @property
@@ -58,13 +58,13 @@ class Recogniser:
         return {byte for item in self._items for byte in self._facts.next_bytes(item)}
 
     def allows_token(self, token_id: int) -> bool:
-        """Whether this token can follow by its id."""
+        """Whether this token, read by its id, can follow."""
         return any(self._facts.after_token(item, token_id) is not None for item in self._items)
 
     def copy(self) -> Recogniser:
         """An independent recogniser at the same place."""
         other = Recogniser.__new__(Recogniser)
-        other.__dict__.update(self.__dict__)  # frames of the past and `_items` are never changed in place
+        other.__dict__.update(self.__dict__)  # earlier frames and `_items` are never changed in place
         return other
 
     def _step(self, after: Callable[[Item], Item | Frame | None]) -> bool:
@@ -83,7 +83,7 @@ class Recogniser:
         return True
 
     def _close(self, items: list[Item], complete: list[Frame]) -> None:
-        """Take all steps that need no input: begin the expressions that can begin here, complete those that are
+        """Take all steps that need no input: begin the expressions that can begin here, and finish the frames that are
         complete."""
         closure = _Closure(self._facts, self._at)
         closure.run(items, complete)
@@ -92,7 +92,7 @@ class Recogniser:
 
 
 class _Closure:
-    """The steps that can be taken at one place of the text without reading."""
+    """The steps that can be taken at one place in the text without reading."""
 
     def __init__(self, facts: Facts, at: int) -> None:
         self.facts, self.grammar, self.at = facts, facts.grammar, at
@@ -100,7 +100,7 @@ class _Closure:
         self.reading: list[Item] = []
         """The items that wait for a byte or a token."""
         self._seen: set[Item] = set()
-        self._frames: dict[int, Frame] = {}  # by expression, those that begin here
+        self._frames: dict[int, Frame] = {}  # by expression: the frames that begin here
         self._agenda: list[Item] = []
         self._visit: dict[int, Callable[[int, int, Frame], None]] = {
             K.EMPTY: lambda node, position, frame: self._finish(frame),
@@ -113,7 +113,7 @@ class _Closure:
         }
 
     def run(self, items: list[Item], complete: list[Frame]) -> None:
-        """Begin with ``items`` and with frames that are ``complete``."""
+        """Start from ``items`` and from the frames in ``complete``."""
         for frame in complete:
             self._finish(frame)
         for item in items:
@@ -136,7 +136,7 @@ class _Closure:
             self._agenda.append(item)
 
     def _resume(self, waiter: Item, frame: Frame) -> None:
-        # An empty round of a repetition changes nothing (its minimum counts as 0 then, see `Facts.minimum`).
+        # An empty round of a repetition changes nothing (the minimum of such a loop is 0, see `Facts.minimum`).
         if frame.start < self.at or self.grammar.kind[waiter[0]] != K.REPEAT:
             self._add(waiter)
 
@@ -186,7 +186,7 @@ class _Closure:
     def _network(self, node: int, position: int, frame: Frame) -> None:
         finals, edges = self.facts.networks[node]
         most, states = self.grammar.c[node], self.grammar.children[self.grammar.a[node]]
-        # With a limit on the edges the position is also how many there have been.
+        # With a limit on the edges, the position also holds how many have been taken.
         taken, position = divmod(position, states) if most else (0, position)
         if position in finals:
             self._finish(frame)
@@ -200,8 +200,8 @@ class _Closure:
                 self._begin(expression, (node, target, frame))
 
     def _unordered(self, node: int, position: int, frame: Frame) -> None:
-        """Steps of an UNORDERED. Its position: which parts have been used (bits), and whether one has just been
-        matched."""
+        """The steps of an UNORDERED. Its position says which parts have been used (as bits) and whether a part has just
+        been matched."""
         separator, parts, required, once = self.facts.unordered(node)
         used, behind = position >> 1, position & 1
         free = [i for i in parts if i >= once or not used >> i & 1]

@@ -1,4 +1,4 @@
-"""The facts that the oracle (`reference`) knows of a grammar before it reads, and the form of its items."""
+"""What the oracle (`reference`) knows about a grammar before it reads, and the form of its items."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dotllm.grammar import kinds as K
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.grammar.kinds import UNDEFINED
 
-# Where an item stands in its node: a count (of matched bytes or parts, or a network's state), or (first, last + 1,
-# matched bytes) for the words of a LITERALS that are still possible, or the bytes matched of a code point.
+# Where an item is in its node: an int (matched bytes, matched parts, or a network's state), or (first, last + 1,
+# matched bytes) for the words of a LITERALS that are still possible, or the matched bytes of a code point.
 Position = int | tuple[int, int, int] | bytes
 
 
 class Frame:
-    """One expression begun at one place, with the items that wait for it to be complete."""
+    """One expression begun at one place, with the items that wait for its completion."""
 
     __slots__ = ("start", "waiters")
 
@@ -32,7 +32,7 @@ Edges = dict[int, list[tuple[int, int]]]
 
 
 class Facts:
-    """The facts of a grammar before reading: which nodes are nullable, which are productive, and how each steps."""
+    """The facts of a grammar: which nodes are nullable, which are productive, and how each steps."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
@@ -48,7 +48,7 @@ class Facts:
         self.networks = {
             node: (finals, self._useful(finals, edges)) for node, (_, finals, edges) in self._networks.items()
         }
-        # Of counted networks: how many edges each state is from a final one.
+        # For counted networks: the number of edges from each state to the nearest final one.
         self.distances = {
             node: _distances(finals, edges) for node, (finals, edges) in self.networks.items() if grammar.c[node]
         }
@@ -64,7 +64,7 @@ class Facts:
         return Expression(body)
 
     def unordered(self, node: int) -> tuple[int, dict[int, int], int, int]:
-        """Separator, productive parts by number, and how many of them are required and come at most once."""
+        """Separator, productive parts by number, how many parts are required, and how many may come only once."""
         grammar = self.grammar
         at, c = grammar.a[node], grammar.c[node]
         parts = enumerate(grammar.children[at + 1 : at + grammar.b[node]])
@@ -82,7 +82,7 @@ class Facts:
         return node, 0, frame
 
     def is_word(self, item: Item) -> bool:
-        """Whether the first of the words still possible is complete."""
+        """Whether the first word that is still possible is complete."""
         node, position, _ = item
         assert isinstance(position, tuple)
         return len(self.grammar.literal_sets[self.grammar.a[node]][position[0]]) == position[2]
@@ -111,7 +111,7 @@ class Facts:
                 first = _end_of_prefix(words, words[first][: length + 1], first, last)
 
     def after_byte(self, item: Item, byte: int) -> Item | Frame | None:
-        """The item after reading ``byte``; the frame, when that completes it; None, when the byte does not fit."""
+        """The item after reading ``byte``; its frame if the byte completes it; None if the byte does not fit."""
         node, position, frame = item
         grammar, a = self.grammar, self.grammar.a[node]
         kind = grammar.kind[node]
@@ -140,7 +140,7 @@ class Facts:
         return frame if (token_id in ids) != exclude else None
 
     def _continuations(self, charset: int, read: bytes) -> frozenset[int]:
-        """The bytes that can follow ``read``, the first bytes of a code point in a character set; none at its end."""
+        """The bytes that can follow ``read``, the first bytes of a code point of a character set; none at its end."""
         found = self._chars.get((charset, read))
         if found is None:
             found = self._chars[charset, read] = frozenset(
@@ -167,7 +167,8 @@ class Facts:
         return []
 
     def _least_fixpoint(self, holds: Callable[[int, list[bool]], bool]) -> list[bool]:
-        """The least assignment of a truth value to every node that ``holds`` (monotone) of its children's values."""
+        """The least assignment of truth values to nodes that satisfies ``holds``, a monotone function of a node and the
+        values of its children."""
         parents: list[list[int]] = [[] for _ in self.grammar.kind]
         for node in range(len(parents)):
             for child in self._children(node):
@@ -182,7 +183,7 @@ class Facts:
         return values
 
     def _is_productive(self, node: int, productive: list[bool]) -> bool:
-        """Whether some text satisfies ``node``, given what is known of its children."""
+        """Whether some text satisfies ``node``, given what is known about its children."""
         kind = self.grammar.kind[node]
         if kind == K.NEVER:
             return False
@@ -203,7 +204,7 @@ class Facts:
         return True
 
     def _is_nullable(self, node: int, nullable: list[bool]) -> bool:
-        """Whether ``node`` accepts the empty string, given what is known of its children."""
+        """Whether ``node`` accepts the empty string, given what is known about its children."""
         kind = self.grammar.kind[node]
         if kind == K.SEQ:
             return all(nullable[child] for child in self._children(node))
@@ -218,7 +219,7 @@ class Facts:
         return kind == K.EMPTY
 
     def _reaches_final(self, node: int, usable: list[bool]) -> bool:
-        """Whether a network has a path from its start to a final state over ``usable`` edges (no more than it may)."""
+        """Whether a network has a path from its start to a final state over ``usable`` edges, within its limit."""
         start, finals, edges = self._networks[node]
         most = self.grammar.c[node] or len(self.grammar.children)
         reached, latest, taken = {start}, {start}, 0
@@ -264,7 +265,7 @@ def _network(grammar: Grammar, node: int) -> tuple[int, set[int], Edges]:
 
 
 def _distances(finals: set[int], edges: Edges) -> dict[int, int]:
-    """How many edges each state is from a final one, for those from which there is a path."""
+    """The number of edges from each state to the nearest final one, for states that have such a path."""
     distances, latest = dict.fromkeys(finals, 0), set(finals)
     while latest:  # bounded: by the states, each added once
         sources = {source for source, out in edges.items() for _, target in out if target in latest}
@@ -274,7 +275,7 @@ def _distances(finals: set[int], edges: Edges) -> dict[int, int]:
 
 
 def _end_of_prefix(words: list[bytes], prefix: bytes, first: int, last: int) -> int:
-    """The end of the words in ``words[first:last]`` that begin with ``prefix``, which ``words[first]`` does."""
+    """The end of the words in ``words[first:last]`` that begin with ``prefix``; ``words[first]`` begins with it."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return last

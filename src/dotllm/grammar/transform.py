@@ -3,18 +3,18 @@
 No parse tree is ever built, so any rewriting that keeps the language is allowed.
 
 **Some and full.** Every expression has two clean versions: ``full``, with the same texts, and ``some``, with the same
-texts except the empty one. A loop ``x*`` whose body may be empty becomes ``some(x)*``; in ``x{2,5}`` the minimum falls
-to 0, too.
+texts except the empty one. A loop ``x*`` whose body may be empty becomes ``some(x)*``; in ``x{2,5}`` the minimum also
+becomes 0.
 
 **Left recursion** (direct, indirect, or hidden by a nullable prefix) is removed for a whole strongly connected
-component of the left-edge graph at once. Take ``A → A α | β``: a text of A is a β, then any number of α. In general, a
-text of a rule in the component begins with something that is not a left call into the component, which completes some
-first part; and whenever a rule J of the component has been completed, the text may go on after any left call of J. So
-the component is one automaton: its states are those of the rules' bodies and one hub per rule ("this rule is complete,
-and its text began where the automaton did"); an epsilon edge leads from the hub of J to the place after every left call
-of J; the hub of A is final in the automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done
-on automata (`left_corners`): nothing is multiplied out, and the size is that of the component, once per rule of it that
-is called from elsewhere.
+component of the left-edge graph together. Take ``A → A α | β``: a text of A is a β, then any number of α. In general, a
+text of a rule in the component begins with something that is not a left call into the component. Whenever a rule J of
+the component is complete, the text may go on after any left call of J. So the component is one automaton: its states
+are those of the rules' bodies and one hub per rule ("this rule is complete, and its text began where the automaton
+did"); an epsilon edge leads from the hub of J to the place after every left call of J; the hub of A is final in the
+automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done on automata (`left_corners`):
+nothing is multiplied out, and the result has the size of the component, once for each of its rules that is called from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_SIZE = 400_000  # numbers in `children` of the rewritten grammar: some 100,0
 
 
 def prepare(grammar: Grammar) -> Grammar:
-    """An equivalent grammar without left recursion and nullable loop bodies: ``grammar`` itself if it has neither.
+    """An equivalent grammar without left recursion or nullable loop bodies: ``grammar`` itself if it has neither.
 
     Raises:
         InvalidSpecError: a rule that is used is not defined, a part that must not be empty can be, or no text satisfies
@@ -56,7 +56,7 @@ def prepare(grammar: Grammar) -> Grammar:
 
 
 def children_of(grammar: Grammar, node: int) -> Sequence[int]:
-    """The expressions that a node is made of; for a call, the body of its rule (none if it is undefined)."""
+    """The expressions that a node contains; for a call, the body of its rule (none if it is undefined)."""
     kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
     if kind in (K.SEQ, K.ALT, K.UNORDERED):
         return grammar.children[a : a + b]
@@ -71,7 +71,7 @@ def children_of(grammar: Grammar, node: int) -> Sequence[int]:
 
 
 def _reachable(grammar: Grammar) -> list[int]:
-    """Every node that the start needs, in ascending order."""
+    """Every node that the start reaches, in ascending order."""
     seen = {int(grammar.start)}
     agenda = [int(grammar.start)]
     while agenda:
@@ -103,8 +103,8 @@ def _names(grammar: Grammar, rules: Sequence[int]) -> str:
 
 
 class _Rewriting:
-    """One run of `prepare` on a grammar that needs rewriting. ``old`` → ``new``; node numbers are those of ``old``
-    unless said otherwise."""
+    """One run of `prepare` on a grammar that needs rewriting. ``old`` → ``new``; node numbers refer to ``old``
+    unless stated otherwise."""
 
     def __init__(self, old: Grammar, analysis: Analysis) -> None:
         self.old = old
@@ -117,7 +117,7 @@ class _Rewriting:
         self.recursive = {old.a[node]: n for node, n in self.component.items() if old.kind[node] == K.CALL}
         self.full: dict[int, Expression] = {}
         self.some: dict[int, Expression] = {}
-        # Rules of `new`, each with its old rule, and whether it is the `some` version.
+        # For each rule of `new`: its old rule, and whether it is the `some` version.
         self.versions: list[tuple[int, bool]] = []
         self.declared: dict[tuple[int, bool], Rule] = {}
         self.networks: dict[int, tuple[int, dict[int, int], list[Edge]]] = {}
@@ -140,7 +140,7 @@ class _Rewriting:
                     seen.add(child)
                     agenda.append(child)
         for rule, body in enumerate(new.rule_body):
-            if body == UNDEFINED:  # declared for a version of an expression that nothing needed in the end
+            if body == UNDEFINED:  # declared for a version of an expression that turned out not to be needed
                 new.define(Rule(rule), new.never())
         new.unique_rules = [Rule(i) for i, (rule, _) in enumerate(self.versions) if rule in self.old.unique_rules]
         return new
@@ -259,7 +259,7 @@ class _Rewriting:
         return [edge]
 
     def _component_network(self, component: int) -> tuple[int, dict[int, int], list[Edge]]:
-        """The automaton of a left-recursive component: number of states, hub per rule, edges; it starts in 0."""
+        """The automaton of a left-recursive component: number of states, hub per rule, edges. State 0 is the start."""
         found = self.networks.get(component)
         if found is None:
             builder = LeftCorners(self, lambda part: self.component.get(part) == component)

@@ -1,8 +1,8 @@
-"""All strings, divided by which of many languages they belong to: one determinisation for all of them.
+"""Partitions all strings by which of many languages they belong to, with one determinisation.
 
-Pairwise intersections of n languages and their complements take n² automata. Here the languages stand side by side in
-one NFA, and the number of each is written after its strings, in two digits that no text has. In the deterministic
-automaton of that, the numbers that may follow a state are the languages that its strings belong to.
+Pairwise intersections of n languages and their complements take n² automata. Here one NFA has the strings of all
+languages, each followed by the number of its language, in two digits that no text contains. In the deterministic
+automaton, the numbers that may follow a state are the languages of the strings that lead to it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dotllm.automata.dfa.dfa import Dfa
 from dotllm.automata.dfa.kernels import determinise
 from dotllm.automata.dfa.nfa import Alphabet, Budget, Ints, partition
 
-_STATES, _STEPS = 40_000, 100_000_000  # of the one automaton: about half a second
+_STATES, _STEPS = 40_000, 100_000_000  # limits of the joint automaton: about half a second
 _SUBSET_WORDS = 16_000_000
 
 Name = TypeVar("Name", bound=Hashable)
 
 
 class Classes:
-    """The automaton of many languages at once."""
+    """The joint automaton of many languages."""
 
     def __init__(self, languages: Sequence[Dfa], what: str) -> None:
         """Raises `BudgetExceededError` if the automaton of ``what`` is too large."""
@@ -39,22 +39,22 @@ class Classes:
         self.nbytes = table.nbytes + 100 * len(table)
 
     def of(self, text: str) -> frozenset[int]:
-        """The numbers of the languages that have ``text``."""
+        """The numbers of the languages that contain ``text``."""
         state = min(1, len(self._table) - 1)
         for cls in self._alphabet.encode(text).tolist():
             state = int(self._table[state, cls])
         return self._members[state]
 
     def parts(self, name_of: Callable[[frozenset[int]], Name]) -> dict[Name, Dfa]:
-        """A partition of all strings: those whose languages (their numbers) have one name, by this name. Raises
-        `BudgetExceededError`."""
+        """A partition of all strings: ``name_of`` maps the numbers of a string's languages to the name of its part.
+        Raises `BudgetExceededError`."""
         ends: dict[Name, list[int]] = {}
         for members, states in self._states.items():
             ends.setdefault(name_of(members), []).extend(states)
         before, budget = _predecessors(self._table), Budget(_STATES, _STEPS)
         out = {}
         for name, states in ends.items():
-            if 0 in states:  # so do all strings that no state reads: what the others do not have
+            if 0 in states:  # this part also has the strings that leave the automaton: it is the rest
                 others = [state for other, of_other in ends.items() if other != name for state in of_other]
                 out[name] = ~self._part(before, others, budget)
             else:
@@ -62,7 +62,7 @@ class Classes:
         return out
 
     def _part(self, before: Sequence[list[int]], ends: list[int], budget: Budget) -> Dfa:
-        """The strings that lead to one of ``ends``, as an automaton of the states from which these can be reached."""
+        """The strings that lead to one of ``ends``, as an automaton of the states that can reach them."""
         kept = dict.fromkeys(ends)
         queue = list(ends)
         for state in queue:  # bounded: by the states
@@ -84,10 +84,10 @@ class Classes:
 
 
 def _joint(alphabets: Sequence[Alphabet]) -> tuple[Alphabet, list[Ints]]:
-    """The coarsest alphabet that is finer than all, and for each its class by those of the joint one."""
+    """The coarsest alphabet that is finer than all, and for each alphabet its classes, by joint class."""
     distinct = list(dict.fromkeys(alphabets))
     starts = np.unique(np.concatenate([alphabet.arrays[0] for alphabet in distinct]))
-    # By alphabet and start: the class there.
+    # [alphabet, start]: the class there.
     found = np.stack(
         [alphabet.arrays[1][np.searchsorted(alphabet.arrays[0], starts, side="right") - 1] for alphabet in distinct]
     )
@@ -100,7 +100,7 @@ def _joint(alphabets: Sequence[Alphabet]) -> tuple[Alphabet, list[Ints]]:
 def _determinised(
     languages: Sequence[Dfa], alphabet: Alphabet, columns: Sequence[Ints], base: int, budget: Budget, what: str
 ) -> Ints:
-    """The table of all languages followed by their numbers: a column for each class, then for each digit."""
+    """The table of all languages, each followed by its number: a column for each class, then one for each digit."""
     size = alphabet.size + base
     end = sum(len(dfa.table) for dfa in languages)
     low = end + 1  # the states before the second digit
@@ -130,7 +130,7 @@ def _determinised(
 
 
 def _states_of(table: Ints, size: int, base: int) -> dict[frozenset[int], list[int]]:
-    """The states that strings lead to (0: out of all languages), by the numbers that may follow."""
+    """The states that strings lead to (0: outside all languages), by the numbers that may follow."""
     start = min(1, len(table) - 1)
     reached, queue = {start}, [start]
     within = table[:, :size]
@@ -156,7 +156,7 @@ def _states_of(table: Ints, size: int, base: int) -> dict[frozenset[int], list[i
 
 
 def _predecessors(table: Ints) -> list[list[int]]:
-    """Of each state, those that lead to it."""
+    """For each state, the states that lead to it."""
     out: list[list[int]] = [[] for _ in range(len(table))]
     source, label = np.nonzero(table)
     for pair in np.unique(source * len(table) + table[source, label]).tolist():

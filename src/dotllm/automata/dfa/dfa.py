@@ -2,11 +2,11 @@
 
 ``allOf``, ``not``, ``pattern`` with ``maxLength``, and look-around need these operations, which an NFA does not have. A
 Dfa is always minimal and canonically numbered (see `kernels`), so equal languages are equal objects and make good memo
-keys. Strings are sequences of Unicode scalar values; the complement is taken in the set of all of them, line breaks
-included.
+keys. Strings are sequences of Unicode scalar values; the complement is relative to all such strings, including those
+with line breaks.
 
-Each operation costs some tens of microseconds for automata of some tens of states, and takes a `Budget`; the operators
-``& | - ~`` and the constructors without that argument use a fresh default one.
+Each operation costs tens of microseconds for automata with tens of states, and takes a `Budget`; the operators
+``& | - ~`` and calls without that argument use a fresh default budget.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dotllm.grammar import Expression, Grammar
 
 
 def shortest_path(rows: Sequence[Sequence[int]], accepting: NDArray[np.bool_], start: int) -> list[int]:
-    """The classes on the first of the shortest paths to an accepting state, smallest class first. A path must exist."""
+    """The classes on the first of the shortest paths to an accepting state, in class order. A path must exist."""
     came = {start: (0, 0)}
     queue = [start]
     for state in queue:
@@ -46,8 +46,7 @@ def shortest_path(rows: Sequence[Sequence[int]], accepting: NDArray[np.bool_], s
 
 
 def topological_order(rows: Sequence[Sequence[int]], start: int) -> list[int]:
-    """The states reachable from ``start`` (0: none), in topological order; fewer than there are if some lie on a
-    cycle."""
+    """The states reachable from ``start`` (0: none), in topological order; incomplete if some lie on a cycle."""
     arrivals = [0] * len(rows)
     for row in rows[1:]:
         for to in row:
@@ -146,8 +145,8 @@ def _identity(classes: int) -> tuple[Ints, Ints]:
 
 # The words that a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
 _AND, _OR, _MINUS, _XOR = 0b1000, 0b1110, 0b0100, 0b0110
-_KEPT_ENTRIES = 4096  # most entries of a table that is also kept as lists
-_SUBSET_WORDS = 8_000_000  # most memory of all subsets of one determinisation, in 64-bit words
+_KEPT_ENTRIES = 4096  # maximum number of entries of a table that is also kept as lists
+_SUBSET_WORDS = 8_000_000  # maximum memory of all subsets of one determinisation, in 64-bit words
 
 
 class Dfa:
@@ -164,7 +163,7 @@ class Dfa:
     """1, or 0 for the empty language."""
 
     def __init__(self, alphabet: Alphabet, table: Ints, accepting: NDArray[np.bool_], start: int) -> None:
-        """Takes a canonical automaton; use the class methods."""
+        """The automaton must be canonical; the class methods ensure this."""
         self.alphabet = alphabet
         self.table = table
         self.accepting = accepting
@@ -176,7 +175,7 @@ class Dfa:
     def of_table(
         cls, alphabet: Alphabet, table: Ints, accepting: NDArray[np.bool_], start: int, budget: Budget | None, what: str
     ) -> Dfa:
-        """The language of a total automaton, in which state 0 is dead. ``what`` it is, for BudgetExceededError."""
+        """The language of a total automaton in which state 0 is dead. ``what`` names it in BudgetExceededError."""
         block, steps = equivalence(table, accepting)
         if budget is not None:
             budget.spend(steps, what)
@@ -187,7 +186,7 @@ class Dfa:
 
     @classmethod
     def of_nfa(cls, nfa: NfaArrays, budget: Budget, what: str = "the pattern") -> Dfa:
-        """The language of ``nfa``. ``what`` it is, for BudgetExceededError."""
+        """The language of ``nfa``. ``what`` names it in BudgetExceededError."""
         final = np.zeros(nfa.states, np.bool_)
         final[nfa.finals] = True
         size = nfa.alphabet.size
@@ -232,7 +231,7 @@ class Dfa:
 
     @classmethod
     def literal(cls, text: str) -> Dfa:
-        """Exactly this string, which must not contain lone surrogates (else: nothing)."""
+        """Exactly this string; the empty language if it contains lone surrogates."""
         return cls.literals((text,))
 
     @classmethod
@@ -265,7 +264,7 @@ class Dfa:
         return Dfa.of_table(alphabet, table, accepting, 1 if len(table) > 1 else 0, budget, what)
 
     def intersection(self, other: Dfa, budget: Budget | None = None) -> Dfa:
-        """Strings of both."""
+        """Strings in both languages."""
         if other is _ANYTHING or self is other:
             return self
         if self is _ANYTHING:
@@ -273,7 +272,7 @@ class Dfa:
         return self._combine(other, _AND, budget, "an intersection")
 
     def union(self, other: Dfa, budget: Budget | None = None) -> Dfa:
-        """Strings of either."""
+        """Strings in either language."""
         if other.start == 0 or self is other:
             return self
         if self.start == 0:
@@ -281,13 +280,13 @@ class Dfa:
         return self._combine(other, _OR, budget, "a union")
 
     def difference(self, other: Dfa, budget: Budget | None = None) -> Dfa:
-        """Strings of self that are not in other."""
+        """Strings in self that are not in other."""
         if other.start == 0 or self.start == 0:
             return self
         return self._combine(other, _MINUS, budget, "a difference")
 
     def symmetric_difference(self, other: Dfa, budget: Budget | None = None) -> Dfa:
-        """Strings of exactly one of the two."""
+        """Strings in exactly one of the two."""
         return self._combine(other, _XOR, budget, "a symmetric difference")
 
     def complement(self) -> Dfa:
@@ -349,8 +348,8 @@ class Dfa:
 
     @property
     def rows(self) -> list[list[int]]:
-        """The table as lists, for loops in Python. Do not change it. Large tables are not kept so: lists take ten times
-        the memory."""
+        """The table as lists, for loops in Python. Do not change it. The lists of large tables are not kept, because
+        they take ten times the memory."""
         rows: list[list[int]] = self.table.tolist() if self._rows is None else self._rows
         if self.table.size <= _KEPT_ENTRIES:
             self._rows = rows
@@ -358,7 +357,7 @@ class Dfa:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes it takes, with its alphabet, and with its `rows` if they are kept."""
+        """Approximate size in bytes, including the alphabet, and the `rows` if they are kept."""
         kept = 40 * self.table.size if self.table.size <= _KEPT_ENTRIES else 0
         return self.table.nbytes + kept + 64 * (len(self.table) + len(self.alphabet.starts)) + 512
 
@@ -385,7 +384,7 @@ class Dfa:
         return isinstance(text, str) and self.accepts(text)
 
     def shortest(self) -> str | None:
-        """The first of the shortest strings in code point order; None when there is none."""
+        """The first of the shortest strings in code point order; None for the empty language."""
         if self.start == 0:
             return None
         path = shortest_path(self.rows, self.accepting, self.start)
@@ -395,7 +394,7 @@ class Dfa:
     def _order(self) -> list[int] | None:
         """The live states in topological order, or None when there is a cycle."""
         if (self.table[1:] == np.arange(1, len(self.table))[:, None]).any():
-            return None  # a state that leads to itself: most cycles are seen so
+            return None  # a state leads to itself: this finds most cycles
         order = topological_order(self.rows, self.start)
         return order if len(order) == len(self) else None
 
@@ -415,7 +414,7 @@ class Dfa:
         return len(shortest), max(longest[state] for state in order)
 
     def count(self) -> int | None:
-        """The number of strings, exactly; None when infinite."""
+        """The exact number of strings; None if infinite."""
         order = self._order()
         if order is None:
             return None
@@ -428,7 +427,7 @@ class Dfa:
         return ways[self.start]
 
     def strings(self) -> Iterator[str]:
-        """The strings in code point order of their prefix tree, lazily; raises ValueError for an infinite language."""
+        """The strings in lexicographic order of code points, lazily; raises ValueError for an infinite language."""
         if self._order() is None:
             raise ValueError("the language is infinite")
         letters = [

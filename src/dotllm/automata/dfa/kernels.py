@@ -1,4 +1,4 @@
-"""The loops of the DFA algebra. (None calls another: it would be compiled again with its caller.)
+"""The kernels of the DFA algebra. (No kernel calls another one, because it would be compiled again with its caller.)
 
 A table is int32[states, classes], total. `canonical` brings every result into this canonical form:
 
@@ -9,7 +9,7 @@ A table is int32[states, classes], total. `canonical` brings every result into t
 
 `product` and `determinise` return (table, accepting, steps) of an automaton that is yet to be minimised (`equivalence`,
 then `canonical`), with the same dead state and start. They can explode, so they take ``max_states`` and ``fuel``: a
-result of more steps than ``fuel`` is void, because a limit was hit.
+result with more steps than ``fuel`` is void, because it hit a limit.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def longer(old: Array, used: Int, capacity: Int) -> Array:
     return new
 
 
-# The subset construction (Rabin and Scott, 1959): a nondeterministic automaton made deterministic.
+# The subset construction (Rabin and Scott, 1959): makes a nondeterministic automaton deterministic.
 #
 # A set of NFA states is a row of 64-bit words. States that neither have character edges nor accept do not matter and
-# are left out, so that fewer sets are told apart.
+# are left out, so that fewer sets are different.
 
 
 @inner_kernel("Tuple((int32[::1], int32[::1]))(int32[::1], int64)")
@@ -86,7 +86,7 @@ def _closures(
     """(first, states, steps): ``states[first[s] : first[s + 1]]`` are the states of the epsilon closure of s that
     matter.
 
-    Only states that are a start or the target of an edge have one. More steps than ``fuel`` mean that it was given up.
+    Only start states and targets of edges have a closure. More steps than ``fuel`` mean that the search was given up.
     """
     n = len(matters)
     wanted = allocate.zero_flags(n)
@@ -146,7 +146,7 @@ def _hash(sets: Array, row: Int) -> Int:
 
 @inner_kernel("int64(int32[::1], int64[::1], int64[::1], uint64[:, ::1], int64, int64)")
 def _find(slots: Array, hashes: Array, sets: Array, candidates: Array, row: Int, code: Int) -> Int:
-    """The slot of the set ``candidates[row]``, whose hash is ``code``, or the free one where it belongs."""
+    """The slot of the set ``candidates[row]``, whose hash is ``code``, or the free slot where it belongs."""
     words = candidates.shape[1]
     mask = len(slots) - 1
     slot = code & mask
@@ -166,7 +166,7 @@ def _find(slots: Array, hashes: Array, sets: Array, candidates: Array, row: Int,
 
 @inner_kernel("int32[::1](int64[::1], int64)")
 def _rehashed(hashes: Array, total: Int) -> Array:
-    """A hash table of the sets 1..total - 1, with four slots for each set that there is room for."""
+    """A hash table of the sets 1..total - 1, with four slots for each set that ``hashes`` has room for."""
     mask = 4 * len(hashes) - 1
     slots = allocate.filled_ints(mask + 1, -1)
     for i in range(1, total):
@@ -193,7 +193,7 @@ def determinise(
     fuel: Int,
     max_words: Int,
 ) -> tuple[Array, Array, Int]:
-    """The deterministic automaton of an NFA, not yet minimal; the package describes the result.
+    """The deterministic automaton of an NFA, not yet minimal; the module docstring describes the result.
 
     edges: source, label, target; epsilons: source, target; labels: CSR of the classes that each label stands for (see
     `NfaArrays`). final: bool[NFA states]. max_words bounds the memory of all sets together.
@@ -308,7 +308,7 @@ def equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
     """The block of each state in the coarsest congruence, and the steps taken: Hopcroft (1971), O(n · k · log n).
 
     Blocks are slices of ``order``; states of a block that reach the splitter are swapped to its front. The new block is
-    always the smaller half, which is also the half that must be looked at again, so a (block, class) pair is pushed
+    always the smaller half, which is also the half that must be examined again, so a (block, class) pair is pushed
     exactly once.
     """
     n, k = delta.shape
@@ -482,10 +482,10 @@ def canonical(delta: Array, accepting: Array, start: Int, block: Array) -> tuple
     return narrow, final, first, column
 
 
-# Boolean combinations: the product of two automata, whose states are pairs of theirs.
+# Boolean combinations: the product of two automata, whose states are pairs of their states.
 
 
-_MIX = np.int64(-7046029254386353131)  # slots of the hash table of pairs
+_MIX = np.int64(-7046029254386353131)  # multiplier for the slots of the hash table of pairs
 
 
 @kernel(
@@ -506,14 +506,14 @@ def product(
     max_states: Int,
     fuel: Int,
 ) -> tuple[Array, Array, Int]:
-    """A boolean combination of two canonical automata, not yet minimal; the package describes the result.
+    """A boolean combination of two canonical automata, not yet minimal; the module docstring describes the result.
 
-    class_a, class_b: int32[k] map the joint classes to those of each operand. ``truth`` has bit (2·a + b) set when a
+    class_a, class_b: int32[k] map the joint classes to those of each operand. ``truth`` has bit (2·a + b) set if a
     word with these two verdicts is in the language; bit 0 must be 0.
     """
     k = len(class_a)
     nb = np.int64(len(delta_b))
-    a_alone = truth & 0b0100 != 0  # a word only a accepts counts, so pairs with a dead b live on
+    a_alone = truth & 0b0100 != 0  # a word that only a accepts counts, so pairs with a dead b are kept
     b_alone = truth & 0b0010 != 0
     capacity = np.int64(64)
     table = allocate.zero_int_rows(capacity, k)
@@ -586,7 +586,7 @@ def product(
 
 @kernel("Tuple((int32[:, ::1], boolean[::1]))(int32[::1], int64[::1], int64)")
 def trie(classes: Array, ends: Array, width: Int) -> tuple[Array, Array]:
-    """The tree of sorted words, word i being ``classes[ends[i-1] : ends[i]]``: state 0 is dead, 1 the root."""
+    """The prefix tree of sorted words; word i is ``classes[ends[i-1] : ends[i]]``. State 0 is dead, 1 is the root."""
     count = len(ends)
     longest = np.int64(0)
     nodes = np.int64(2)

@@ -27,9 +27,9 @@ Ints = NDArray[np.int32]
 
 
 _FAR = 1 << 31
-"""Larger than any code point, and than the marks that callers of `minterms` use beyond them."""
+"""Larger than any code point, and than any mark that callers of `minterms` use beyond the code points."""
 
-# Unions of classes that an alphabet remembers.
+# Maximum number of unions of classes that an alphabet remembers.
 _MAX_SETS = 256
 
 
@@ -37,7 +37,7 @@ class Alphabet:
     """``class_of[i]`` is the class of the code points ``starts[i] .. starts[i + 1] - 1``; immutable, hashable."""
 
     def __init__(self, starts: tuple[int, ...], class_of: tuple[int, ...]) -> None:
-        """Neighbours must differ in class, and classes be numbered by first appearance (see `partition`)."""
+        """Neighbours must differ in class, and classes must be numbered by first appearance (see `partition`)."""
         self.starts = starts
         self.class_of = class_of
         self.size = max(class_of) + 1
@@ -72,7 +72,7 @@ class Alphabet:
         return found
 
     def beyond_ascii(self, classes: int) -> CharSet:
-        """The same set without its members in ASCII."""
+        """`charset` without its members in ASCII."""
         found = self._beyond.get(classes)
         if found is None:
             first = bisect_right(self.starts, 0x80) - 1
@@ -120,7 +120,7 @@ ONE_CLASS = Alphabet((0,), (0,))
 def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple[Alphabet, list[int]]:
     """The classes of ``charsets``, and for each class the bit set of the charsets that contain it.
 
-    ``last`` is the largest code point there is; beyond Unicode's, a caller may use marks of its own.
+    ``last`` is the largest code point; a caller may use marks of its own beyond Unicode's.
     """
     toggles: dict[int, int] = {0: 0}
     for i, charset in enumerate(charsets):
@@ -167,7 +167,7 @@ def joint(a: Alphabet, b: Alphabet) -> tuple[Alphabet, Ints, Ints]:
 
 
 def merge_classes(alphabet: Alphabet, target: Ints) -> Alphabet:
-    """``alphabet`` with class c renamed ``target[c]``, where several may get one name (in order of first use)."""
+    """``alphabet`` with class c renamed to ``target[c]``; several may get the same name (in order of first use)."""
     renamed = target.tolist()
     return partition(alphabet.starts, [renamed[cls] for cls in alphabet.class_of])[0]
 
@@ -175,16 +175,16 @@ def merge_classes(alphabet: Alphabet, target: Ints) -> Alphabet:
 # A bound on the work of a computation: a count, not a clock, so the same input always ends the same way.
 
 
-# Most entries of one transition table; minimising holds several copies.
+# Maximum number of entries of one transition table; minimising holds several copies of it.
 _MAX_ENTRIES = 2_000_000
 
 
 class Budget:
-    """Limits of the DFA algebra. ``steps`` is spent, operation by operation; ``states`` holds per automaton.
+    """Limits of the DFA algebra. ``steps`` is spent operation by operation; ``states`` limits each automaton.
 
-    A step is one elementary move of a kernel (a transition looked at), some nanoseconds; the default stops a
-    determinisation that explodes after about 30 ms. Give one instance to all operations that serve one pattern, or one
-    combination of patterns. (A specification may have thousands of patterns, each within its budget. Only the time
+    A step is one elementary move of a kernel (such as one transition examined) and takes a few nanoseconds; the default
+    stops an exploding determinisation after about 30 ms. Give one instance to all operations that serve one pattern, or
+    one combination of patterns. (A specification may have thousands of patterns, each within its budget. Only the time
     limit of a compile bounds their sum, so spending a budget also checks for cancellation.)
     """
 
@@ -196,11 +196,11 @@ class Budget:
         self.steps = steps
 
     def states_over(self, classes: int) -> int:
-        """The most states of an automaton over this many character classes."""
+        """The maximum number of states of an automaton over this many character classes."""
         return min(self.states, _MAX_ENTRIES // classes)
 
     def spend(self, steps: int, what: str) -> None:
-        """Take ``steps`` out of the budget; raises BudgetExceededError when it is gone."""
+        """Take ``steps`` from the budget; raises BudgetExceededError when it is exhausted."""
         cancellation.check()
         self.steps -= steps
         if self.steps < 0:
@@ -215,7 +215,7 @@ class Budget:
         )
 
 
-# Most character classes times labels.
+# Maximum of character classes times labels.
 _MAX_MEMBERSHIPS = 16_000_000
 
 
@@ -244,7 +244,7 @@ class NfaBuilder:
     """States 0..n-1, edges over CharSets, epsilon edges, any number of start and final states."""
 
     def __init__(self, budget: Budget, last: int = MAX_CODE_POINT) -> None:
-        """``last``: see `alphabet.minterms`."""
+        """``last``: see `minterms`."""
         self.budget = budget
         self.last = last
         self.states = 0
@@ -267,12 +267,12 @@ class NfaBuilder:
         self.target.append(target)
 
     def epsilon(self, source: int, target: int) -> None:
-        """``target`` may follow ``source`` after nothing."""
+        """``target`` may follow ``source`` without reading anything."""
         self.epsilon_source.append(source)
         self.epsilon_target.append(target)
 
     def arrays(self, what: str = "the pattern") -> NfaArrays:
-        """All of it, its character sets as sets of classes. Raises BudgetExceededError, naming ``what`` it is."""
+        """The whole NFA, with character sets as sets of classes. Raises BudgetExceededError, which names ``what``."""
         alphabet, members = minterms(tuple(self._labels), self.last) if self._labels else (ONE_CLASS, [0])
         if alphabet.size * len(self._labels) > _MAX_MEMBERSHIPS:
             raise self.budget.exceeded(what)
