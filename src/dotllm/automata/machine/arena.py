@@ -1,4 +1,4 @@
-"""Making and starting a machine's arena (see `layout`; `memory` grows it)."""
+"""Makes, starts and grows the arena of a machine (see `layout`)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from dotllm.system import reserved
 # The arena as memory: allocated with its regions one after another, and grown region by region.
 #
 # A region that is full moves to the free end of the array, twice as large; the space that it leaves is lost until the
-# next copy. Only when the end is reached is the whole arena copied, into an array with as much free space as it then
-# holds. So all growing together costs about one copy, whatever is large in it (the constant part of a schema with
+# next copy. The whole arena is copied only when the end is reached, into an array with as much free space as the arena
+# then takes. So all growth together costs about one copy, whichever part is large (the constant part of a schema with
 # counted patterns can be 90 MB). Free space is memory that the operating system has not committed yet.
 
 
@@ -43,7 +43,7 @@ _LEAST = 64  # units: the first capacity of an empty region
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
 _SCRATCH = (L.BUFFER, L.LOCAL)
-_WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose contents are not their first entries
+_WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose used entries are not the first ones
 
 
 def too_long() -> BudgetExceededError:
@@ -53,11 +53,11 @@ def too_long() -> BudgetExceededError:
 
 
 class ArenaFull(BudgetExceededError):
-    """An arena has reached its limit. Its guides continue in another one (`machine.carry`)."""
+    """An arena has reached its limit. Its guides continue in another one (`carry`)."""
 
 
 class Unfinished(BudgetExceededError):
-    """A hurried step has done its share. Asked again without hurry, it goes on with what it has found."""
+    """A hurried step has used up its share of work. Repeated without hurry, it continues from what it has found."""
 
 
 def too_large(limit: int) -> ArenaFull:
@@ -72,7 +72,7 @@ def too_large(limit: int) -> ArenaFull:
 
 @kernel(nb.void(MEM, nb.int32[:, ::1]))
 def fill_triples(mem: Int32, triples: Int32) -> None:
-    """Fill the hash table (zeroed) again. triples [n, 5]: (kind + 1, a, b, c, value); kind + 1 = 0: no entry."""
+    """Fill the zeroed hash table again. triples [n, 5]: (kind + 1, a, b, c, value); kind + 1 = 0: no entry."""
     mem[L.USED_TRIPLES] = 0
     for i in range(triples.shape[0]):
         if triples[i, 0] != 0:
@@ -85,7 +85,7 @@ def used(mem: Int32) -> int:
 
 
 def found(mem: Int32) -> int:
-    """Ints of the regions with results: all but scratch."""
+    """Ints of the regions that hold results: all except scratch."""
     capacity = mem[L.R + 1 : L.R + 3 * L.REGIONS : 3].tolist()
     return sum(map(mul, capacity, L.WIDTH)) - sum(capacity[r] * L.WIDTH[r] for r in _SCRATCH)
 
@@ -155,8 +155,8 @@ def _copied_size(mem: Int32) -> int:
 
 
 def _copy(mem: Int32, free: int, grown: Mapping[int, int] = MappingProxyType({})) -> Int32:
-    """A copy of the arena without the space that moved regions have left, followed by ``free`` ints, with regions of
-    the capacities ``grown`` in place of their smaller ones."""
+    """A copy of the arena without the space that moved regions have left, followed by ``free`` ints. ``grown``: larger
+    capacities, by region."""
     capacity = [grown.get(r, int(mem[L.R + 3 * r + 1])) for r in range(L.REGIONS)]
     new = allocate_arena(mem[: L.HEADER], constant_part(mem), capacity, free)
     for r in sorted(range(L.REGIONS), key=grown.__contains__):  # (tables are filled from the others)
@@ -169,7 +169,7 @@ def _copy(mem: Int32, free: int, grown: Mapping[int, int] = MappingProxyType({})
 
 
 def _with_larger(mem: Int32, grown: Mapping[int, int]) -> Int32:
-    """`_copy` without free space: at its limit an arena has no room for a region and its smaller predecessor.
+    """`_copy` without free space: at its limit, an arena has no room for both a region and its smaller predecessor.
 
     Raises:
         BudgetExceededError: it would be larger than its limit.
@@ -191,7 +191,7 @@ def _move(mem: Int32, region: int, capacity: int) -> None:
 
 
 def _fill(mem: Int32, region: int, part: Int32) -> None:
-    """Put contents into a larger region. Tables, whose places depend on their size, are filled anew."""
+    """Put contents into a larger region. Tables are filled again, because the size determines where an entry is."""
     start = int(mem[L.R + 3 * region])
     if region == L.LISTS:
         rehash_lists(mem)
@@ -202,11 +202,11 @@ def _fill(mem: Int32, region: int, part: Int32) -> None:
 
 
 def recover(mem: Int32, code: int, *, hurried: bool = False) -> Int32:
-    """React to an error code of a kernel: the grown arena to call it again with, or an exception.
+    """React to an error code of a kernel: return the grown arena with which to call it again, or raise.
 
     Raises:
         BudgetExceededError: the arena is at its limit, or the fuel is gone.
-        Unfinished: the same, or the arena is large to copy, in a ``hurried`` step.
+        Unfinished: in a ``hurried`` step, the fuel is gone, or the arena is too large to grow quickly.
         EngineFault: any other code.
     """  # noqa: DOC501 - a function makes the error
     if hurried and (code == L.OUT_OF_FUEL or (code <= L.FULL and used(mem) > _QUICKLY_COPIED)):
@@ -222,9 +222,9 @@ def recover(mem: Int32, code: int, *, hurried: bool = False) -> Int32:
 
 
 DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
-_MOST = 2**31 - 1  # ints: places are int32
-FUEL = 1 << 25  # most closure steps in a call of a kernel: about a second
-HURRIED_FUEL = 1 << 12  # of a hurried one: about a millisecond
+_MOST = 2**31 - 1  # ints: indices are int32
+FUEL = 1 << 25  # maximum closure steps in a call of a kernel: about a second
+HURRIED_FUEL = 1 << 12  # the same in a hurried call: about a millisecond
 _QUICKLY_COPIED = 1 << 20  # ints: a larger arena does not grow in a hurried step
 
 # enough for a small grammar, in units of each region; grown when full
@@ -256,7 +256,7 @@ def laid_out(
     """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities.
 
     Raises:
-        BudgetExceededError: the arena would have more ints than an arena may.
+        BudgetExceededError: the arena would have more ints than an arena can.
     """  # noqa: DOC501 - a function makes the error
     n = int(block[NfaArray.A] - block[NfaArray.KIND])
     scratch = _PER_NODE * n + _PER_DEPTH * (max_token_bytes + 2)
@@ -272,12 +272,12 @@ def laid_out(
 def lay_out(
     mem: Int32, block: Int32, head: int, charset_numbers: Int32, capacity: Int64, max_token_bytes: int, limit: int
 ) -> None:
-    """Fill the header of an arena of the right size, all zero, and its NFA part: that of ``block`` (see `Nfa`), with
-    the numbers of the charsets' tables instead of those of the charsets."""
+    """Fill the header and the NFA part of ``mem``, which has the right size and is all zero. The NFA part is that of
+    ``block`` (see `Nfa`), with the numbers of the tables of charsets in place of the numbers of charsets."""
     for i in range(head, block.shape[0]):
         mem[L.HEADER + i - head] = block[i]
     parts = L.H_CLASS_BYTE + 1 - L.H_KIND
-    for i in range(parts):  # the slots of the parts stand together and in the same order
+    for i in range(parts):  # the slots of the parts are consecutive and in the same order
         mem[L.H_KIND + i] = L.HEADER + block[i] - head
     n, position = block[1] - block[0], L.HEADER + block[parts] - head
     for i in range(_PER_NODE + _PER_DEPTH):
@@ -311,7 +311,7 @@ def _initialised(mem: Int32) -> Int32:
 
 
 def restart(mem: Int32) -> Int32:
-    """A new arena of the same automaton that has found nothing yet."""
+    """A new arena of the same automaton, without results."""
     slots = mem[: L.HEADER].copy()
     capacity = _capacities(int(mem[L.H_CLASSES]))
     for scratch in (L.BUFFER, L.LOCAL):  # as much as before, but most of the limit is for states and transitions
@@ -326,7 +326,8 @@ def restart(mem: Int32) -> Int32:
 
 @kernel(I(MEM))
 def initialise(mem: Int32) -> int:
-    """Make the fixed entries (number 0 of every region) and the initial configuration. 0, or an error."""
+    """Make the fixed entries (number 0 of every region) and the initial configuration. Returns its number, or an
+    error."""
     if mem[L.USED_STACK] == 0:
         mem[L.H_BUFFER] = 0
         where = buffer_room(mem, 1)
@@ -357,17 +358,17 @@ def initialise(mem: Int32) -> int:
     return configuration(mem, state, mem[L.H_OUT])
 
 
-# Kernel: makes a configuration again in another arena of the same automaton.
+# Kernel: recreates a configuration in another arena of the same automaton.
 #
-# Numbers are valid only in their own arena, so the parts of a configuration are made again: the frame sets that its
+# Numbers are valid only in their own arena, so the parts of a configuration are recreated: the frame sets that its
 # state and its stack stand on, from the bottom up, then the symbols, the cells, the state. Everything else that the
-# old arena has found (transitions, masks, memos) is left there, and found again when it is needed.
+# old arena has found (transitions, masks, memos) is left there, and is found again when it is needed.
 
 
 @inner_kernel(I(MEM, I, I, I1))
 def need(old: Int32, fs: int, n: int, needed: Int32) -> int:
-    """Put ``fs`` and the frame sets under it on the list needed[1 : n], unless they are on it; entry f of the second
-    half says whether f is. Returns the new n."""
+    """Put ``fs`` and the frame sets under it on the list needed[1 : n], unless they are on it already; the second half
+    of ``needed`` marks those that are. Returns the new n."""
     sets, pool, frames, marks = old[L.AT_FRAMESET], old[L.AT_POOL], old[L.AT_FRAME], old[L.USED_FRAMESET]
     i = n
     if fs != 0 and needed[marks + fs] == 0:
@@ -389,8 +390,8 @@ def need(old: Int32, fs: int, n: int, needed: Int32) -> int:
 
 @inner_kernel(I(MEM, MEM, I, I))
 def carry_count(old: Int32, new: Int32, label: int, count: int) -> int:
-    """The ``count`` of a frame: for an unordered sequence the set of used parts (see `closure.part_set`), otherwise a
-    number, which stays the same. Or an error."""
+    """The ``count`` of a frame in ``new``: for an unordered sequence the set of used parts (see `closure.part_set`),
+    otherwise the same number. Or an error."""
     if label > L.LOOP or count <= 0 or old[old[L.H_LOOP_MAX] + L.LOOP - label] >= -1:
         return count
     entry = old[L.AT_FRAMESET] + 2 * count
@@ -406,9 +407,9 @@ def carry_count(old: Int32, new: Int32, label: int, count: int) -> int:
 
 @inner_kernel(I(MEM, MEM, I1))
 def carry_frame_sets(old: Int32, new: Int32, needed: Int32) -> int:
-    """Make the frame sets that are marked in the second half of ``needed``, and put 1 + their new numbers there. 0, or
-    an error. (They are made in the order of their numbers, so a frame set comes after those that its frames stand
-    on.)"""
+    """Make the frame sets that are marked in the second half of ``needed``, and replace each mark by 1 + the new
+    number. 0, or an error. (They are made in the order of their numbers, so a frame set comes after those that its
+    frames stand on.)"""
     sets, pool, frames, marks = old[L.AT_FRAMESET], old[L.AT_POOL], old[L.AT_FRAME], old[L.USED_FRAMESET]
     needed[marks] = 1
     for fs in range(1, marks):
@@ -441,7 +442,7 @@ def carry_frame_sets(old: Int32, new: Int32, needed: Int32) -> int:
 
 @kernel(I(MEM, I, MEM))
 def carry(old: Int32, config: int, new: Int32) -> int:
-    """The configuration of ``new`` that is ``config`` of ``old``, or an error of ``new``."""
+    """The configuration of ``new`` that equals ``config`` of ``old``, or an error of ``new``."""
     if config == L.FINISHED:
         return L.FINISHED
     pool, marks = old[L.AT_POOL], old[L.USED_FRAMESET]

@@ -1,4 +1,4 @@
-"""Kernel: carries out the returns, loop ends and pushes of a closure (phases A and B of `step`)."""
+"""Kernel: carries out the returns, loop ends and pushes of a closure (phases A and B of a step, see `run`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dotllm.jit import I, inner_kernel
 
 @inner_kernel(nb.void(MEM))
 def begin(mem: Int32) -> None:
-    """Start a closure: forget every node touched by the one before."""
+    """Start a closure: forget every node touched by the previous one."""
     mem[L.H_STAMP] += 1
     mem[L.H_TOUCHED] = 0
     mem[L.H_WORK] = 0
@@ -77,7 +77,7 @@ def heap_pop(mem: Int32) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def touch(mem: Int32, node: int, frames: int) -> int:
-    """Add the item (node, frames) to the closure, merging. Returns 0, or an error."""
+    """Add the item (node, frames) to the closure, or merge it with the node's item. Returns 0, or an error."""
     seen, acc = mem[L.H_SEEN] + node, mem[L.H_ACC] + node
     kind = mem[mem[L.H_KIND] + node]
     if mem[seen] != mem[L.H_STAMP]:
@@ -126,8 +126,8 @@ def leave_transparent(mem: Int32, fs: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I))
 def add_closure(mem: Int32, target: int, frames: int, pushing: int) -> int:
-    """Add everything reached from ``target`` without consuming. ``pushing``: phase B, returns and loop ends are
-    bypassed."""
+    """Add everything reached from ``target`` without consuming. ``pushing``: in phase B, which skips returns and loop
+    ends."""
     start = mem[mem[L.H_CLOSURE_START] + target]
     end = mem[mem[L.H_CLOSURE_START] + target + 1]
     closure, kind = mem[L.H_CLOSURE], mem[L.H_KIND]
@@ -146,7 +146,7 @@ def add_closure(mem: Int32, target: int, frames: int, pushing: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def return_to(mem: Int32, label: int, frames: int) -> int:
-    """Continue at the return node of a frame, over the frames below it; and, if the frame is optional (see `exits`), at
+    """Continue at the return node of a frame, with the frames below it; and, if the frame is optional (see `exits`), at
     the end of its rule. 0, or an error."""
     if label < mem[L.H_NODES]:
         return add_closure(mem, label, frames, 0)
@@ -154,11 +154,11 @@ def return_to(mem: Int32, label: int, frames: int) -> int:
     return done if done < 0 else add_closure(mem, label - I(mem[L.H_NODES]), frames, 0)
 
 
-# Kernel: returns from a rule through many frames at once.
+# Kernel: returns from a rule through many frames together.
 #
 # In highly ambiguous grammars a rule's end has hundreds of frames, most of them with one of a few return nodes. The
-# frames below those of one return node are united before the item continues there. If they came one after another, each
-# union would be a new frame set, in every node of the closure.
+# frames below all frames with the same return node are united before the item continues there. If they were added one
+# by one, each union would be a new frame set in every node of the closure.
 
 
 @inner_kernel(I(MEM, I))
@@ -171,7 +171,7 @@ def return_through(mem: Int32, fs: int) -> int:
         return labels
     top = mem[L.H_BUFFER]
     mem[L.H_BUFFER] += 3 * n + 1
-    starts, parents = labels + n, labels + 2 * n + 1  # parents by label; where those of each label begin
+    starts, parents = labels + n, labels + 2 * n + 1  # where the parents of each label begin; parents by label
     m = 0
     for i in range(n):
         label = mem[frames + 3 * mem[first + i]]
@@ -229,15 +229,15 @@ def return_through(mem: Int32, fs: int) -> int:
     return 0
 
 
-_FEW = 4  # most frames that are popped one after another
+_FEW = 4  # maximum number of frames that are popped one by one
 
 
 @inner_kernel(I(MEM, I))
 def part_set(mem: Int32, part: int) -> int:
     """The set of one part of an unordered sequence.
 
-    Sets of parts are interned as frame sets are, but hold numbers below zero: a set of frames must not have been
-    numbered before its frames existed (`frames` relies on the order).
+    Sets of parts are interned like frame sets, but hold numbers below zero, because a frame set must not get its number
+    before its frames exist (`frames` relies on this order).
     """
     at = buffer_room(mem, 1)
     if at < 0:
@@ -292,8 +292,8 @@ def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
 
 @inner_kernel(I(MEM, I, I, I, I))
 def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int:
-    """Continue at every part of an unordered sequence that may come next. All stand on one frame: a part is used once
-    it ends, so a state takes no set for every part that may come."""
+    """Continue at every part of an unordered sequence that may come next. All stand on the same frame: a part counts as
+    used only when it ends, so a state does not need a set of used parts for each part that may come."""
     once, parts = mem[mem[L.H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[L.H_LOOP_MAX] + loop]
     starts = mem[L.H_CLOSURE_START] + first
     mem[L.H_FUEL] -= parts
@@ -314,7 +314,7 @@ def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int
 @inner_kernel(I(MEM, I, I, I, I))
 def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> int:
     """Continue at every transition of a state of a counted network from which a final state is near enough. ``first``:
-    its first transition; ``count``: edges so far (or a mark that no token can bring them to the limit)."""
+    the state's first transition; ``count``: edges so far (or the mark of a count that no token brings to the limit)."""
     a, most = mem[L.H_A], mem[mem[L.H_LOOP_MAX] + loop]
     last = first + mem[mem[L.H_B] + first]
     top = singleton(mem, frame(mem, L.LOOP - loop, count, parent))
@@ -331,8 +331,8 @@ def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> i
 
 @inner_kernel(I(MEM, I))
 def push_calls(mem: Int32, node: int) -> int:
-    """The frames of a call that has been popped off the heap and of all others of the same rule: they follow it, and no
-    other node has their rank."""
+    """The frames of a call that has been popped off the heap and of all other calls of its rule: they follow it in the
+    heap, and no other node has their rank."""
     b, acc, heap, rank = mem[L.H_B], mem[L.H_ACC], mem[L.H_HEAP], mem[L.H_RANK]
     n = 0
     while True:
@@ -458,7 +458,8 @@ def push_frames(mem: Int32) -> int:
 
 @inner_kernel(I(MEM, I), inlined=True)
 def keep_holes(mem: Int32, node: int) -> int:
-    """Drop the frames of a return or a loop's end that have been popped. How many holes are left, or an error."""
+    """Drop the frames of a return or a loop's end that have been popped. Returns the number of holes left, or an
+    error."""
     fs = mem[mem[L.H_ACC] + node]
     entry = mem[L.AT_FRAMESET] + 2 * fs
     first, n = mem[L.AT_POOL] + mem[entry], mem[entry + 1]

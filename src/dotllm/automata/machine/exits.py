@@ -1,17 +1,17 @@
-"""Kernels: find where a rule's end leads through calls that may all end at once.
+"""Kernels: find where a rule's end leads through calls that may all end together.
 
-The frame of a call that may return at once is *transparent* if recursion can put such frames on top of each other: its
-return node's closure begins with RETURN (`nfa_passes.recursion`). Through such a frame, a rule's end leads to the items
-of its return node, over the frames below, and to everything that a rule's end leads to through each of these frames.
-These *exits* are found once for a frame, from those of the frames below it, so one more level of a recursion costs the
-same at any depth. J. Leo remembers the same for right recursion ("A general context-free parsing algorithm running in
-linear time on every LR(k) grammar without using lookahead", TCS 82, 1991), here also for frames that are not quite at
-the end.
+A frame whose return node may return immediately is *transparent* if recursion can put such frames on top of each other:
+the closure of its return node begins with RETURN (`nfa_passes.recursive_returns`). Through such a frame, a rule's end
+leads to the items of its return node, with the frames below, and to everything that a rule's end leads to through each
+of the frames below. These *exits* are found once for a frame, from the exits of the frames below it, so one more level
+of a recursion costs the same at any depth. J. Leo remembers the same for right recursion ("A general context-free
+parsing algorithm running in linear time on every LR(k) grammar without using lookahead", TCS 82, 1991); here it also
+works for frames that are not quite at the end.
 
-A set that has a transparent frame needs none of the frames below that one, because it allows everything that they
-allow. And if a set has a frame and all frames that this one stands on (``s: "i" s "e" s | "i" s`` pushes the first and
-jumps with the others), they are one *optional* frame: its label is the return node plus the number of nodes, and it may
-also return at once. `normal` brings sets into this form.
+A set that has a transparent frame needs none of the frames below it, because the transparent frame allows everything
+that they allow. And if a set has a frame and all frames that it stands on (``s: "i" s "e" s | "i" s`` pushes the first
+and jumps with the others), they become one *optional* frame: its label is the return node plus the number of nodes, and
+it may also return immediately. `normal` brings sets into this form.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from dotllm.automata.machine.intern import (
 from dotllm.automata.machine.layout import MEM
 from dotllm.jit import I, inner_kernel
 
-_LOOKED_AT = 32  # most frames below a transparent one
-_MANY = 8  # most frames in a set; larger ones are left as they are
-_FEW = 4  # most frames below one; with more, finding what they have in common costs more than it gains
+_LOOKED_AT = 32  # maximum number of frames examined below a transparent one
+_MANY = 8  # maximum number of frames in a set; larger sets are left as they are
+_FEW = 4  # maximum number of frames below a frame; with more, finding what they have in common costs more than it gains
 
 
 @inner_kernel(nb.boolean(MEM, I), inlined=True)
 def is_transparent(mem: Int32, number: int) -> bool:
-    """Whether a rule's end may lead through a frame to those below it, any number of times by recursion."""
+    """Whether a rule's end may lead through a frame to the frames below it, any number of times by recursion."""
     at = mem[L.AT_FRAME] + 3 * number
     label = mem[at]
     if label < 0 or mem[mem[L.AT_FRAMESET] + 2 * mem[at + 2] + 1] > _FEW:
@@ -64,7 +64,7 @@ def has_transparent(mem: Int32, fs: int) -> bool:
 
 @inner_kernel(nb.boolean(MEM, I, I, I))
 def stands_on(mem: Int32, number: int, first: int, n: int) -> bool:
-    """Whether the n frames at mem[first:] include all that a frame, which is not optional, stands on."""
+    """Whether a frame is not optional, and the n frames at mem[first:] include all frames that it stands on."""
     at = mem[L.AT_FRAME] + 3 * number
     sets, parent = mem[L.AT_FRAMESET], mem[at + 2]
     length = mem[sets + 2 * parent + 1]
@@ -82,7 +82,7 @@ def stands_on(mem: Int32, number: int, first: int, n: int) -> bool:
 
 @inner_kernel(nb.boolean(MEM, I, I))
 def is_within(mem: Int32, number: int, other: int) -> bool:
-    """Whether ``other`` is the frame, or its optional form."""
+    """Whether ``other`` is the frame ``number``, or its optional form."""
     if number == other:
         return True
     mine, its = mem[L.AT_FRAME] + 3 * number, mem[L.AT_FRAME] + 3 * other
@@ -91,7 +91,7 @@ def is_within(mem: Int32, number: int, other: int) -> bool:
 
 @inner_kernel(I(MEM, I))
 def normal(mem: Int32, fs: int) -> int:
-    """The normal form of a set (see the module), within the limits on nearby frames; or an error. Not for the set of a
+    """The normal form of a set (see the module docstring), within the limits above; or an error. Not for the set of a
     RETURN in a closure in progress, whose holes must not be lost."""
     sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
     first, n = pool + mem[sets + 2 * fs], mem[sets + 2 * fs + 1]
@@ -150,8 +150,8 @@ def normal(mem: Int32, fs: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I, I))
 def add_exit(mem: Int32, start: int, length: int, node: int, fs: int) -> int:
-    """Add (node, fs) to the ``length`` exits that stand in the buffer from ``start`` to its top, in the order of their
-    nodes. How many there are then, or an error."""
+    """Add (node, fs) to the ``length`` exits that the buffer has from ``start`` to its top, in the order of their
+    nodes. Returns their new number, or an error."""
     base = mem[L.AT_BUFFER] + start
     low = lower_bound(mem, base, 2, length, node)
     mem[L.H_FUEL] -= 1 + (length >> 3)
@@ -176,8 +176,8 @@ def add_exit(mem: Int32, start: int, length: int, node: int, fs: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I, I))
 def add_return(mem: Int32, start: int, length: int, number: int, own: int) -> int:
-    """`add_exit` for everything that a rule's end leads to through one frame, whose exits are known if it is
-    transparent. ``own`` 1: only the items of its return node."""
+    """`add_exit` for everything that a rule's end leads to through one frame, whose exits must be known if it is
+    transparent. ``own`` = 1: only for the items of its return node."""
     at = mem[L.AT_FRAME] + 3 * number
     label, parent = I(mem[at]), I(mem[at + 2])
     if label == L.HOLE:
@@ -212,7 +212,7 @@ def add_return(mem: Int32, start: int, length: int, number: int, own: int) -> in
 
 @inner_kernel(I(MEM, I))
 def find_exits(mem: Int32, number: int) -> int:
-    """Find the exits of a transparent frame; those of the frames below it are known. See `exits_of`."""
+    """Find the exits of a transparent frame; those of the frames below it must be known. See `exits_of`."""
     sets, pool = mem[L.AT_FRAMESET], mem[L.AT_POOL]
     start = I(mem[L.H_BUFFER])
     parent = mem[mem[L.AT_FRAME] + 3 * number + 2]
@@ -283,7 +283,7 @@ def exits_of(mem: Int32, number: int) -> int:
 
 @inner_kernel(nb.boolean(MEM, I, I))
 def goes_on_transparently(mem: Int32, exits: int, lower: int) -> bool:
-    """Whether a rule's end leads through the frame with these exits to a transparent one of the symbol below."""
+    """Whether a rule's end leads through the frame with these exits to a transparent frame of the symbol below."""
     unit = mem[L.AT_TAILS] + 3 * exits
     if exits == 0 or mem[unit] != RETURN_NODE:
         return False

@@ -24,8 +24,8 @@ from dotllm.jit import I, inner_kernel
 def unmapped_below(mem: Int32, memo: int, fs: int, key: int) -> int:
     """List ``fs`` and all frame sets under it that have no entry in ``memo`` for ``key``; parents come before children.
 
-    The list is put on the buffer (H_BUFFER moves to its end). A frame set is made after those that its frames stand on,
-    so ascending numbers are the right order, and no recursion is needed. Returns the length, or an error.
+    The list is put into the buffer (H_BUFFER moves to its end). A frame set is made after those that its frames stand
+    on, so ascending numbers are the right order, and no recursion is needed. Returns the length, or an error.
     """
     sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
     start = buffer_room(mem, 1)
@@ -182,7 +182,7 @@ def compose(mem: Int32, upper: int, lower: int) -> int:
 # Kernels: canonical symbols, in which counters that no token can bring to a limit are equal.
 #
 # Masks are remembered under canonical symbols (see `masks`), so position 7 and position 70 of a string of at most a
-# thousand characters share one.
+# thousand characters share a mask.
 
 
 @inner_kernel(I(MEM, I))
@@ -239,7 +239,7 @@ def canonical_frames(mem: Int32, fs: int) -> int:
 
 @inner_kernel(I(MEM, I))
 def canonical_anew(mem: Int32, symbol: int) -> int:
-    """`canonical` for a symbol whose canonical one is not known yet."""
+    """`canonical` for a symbol whose canonical symbol is not known yet."""
     mem[L.H_BUFFER] = 0
     entry = mem[L.AT_SYMBOL] + 3 * symbol
     n = mem[entry + 1]

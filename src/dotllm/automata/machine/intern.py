@@ -1,9 +1,9 @@
-"""Kernels: intern. Equal lists and equal triples get equal numbers, so the rest of the machine compares ints.
+"""Kernels for interning: equal lists and equal triples get equal numbers, so the rest of the machine compares ints.
 
-Lists (states, frame sets, symbols) live once in POOL; LISTS is an open-addressing table of (hash, id, kind). TRIPLES
-maps (kind, a, b, c) to an int: frames, stack cells, configurations and every memo of the machine. Both tables are at
-most half full. When a region has no room, FULL - region is returned; callers pass it up, Python grows the arena and
-calls again.
+Lists (states, frame sets, symbols) are stored once in POOL; LISTS is an open-addressing table of (hash, id, kind).
+TRIPLES maps (kind, a, b, c) to an int: frames, stack cells, configurations and every memo of the machine. Both tables
+are at most half full. If a region has no room, kernels return FULL - region; callers pass it up, and Python grows the
+arena and calls again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
 from dotllm.jit import I, inner_kernel, kernel
 
-_LARGE = 64  # most frames in both sets of a union
+_LARGE = 64  # frames in both sets together; unions of more are remembered
 
 
 @inner_kernel(I(I, I), inlined=True)
@@ -87,7 +87,7 @@ def rehash_lists(mem: Int32) -> None:
 
 @inner_kernel(I(MEM, I, I, I))
 def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
-    """The number of the list mem[source : source+length]; 2*id + 1 if it is new, 2*id if known; or FULL.
+    """The number of the list mem[source : source+length], as 2*id + 1 if it is new and 2*id if it is known; or FULL.
 
     A new entry has only its first two ints (offset, length) set.
     """
@@ -140,7 +140,7 @@ def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
 
 @inner_kernel(I(MEM, I), inlined=True)
 def buffer_room(mem: Int32, length: int) -> int:
-    """Reserve nothing, only check: the absolute index of the buffer's top, or FULL."""
+    """The absolute index of the buffer's top if ``length`` ints fit there, or FULL. This reserves nothing."""
     if mem[L.H_BUFFER] + length > mem[L.CAP_BUFFER]:
         return L.FULL - L.BUFFER
     return I(mem[L.AT_BUFFER] + mem[L.H_BUFFER])
@@ -185,7 +185,7 @@ def hole(mem: Int32, i: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I, I), inlined=True)
 def lower_bound(mem: Int32, first: int, stride: int, n: int, value: int) -> int:
-    """How many of the ``n`` sorted numbers that stand from mem[first] on, ``stride`` apart, are less than ``value``."""
+    """How many of ``n`` sorted numbers, which start at mem[first] and are ``stride`` apart, are less than ``value``."""
     low, high = 0, n
     while low < high:
         middle = (low + high) >> 1
@@ -277,7 +277,7 @@ def union(mem: Int32, f: int, g: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def merge(mem: Int32, f: int, g: int) -> int:
-    """`union` in a closure. Unions of large sets are remembered, because a closure brings the same two to many
+    """`union` in a closure. Unions of large sets are remembered, because a closure brings the same two sets to many
     nodes."""
     sets = mem[L.AT_FRAMESET]
     size = mem[sets + 2 * f + 1] + mem[sets + 2 * g + 1]

@@ -7,7 +7,7 @@ array access (``NUMBA_BOUNDSCHECK=1`` checks them all).
 
 The first HEADER ints are slots, listed below. Then come the arrays that do not grow: the NFA's, scratch for each node,
 the ways, the walk's scratch. Then come the regions in any order, each with a capacity and a used count in its own
-units, then free space (see `memory`).
+units, then free space (see `arena`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ H_MAX_TOKEN_BYTES = 11  # bytes of the longest token: counters further than this
 H_CONSULTED = 12  # mask walk: the number of symbols of the real stack that it has examined
 H_LOCAL = 13  # mask walk: next free cell of its own stacks
 H_OUT = 14  # second return value of functions that have one
-H_LIMIT = 15  # most ints the arena may grow to
-H_DEPTH = 16  # longest token, as the size of the walk's per-depth scratch
+H_LIMIT = 15  # maximum size of the arena, in ints
+H_DEPTH = 16  # size of the walk's per-depth scratch: bytes of the longest token + 2
 H_FIRST = 17  # where the NFA's arrays end
 H_LEFT = 18  # mask walk: tokens left, including the next one (see `plans`); 0: no limit
-H_MOST = 19  # mask walk with a limit: the most tokens that must follow any next one
+H_MOST = 19  # mask walk with a limit: the largest number of tokens that must follow any next token
 
 # NFA arrays: offsets
 (
@@ -129,7 +129,7 @@ MEMO_UNKNOWN, MEMO_DEEPER = -1, -2
     K_REP_END,
     K_WIDE,  # whether all characters beyond ASCII are members
 ) = range(12)  # fmt: skip
-WORDS_UNKNOWN, WORDS_NOWHERE = -1, -2  # K_WORDS_END of a set whose exit words have not been needed, or have no room
+WORDS_UNKNOWN, WORDS_NOWHERE = -1, -2  # K_WORDS_END of a set whose exit words have not been needed, or do not fit
 K_REP_BYTES = 12  # up to 4 bytes: one character of the set
 K_FIRST_BYTES = 16  # 8 ints: the set of first bytes
 K_WIDTH = 24

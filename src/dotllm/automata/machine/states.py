@@ -1,6 +1,7 @@
 """Kernels: make raw states and symbols, each once.
 
-A raw state is the result of a step. Its *core* is the same without the frame sets, which become the *symbol* to push.
+A raw state is the result of a step. Its *core* is the same state without the frame sets, which become the *symbol* to
+push.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def intern_symbol(mem: Int32, at: int, n: int) -> int:
 
 @inner_kernel(I(MEM, I, I), inlined=True)
 def flags_of(mem: Int32, items: int, n: int) -> int:
-    """The flags of a raw state of the n items at mem[items:]; COMPLEX only as far as PENDING makes it so."""
+    """The flags of a raw state of the n items at mem[items:]; COMPLEX is set only if PENDING is."""
     kind, charset = mem[L.H_KIND], mem[L.H_CHARSET]
     flags = 0
     for i in range(n):
@@ -89,7 +90,7 @@ def are_bare_holes(mem: Int32, cut: int, holes: int) -> int:
 
 @inner_kernel(nb.void(MEM, I, I, I, I, I))
 def complete_state(mem: Int32, state: int, core: int, push: int, flags: int, holes: int) -> None:
-    """Fill the entry of a state. Its core comes last: an entry with a core is complete."""
+    """Fill the entry of a state. The core is written last, so an entry with a core is complete."""
     classes = mem[L.H_CLASSES]
     row = mem[L.AT_DELTA] + state * classes
     for i in range(classes):
@@ -130,13 +131,13 @@ def intern_core(mem: Int32, items: int, n: int, cut: int, holes: int, flags: int
 
 @inner_kernel(I(MEM, I, I))
 def intern_state(mem: Int32, at: int, n: int) -> int:
-    """The raw state of the n items at mem[at:], with its core and its symbol worked out if it is new; or an error."""
+    """The raw state of the n items at mem[at:], or an error. A new state gets its core and its symbol."""
     found = intern_list(mem, L.L_STATE, at, 2 * n)
     if found < 0:
         return found
     state = found >> 1
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
-    # (a state whose initialisation was cut short by FULL has S_CORE unset: 0)
+    # (if FULL interrupted the initialisation of a state, its S_CORE is still 0)
     if (found & 1) == 0 and mem[entry + L.S_CORE] != 0:
         return state
     if (state + 1) * mem[L.H_CLASSES] > mem[L.CAP_DELTA]:
