@@ -6,12 +6,12 @@ from the parent's state, and if the step is dead, jump to the end of the subtree
 *Character loops.* An item that consumes one code point of a large set K (the body of a string, `.`, `\\w`) allows all
 tokens made of K characters: a row of the vocabulary, chosen by the number of characters that may still come. Of the
 other tokens it can only allow those that start with characters of K and then leave K; these are walked as a trie of
-what comes *after* the K characters (2,500 nodes instead of 266,000 for JSON strings). This needs that no other item of
-the state can take a K character (checked; otherwise the tokens are walked whole).
+what comes *after* the K characters (2,500 nodes instead of 266,000 for JSON strings). This requires that no other item
+of the state can take a K character (which is checked; otherwise whole tokens are walked).
 
-*Canonical symbols.* A walk may only look at symbols of the real stack through `canonical`, which maps counters that
-no token can bring to a limit to one value; and it counts the symbols that it has examined. The row is remembered under
-(state, these symbols): every configuration that agrees on them shares it.
+*Canonical symbols.* A walk sees symbols of the real stack only through `canonical`, which maps counters that no token
+can bring to a limit to one value; and it counts the symbols that it has examined. The row is remembered under (state,
+these symbols): every configuration that agrees on them shares it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from dotllm.jit import B1, I1, I2, I, inner_kernel, kernel
 
 # Kernels: the masks of items that loop over a large character set (see `masks`).
 #
-# Under a limit, tokens inside the set are tested by their number of characters, because they lead to different places;
-# the few that end inside a character are walked.
+# Under a limit, tokens inside the set are tested by their number of characters, which decides where they lead; the few
+# tokens that end inside a character are walked.
 
 
 @inner_kernel(I(MEM, I, I, I))
 def select(mem: Int32, state: int, number: int, only: int) -> int:
-    """The state of the items of ``state`` that loop over set ``number`` (``only`` 1), or of all items that loop over no
-    known set (``only`` 0). 0: none; or an error."""
+    """The state of the items of ``state`` that loop over set ``number`` (``only`` = 1), or of all items that do not
+    loop over a known set (``only`` = 0). 0 if there are none; or an error."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
     length = mem[entry + L.S_LENGTH]
@@ -130,8 +130,8 @@ def allow_overlapping(
 ) -> int:
     """`allow_set` when something else may also take characters of the set after the first one (`[a-z]*abc`).
 
-    If the loop alone takes any number of characters, all tokens inside are allowed and only those that leave are walked
-    (whole); otherwise the token trie is walked, and likewise if the loop alone cannot be ended in time.
+    If the loop alone takes any number of characters, all tokens inside the set are allowed, and only those that leave
+    it are walked (whole). Otherwise, or if the loop alone cannot end in time, the token trie is walked.
     """
     is_limited = mem[L.H_LEFT] > 0
     table = charsets.sets[number]
@@ -186,7 +186,7 @@ def allow_set(
 ) -> int:
     """Allow the tokens of a state whose items all loop over one character set. 0, or an error.
 
-    Follow one character of the set after the other: C1, C2, … until the configuration repeats (a loop without a near
+    Follow one character of the set after another: C1, C2, … until the configuration repeats (a loop without a near
     limit), the set is no longer taken (the limit: k characters), or no token is that long. Tokens inside the set of
     at most k characters are a row; tokens that leave it after j characters are walked from Cj.
     """
@@ -263,7 +263,8 @@ def allow_set(
 
 @kernel(nb.void(MEM, B1))
 def forget_charsets(mem: Int32, leaving: Bool) -> None:
-    """Let no node use a table whose flag is set: its set is walked from then on. (Masks stay the same.)"""
+    """Make all nodes stop using the tables whose flags are set: their sets are walked from then on. (Masks stay the
+    same.)"""
     charset = mem[L.H_CHARSET]
     for node in range(mem[L.H_NODES]):
         number = mem[charset + node]
@@ -273,15 +274,15 @@ def forget_charsets(mem: Int32, leaving: Bool) -> None:
 
 # Kernel: computes the mask of items that nearly all tokens take into one loop over a character set.
 #
-# In a key that must not be one of some names, every character except the next one of a name leads to "any other key": a
-# loop over one large set. So most of the token trie lies inside that loop, whose tokens are known (see `masks`). The
-# kernel takes the tokens of the loop, and walks the trie only until the machine is in the loop: some hundred nodes
-# instead of 266,000.
+# In a key that must not be one of some names, every character except the next character of a name leads to "any other
+# key": a loop over one large set. So most of the token trie lies inside that loop, whose tokens are known (see the
+# module docstring). The kernel takes the tokens of the loop, and walks the trie only until the machine is in the loop:
+# a few hundred nodes instead of 266,000.
 
 
 NOT_APPLICABLE = 1  # result: the state is not of this kind; nothing has been done
 _PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that are likely to lead into the loop
-_MOST_STEPS = 512  # most steps to find out where the characters beyond ASCII lead
+_MOST_STEPS = 512  # maximum number of steps to find out where the characters beyond ASCII lead
 
 # Well-formed UTF-8 (RFC 3629 §4): first bytes, second bytes, length; all further bytes are 80-BF.
 _FORMS = np.array(
@@ -313,7 +314,7 @@ def take_byte(mem: Int32, state: int, handle: int, byte: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I2))
 def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
-    """The set over which a state loops for ever, unchanged; -1 if there is none; or an error (below -1).
+    """The set over which a state loops forever without changing; -1 if there is none; or an error (below -1).
 
     Only sets with all characters beyond ASCII count.
     """
@@ -385,8 +386,8 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
 def limit_inside(
     mem: Int32, trie: Trie, charsets: CharsetTables, state: int, handle: int, loop: int, loop_handle: int, row: Int32
 ) -> int:
-    """Remove from ``row``, the tokens inside the set of a loop, those that leave too few tokens if they lead from
-    (state, handle) into the loop. 0, or an error."""
+    """``row`` has the tokens inside the set of a loop. Remove those that leave too few tokens if they lead from (state,
+    handle) into the loop. 0, or an error."""
     fit = fits(mem, trie, loop, loop_handle)
     if fit < 0:
         return fit
@@ -423,7 +424,7 @@ def mask_via_self_loop(
             break
     if number < 0:
         return NOT_APPLICABLE
-    # Every token that begins with characters of the set, as if the first of them led into the loop …
+    # First, every token that begins with characters of the set, as if the first character led into the loop.
     table = charsets.sets[number]
     row = charsets.rows[number * L.K_ROWS].copy()
     is_limited = mem[L.H_LEFT] > 0
@@ -434,7 +435,7 @@ def mask_via_self_loop(
     done = walk(mem, trie, table[L.K_EXITS], table[L.K_EXITS_END], loop, loop_handle, row)
     if done < 0:
         return done
-    # … and now the others, and those whose first characters do not.
+    # Then the other tokens, and those whose first characters do not lead into the loop.
     delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
     states = mem[L.AT_STATE]
     at_state, at_env = mem[L.H_WALK_STATE], mem[L.H_WALK_ENV]
@@ -593,7 +594,7 @@ def find_row(
 
 @kernel(I(MEM, I))
 def known_row(mem: Int32, config: int) -> int:
-    """The row of a configuration if it is known (remembered under its canonical key), else -1, or an error."""
+    """The row of a configuration if it is remembered under its canonical key, else -1; or an error."""
     at = mem[L.AT_CONFIG] + 3 * config
     row = I(mem[at + 2])
     if row >= 0:
@@ -651,7 +652,7 @@ def remember_row(mem: Int32, config: int, consulted: int, row: int) -> int:
 # nothing.
 
 
-OF_CONFIG = 2  # in a key of T_RISE: the most tokens of a configuration, not the most bytes that a row adds
+OF_CONFIG = 2  # in a key of T_RISE: the value is the tokens after a configuration, not the bytes that a row adds
 
 
 @inner_kernel(nb.types.UniTuple(I, 2)(MEM, I, I))
@@ -675,8 +676,8 @@ def row_key(mem: Int32, state: int, stack: int) -> tuple[int, int]:
 def adds_alike(mem: Int32, stack: int, depth: int) -> bool:
     """Whether the stack below ``depth`` adds the same cost to every successor, so that the rise can be shared.
 
-    It does if there is only one way down to it. It may not with an unordered sequence (the bytes owed after a separator
-    differ from those before it), or where canonical symbols do not tell owed rounds apart.
+    It does if its top symbol has at most one frame set. It may not if the grammar has an unordered sequence (the bytes
+    required after a separator differ from those before it), or if canonical symbols do not tell required rounds apart.
     """
     loops = mem[L.H_LOOP_AFTER] - mem[L.H_LOOP_BODY]
     for loop in range(loops):
@@ -704,8 +705,8 @@ def find_row_within(
     tokens that the mask without a limit allows, and at least the need of ``config`` less one; or an error. Ways must
     have been found. left: below 2**31.
 
-    That number is remembered for the configuration. The most bytes by which a token moves the end further away is
-    remembered for all configurations that share the row, if the rest of the stack does not matter.
+    That number is remembered for the configuration. The largest number of bytes by which a token moves the end further
+    away is remembered for all configurations that share the row, if the rest of the stack does not matter.
     """
     at = mem[L.AT_CONFIG] + 3 * config
     state, stack = I(mem[at]), I(mem[at + 1])
@@ -717,7 +718,7 @@ def find_row_within(
     needed = tokens_from(mem, trie, config)
     if needed < 0:
         return needed
-    # a plan may take more tokens than those after every token: a limit below it is refused, whatever is remembered
+    # the plan of ``config`` may take more tokens than any next token requires; a limit below the plan is refused anyway
     most, most_bytes = max(I(mem[L.H_MOST]), needed - 1), I(mem[L.H_MOST_BYTES])
     done = triple_put(mem, L.T_RISE, config, OF_CONFIG, 0, most)
     key, depth = row_key(mem, state, stack)
@@ -733,7 +734,7 @@ def enough_tokens(mem: Int32, trie: Trie, counts_bytes: bool, config: int) -> in
     """The number of tokens from which on a limit changes nothing at ``config``, whatever comes next; -1 if it is not
     known; or an error.
 
-    counts_bytes: whether every byte of a plan is a token by itself, so that a plan has at most as many tokens as bytes.
+    counts_bytes: whether each byte of a plan is a token of its own, so that a plan has at most as many tokens as bytes.
     """
     if mem[L.H_HAS_WAYS] == 0:
         return -1

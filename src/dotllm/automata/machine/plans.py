@@ -1,18 +1,18 @@
 """Kernels: find the fewest tokens that bring a configuration to the end of its text.
 
-A *plan* is the way (see `ways`) from an item to the end of its level, then from each frame on its stack to the end of
-that frame's level: one text for an item and a choice of frames. The tokens of a configuration are the fewest into which
-the text of one of its plans can be cut, and the end token. Tokens count, not bytes, so a plan's text is cut as a whole:
-tokens may reach over the ends of levels.
+A *plan* is the way (see `find_ways`) from an item to the end of its level, then from each frame on its stack to the end
+of that frame's level: one text for an item and a choice of frames. A configuration needs the smallest number of tokens
+into which the text of one of its plans can be cut, plus the end token. Tokens count, not bytes, so a plan's text is cut
+as a whole: tokens may reach across the ends of levels.
 
 So a configuration that needs n tokens has a token that leads to a configuration that needs at most n - 1: the first
 token of its plan leads to items and frames that include those of the rest of the plan, and from there on the ways are
 the same. Hence a limit that is kept once is kept to the end.
 
-No plan is longer than a model can write: a text that is too far away counts as one that no tokens spell.
+No plan is longer than a text that a model can write: a longer text counts as one that no tokens spell.
 
-A *place* is a point of a plan: (node, tail), where the tail (see `tails`) is the frames below. Facts about a place hold
-for every plan that comes to it.
+A *place* is a point of a plan: (node, tail), where the tail (see `tail_of`) is the frames below. Facts about a place
+hold for every plan that reaches it.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ from dotllm.jit import B1, I1, U1, I, inner_kernel, kernel
 
 # Kernel: finds for every node the way to the end of its level that takes the fewest bytes.
 #
-# A level is a rule, up to its return, or one round of a loop, up to its end. The demands of the levels below lie on
-# the stack, so the way from a node is the same wherever the node stands: it is found once for an automaton, and
-# `plans` joins ways. Ways are chosen by bytes; tokens are counted where the whole text is known.
+# A level is a rule, up to its return, or one round of a loop, up to its end. What the levels below require is on the
+# stack, so the way from a node is the same wherever the node occurs: it is found once for an automaton, and a plan
+# joins ways. Ways are chosen by bytes; tokens are counted when the whole text is known.
 #
-# The costs are the least fixpoint of a system in which the cost of a node is the least of sums of others (a context-
-# free grammar with weights). Nodes are settled in the order of their costs, as in Dijkstra's algorithm: D. E. Knuth,
-# "A generalization of Dijkstra's algorithm", Information Processing Letters 6(1), 1977.
+# The costs are the least fixpoint of a system in which the cost of a node is a minimum of sums of other costs (a
+# context-free grammar with weights). Nodes are settled in the order of their costs, as in Dijkstra's algorithm: D. E.
+# Knuth, "A generalization of Dijkstra's algorithm", Information Processing Letters 6(1), 1977.
 #
-# A byte that is not a token by itself costs more, so it is taken only where it must be.
+# A byte that is not a token of its own costs more, so it is taken only if necessary.
 
 
-# The results are arrays with one int for each node; -1: none. H_WAY_COST: bytes to the end of the node's level
-# H_WAY_CHOICE: the edge that a BYTE node takes; the way out that a counted network's ENTER or END takes H_WAY_BYTE: the
-# byte on that edge H_WAY_AFTER: of a node that is jumped to: the node with an action that comes next H_WAY_BEGIN: the
-# same when the node's level has just begun, so that it does not end there
-
+# The results are arrays with one int for each node; -1: none.
+# H_WAY_COST: bytes to the end of the node's level.
+# H_WAY_CHOICE: the edge that a BYTE node takes; the transition that a counted network's ENTER or END takes.
+# H_WAY_BYTE: the byte on that edge.
+# H_WAY_AFTER: for a node that is jumped to, the node with an action that comes next.
+# H_WAY_BEGIN: the same if the node's level has just begun, so that it does not end there.
 MOST = 1 << 30  # largest cost; larger ones count as this
-_NO_TOKEN = 1 << 12  # cost of a byte that is not a token by itself
-_NODE_BITS = 32  # bits of an entry of the heap for the node; the cost is above them
+_NO_TOKEN = 1 << 12  # cost of a byte that is not a token of its own
+_NODE_BITS = 32  # low bits of an entry of the heap, which hold the node; the cost is above them
 _READS_AFTER, _READS_BEGIN, _READS_PART = -1, -2, -3  # how a node reads another node's cost; from 0 on: by this edge
 _PREFERRED = np.frombuffer(b' a0"', np.uint8)
 
@@ -74,7 +75,7 @@ def byte_of(packed: int, spellable: Bool) -> int:
 
 @inner_kernel(nb.boolean(MEM, I))
 def is_network(mem: Int32, node: int) -> bool:
-    """Whether an ENTER or END node is that of a counted network."""
+    """Whether an ENTER or END node belongs to a counted network."""
     return mem[mem[L.H_LOOP_MIN] + mem[mem[L.H_A] + node]] < 0
 
 
@@ -90,7 +91,7 @@ def fewest_edges(mem: Int32, node: int) -> int:
 
 @inner_kernel(I(L1, I, I, I, I), inlined=True)
 def read(reads: Int64, n: int, target: int, node: int, how: int) -> int:
-    """Note at reads[n:n + 3], if it has room, that ``node`` reads ``target``. Returns the next n."""
+    """Note at reads[n:n + 3], if there is room, that ``node`` reads ``target``. Returns the next n."""
     if n + 3 <= reads.shape[0]:
         reads[n], reads[n + 1], reads[n + 2] = target, node, how
     return n + 3
@@ -98,7 +99,7 @@ def read(reads: Int64, n: int, target: int, node: int, how: int) -> int:
 
 @inner_kernel(I(MEM, L1))
 def list_reads(mem: Int32, reads: Int64) -> int:
-    """List the parts of a node's cost, as (target, node, how). Returns the number of ints."""
+    """List the parts of the costs of all nodes, as (target, node, how). Returns the number of ints."""
     kind, a, b = mem[L.H_KIND], mem[L.H_A], mem[L.H_B]
     n = I(0)
     for node in range(mem[L.H_NODES]):
@@ -131,7 +132,7 @@ def list_reads(mem: Int32, reads: Int64) -> int:
 
 @inner_kernel(nb.void(L1, I, I))
 def put(heap: Int64, n: int, entry: int) -> None:
-    """Put an entry into a heap of ``n``."""
+    """Put an entry into a heap of ``n`` entries."""
     while n > 0:
         up = (n - 1) >> 1
         if heap[up] <= entry:
@@ -143,7 +144,7 @@ def put(heap: Int64, n: int, entry: int) -> None:
 
 @inner_kernel(I(L1, I))
 def take(heap: Int64, n: int) -> int:
-    """Take the least entry out of a heap of ``n``."""
+    """Take the least entry out of a heap of ``n`` entries."""
     least, entry = heap[0], heap[n - 1]
     at, child = 0, 1
     while child < n - 1:
@@ -162,7 +163,7 @@ def take(heap: Int64, n: int) -> int:
 def worth(mem: Int32, node: int, acc: Int64) -> int:
     """Cost of a node other than a BYTE; -1 while the cost of a part is unknown.
 
-    acc[node], of the ENTER of an unordered sequence or a counted network: the cost of its required parts, or of its
+    acc[node], for the ENTER of an unordered sequence or a counted network: the cost of its required parts, or of its
     cheapest transition; below 0 while it is unknown.
     """
     kind, x, y = mem[mem[L.H_KIND] + node], I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
@@ -211,7 +212,7 @@ def list_holders(mem: Int32, first: Int32, following: Int32, holder: Int32) -> N
 def find_ways(mem: Int32, spellable: Bool) -> int:
     """Fill the H_WAY arrays. Returns 0.
 
-    spellable [256]: bytes that are tokens by themselves.
+    spellable [256]: bytes that are tokens of their own.
     """
     n = I(mem[L.H_NODES])
     kind, cost_of, after_of, begin_of = mem[L.H_KIND], mem[L.H_WAY_COST], mem[L.H_WAY_AFTER], mem[L.H_WAY_BEGIN]
@@ -233,7 +234,7 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
     list_holders(mem, first_holder, next_holder, holder)
 
     acc = allocate.filled_longs(n, -1)
-    needed = allocate.zero_longs(n)  # parts of an unordered sequence
+    needed = allocate.zero_longs(n)  # required parts of an unordered sequence whose costs are unknown
     tentative = allocate.filled_longs(n, 2 * MOST)
     heap = allocate.longs(n + 2 * count + 16)
     waiting = I(0)
@@ -303,11 +304,11 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
     return 0
 
 
-# Kernels: the frames below a place of a plan (see `plans`), as numbers.
+# Kernels: the frames below a place of a plan (see the module docstring), as numbers.
 #
-# A tail is a list of cells (label, count, tail below), several where several derivations lead to the same node. Equal
-# tails have equal numbers, however they are cut into symbols on a stack. Counters that ask for no further round are not
-# told apart.
+# A tail is a list of cells (label, count, tail below), with several cells if several derivations lead to the same node.
+# Equal tails have equal numbers, however they are cut into symbols on a stack. Counters that require no further round
+# count as equal.
 
 
 @inner_kernel(I(MEM, I, I, I, I))
@@ -337,7 +338,7 @@ def pushed(mem: Int32, label: int, count: int, tail: int) -> int:
 
 @inner_kernel(I(MEM, I, I), inlined=True)
 def plain_count(mem: Int32, label: int, count: int) -> int:
-    """The count of a frame as cells have it: all counts that ask for no further round are one."""
+    """The count of a frame as it is in cells: all counts that require no further round are the same."""
     if label > L.LOOP:
         return 0
     loop = L.LOOP - label
@@ -382,7 +383,7 @@ def tail_of(mem: Int32, fs: int, stack: int) -> int:
             if label == L.ROOT:
                 length += 1
                 continue
-            other, below = I(mem[entry + 2]), cell_at  # (a plan passes an optional frame, see `exits`)
+            other, below = I(mem[entry + 2]), cell_at  # (a plan skips an optional frame, see `exits`)
             if label == L.HOLE:
                 if cell_at == 0:
                     return L.FAULT
@@ -471,7 +472,7 @@ P_WIDTH = 5
 THE_END = 0  # the place after a text
 NOT_LOOKED_AT = -1  # P_NEXT: the places that follow have not been found
 NEVER = 1 << 29  # tokens of a plan that no tokens spell, or that is too long
-FARTHEST = 1 << 19  # bytes of a level, or of the rounds that a loop still asks for; a plan with more has MOST bytes
+FARTHEST = 1 << 19  # bytes of a level, or of the rounds that a loop still requires; a plan with more has MOST bytes
 _CELL = L.WIDTH[L.LOCAL]
 
 
@@ -496,7 +497,7 @@ def place_of(mem: Int32, node: int, tail: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def linked(mem: Int32, place: int, links: int) -> int:
-    """A list of places with one more; or an error."""
+    """The list ``links`` of places with ``place`` in front; or an error."""
     if place < 0:
         return place
     number = I(mem[L.USED_TAILS])
@@ -510,7 +511,7 @@ def linked(mem: Int32, place: int, links: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I))
 def go_later(mem: Int32, target: int, begins: int, tail: int) -> int:
-    """Put on the buffer that a plan continues at ``target``. 0, or an error."""
+    """Note in the buffer that a plan continues at ``target``. 0, or an error."""
     if tail < 0:
         return tail
     at = buffer_room(mem, 3)
@@ -546,7 +547,7 @@ def go_to_part(mem: Int32, loop: int, first: int, used: int, tail: int) -> int:
 
 @inner_kernel(I(MEM, I, I), inlined=True)
 def end_round(mem: Int32, node: int, cell: int) -> int:
-    """Continue the plan after END, popping the frame stored in the cell. 0, or an error."""
+    """Continue the plan after END, popping the frame stored at ``cell``. 0, or an error."""
     loop, to = I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
     label, count, below = I(mem[cell]), I(mem[cell + 1]), I(mem[cell + 2])
     if label != L.LOOP - loop:
@@ -590,7 +591,7 @@ def enter(mem: Int32, node: int, tail: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def places_from(mem: Int32, target: int, tail: int) -> int:
-    """The list of places at which plans continue after reaching ``target`` over ``tail``; or an error."""
+    """The list of places at which plans continue after reaching ``target`` with ``tail`` below; or an error."""
     bottom = mem[L.H_BUFFER]
     links = I(0)
     done = go_later(mem, target, 0, tail)
@@ -633,7 +634,7 @@ def places_from(mem: Int32, target: int, tail: int) -> int:
 
 @inner_kernel(I(MEM, TRIE, I))
 def cut(mem: Int32, trie: Trie, place: int) -> int:
-    """The fewest tokens from the BYTE place ``place`` on; those of all places after it are known. Or an error."""
+    """The fewest tokens from ``place`` on, whose node is a BYTE; or an error. All later places must be known."""
     places, byte_at = mem[L.AT_PLACES], mem[L.H_WAY_BYTE]
     bottom = mem[L.H_BUFFER]
     done = go_later(mem, place, 0, trie.main_end)
@@ -667,7 +668,7 @@ def cut(mem: Int32, trie: Trie, place: int) -> int:
 
 @inner_kernel(I(MEM, TRIE, I))
 def solve(mem: Int32, trie: Trie, place: int) -> int:
-    """Find P_TOKENS and P_BYTES of a place. Returns the first, or an error."""
+    """Find P_TOKENS and P_BYTES of a place. Returns P_TOKENS, or an error."""
     places = mem[L.AT_PLACES]
     mem[places + P_TOKENS] = 1  # the end token
     if mem[places + P_WIDTH * place + P_TOKENS] != 0:

@@ -1,8 +1,8 @@
 """Kernels: move a configuration over bytes and tokens.
 
-A configuration is (state, stack); the stack is an interned linked list of symbols (STACK cells), cell 0 is the empty
-one. The fast path of a byte is two loads: delta gives the next state, and its flags say that there is nothing else to
-do.
+A configuration is (state, stack); the stack is an interned linked list of symbols (STACK cells), and cell 0 is the
+empty stack. The fast path of a byte is two loads: delta gives the next state, and its flags say that there is nothing
+else to do.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.states import intern_symbol
 from dotllm.jit import I, inner_kernel, kernel
 
-# Kernels: take one step of the machine, found once and then remembered.
+# Kernels: take one step of the machine. Each step is found once and then remembered.
 #
 # A step takes the items of a state over one byte class and *closes* the result:
 #
-#  A. returns and loop ends are carried out until nothing changes: a frame is popped, and the item continues at its
+#  A. Returns and loop ends are carried out until nothing changes: a frame is popped, and the item continues at its
 #     return node with the frames below. Only frames that existed before the step are popped, so the order does not
-#     matter. B. pushes (calls, loop entries) are carried out in left-corner order (`rank`), so the frames of a caller
-#     are complete before they become part of a callee's frame. A rule that can be empty has a bypass in the closures,
-#     so its RETURN is ignored here and B never pops.
+#     matter.
+#  B. Pushes (calls, loop entries) are carried out in left-corner order (`rank`), so the frames of a caller are complete
+#     before they become part of a callee's frame. A rule that can be empty has a bypass in the closures, so its RETURN
+#     is ignored here, and B never pops.
 #
-# The items left wait for a byte, a token or the end; items that returned through a hole wait for the symbol on top of
-# the stack (`reduce`). Frame sets of the same node are merged: one item per node, however many derivations lead there
-# (the graph-structured stack of M. Tomita, 1985, cut into symbols).
+# The remaining items wait for a byte, a token or the end; items that returned through a hole wait for the symbol on top
+# of the stack (`reduce`). Frame sets of the same node are merged: there is one item per node, however many derivations
+# lead there (the graph-structured stack of M. Tomita, 1985, cut into symbols).
 
 
 @inner_kernel(I(MEM, I, I))
 def step(mem: Int32, state: int, cls: int) -> int:
-    """delta[state, cls]: the raw state after one byte of the class, found now. Returns it (0: dead), or an error.
+    """Find delta[state, cls], the raw state after one byte of the class. Returns it (0: dead), or an error.
 
-    Neighbouring classes that the same edges of this state cover get the same entry at once: a schema tells most letters
+    Neighbouring classes that the same edges of this state cover get the same entry now: a schema tells most letters
     apart somewhere, but most of its states do not.
     """
     begin(mem)
@@ -78,7 +79,7 @@ def step(mem: Int32, state: int, cls: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def expand(mem: Int32, state: int, symbol: int) -> int:
-    """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
+    """The raw state of ``state`` with its holes filled from ``symbol``. Nothing is consumed; the result is closed."""
     begin(mem)
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
@@ -94,8 +95,7 @@ def expand(mem: Int32, state: int, symbol: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def reduce(mem: Int32, state: int, symbol: int) -> int:
-    """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is
-    popped)."""
+    """The raw state after ``state``, which is pending, has popped ``symbol`` off the stack; or an error."""
     found = triple_get(mem, L.T_REDUCE, state, symbol, 0)
     if found >= 0:
         return found
@@ -126,11 +126,11 @@ def push_cell(mem: Int32, symbol: int, below: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def merge_symbols(mem: Int32, upper: int, lower: int) -> int:
-    """1 + the symbol that replaces both; 0 if ``upper`` needs more of ``lower`` than bare holes, and no end of a rule
-    leads through transparent frames of both (see `exits`).
+    """1 + the symbol that replaces both; 0 if they are not merged; or an error.
 
-    In the first case the rest of ``lower`` is dead: without merging, every item of a list would leave a dead symbol. In
-    the second case the end of a recursion would pop a symbol for each of its levels.
+    They are merged if ``upper`` needs only bare holes of ``lower``: the rest of ``lower`` is dead, and without merging,
+    every item of a list would leave a dead symbol. They are also merged if a rule's end leads through transparent
+    frames of both (see `exits`): otherwise the end of a recursion would pop a symbol for each level.
     """
     found = triple_get(mem, L.T_COMPOSE, upper, lower, 1)
     if found >= 0:
@@ -285,7 +285,7 @@ def in_token_set(token_rows: Int32, number: int, token: int) -> bool:
 
 @inner_kernel(I(MEM, I, nb.int32[:, ::1], I))
 def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
-    """The raw state after taking ``token`` by its id (0: no item wants it), or an error."""
+    """The raw state after taking ``token`` by its id (0: no item takes it), or an error."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     if mem[entry + L.S_FLAGS] & L.HAS_TOKENS == 0:
         return 0
@@ -302,9 +302,9 @@ def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I, I))
 def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> int:
-    """The union of two configurations: they are spelled out down to the stack that they share, then merged.
+    """The union of two configurations: they are expanded down to the stack that they share, then merged.
 
-    Needed when a token is allowed by its id and by its bytes. Returns the core state (stack in H_OUT), or an error.
+    Used if a token is allowed both by its id and by its bytes. Returns the core state (stack in H_OUT), or an error.
     """
     cells = mem[L.AT_STACK]
     while stack != other_stack:
@@ -377,7 +377,7 @@ def advance(
 
 @inner_kernel(I(MEM, I))
 def forced_byte(mem: Int32, state: int) -> int:
-    """The one byte that can follow, or -1: none, several, the end, or a token by id."""
+    """The only byte that can follow; -1 if none or several can, or the end, or a token by its id."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     if mem[entry + L.S_FLAGS] & (L.ACCEPTS | L.HAS_TOKENS):
         return -1
@@ -419,7 +419,7 @@ def forced_bytes(mem: Int32, config: int, out: UInt8) -> int:
 
 @kernel(I(MEM, I, nb.uint8[::1]))
 def advance_bytes(mem: Int32, config: int, data: UInt8) -> int:
-    """The configuration after raw bytes (no token in between): -1 if not allowed, or an error."""
+    """The configuration after raw bytes, none of them taken as a token by its id: -1 if not allowed, or an error."""
     if config == L.FINISHED:
         return -1
     at = mem[L.AT_CONFIG] + 3 * config

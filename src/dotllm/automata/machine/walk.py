@@ -24,7 +24,7 @@ from dotllm.jit import I1, I2, I, inner_kernel
 
 _LONG_WALK = 4096  # nodes
 
-CELL = 6  # ints: symbol, handle below, real stack, how deep that is (+ 1), first cell of a bucket, next one of its own
+CELL = 6  # ints: symbol, handle below, real stack, its depth + 1, first cell of a bucket, next cell in its own bucket
 
 
 @inner_kernel(I(MEM, I), inlined=True)
@@ -46,7 +46,7 @@ def alike(mem: Int32, symbol: int) -> int:
 @inner_kernel(I(MEM, I, I))
 def base_cell(mem: Int32, depth: int, stack: int) -> int:
     """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an error.
-    The handle of the first cells is their depth; the others lie among the walk's own."""
+    The handles of the first cells are their depths; deeper cells lie among the walk's own."""
     handle = I(depth)
     if depth >= L.BASE_CELLS:
         handle = I(mem[L.H_LOCAL])
@@ -65,16 +65,16 @@ def base_cell(mem: Int32, depth: int, stack: int) -> int:
 
 @inner_kernel(I(MEM, I, I), inlined=True)
 def bucket(mem: Int32, symbol: int, below: int) -> int:
-    """The number of the bucket in which the cell with ``symbol`` on top of ``below`` is looked for."""
+    """The number of the hash bucket of the cell with ``symbol`` on top of ``below``."""
     return mix(mix(1, symbol), below) & I(mem[L.CAP_LOCAL] - 1)
 
 
 @inner_kernel(I(MEM, I, I))
 def push_local(mem: Int32, symbol: int, below: int) -> int:
-    """The cell with ``symbol`` on top of a handle; its handle, or an error.
+    """The handle of the cell with ``symbol`` on top of ``below``, or an error.
 
-    One stack may have tens of thousands of cells on it, so they are hashed, with a bucket for every cell that there is
-    room for. Nothing clears the buckets that other masks have filled: a bucket is empty unless it leads to a cell that
+    One stack may have tens of thousands of cells on it, so they are hashed, with as many buckets as there is room for
+    cells. Nothing clears the buckets that other masks have filled: a bucket is empty unless it leads to a cell that
     leads back to it. (P. Briggs and L. Torczon, "An efficient representation for sparse sets", LOPLAS 2, 1993.)
     """
     cells, new = mem[L.AT_LOCAL], I(mem[L.H_LOCAL])
@@ -146,11 +146,11 @@ class CharsetTables(NamedTuple):
     sets: Int32
     """[sets, L.K_WIDTH], see `layout`."""
     rows: Int32
-    """[sets * L.K_ROWS, words]: bitmasks of tokens inside a set, by how many characters they have."""
+    """[sets * L.K_ROWS, words]: bitmasks of tokens inside a set, by their number of characters."""
     ints: Int32
     """The arrays that offsets in ``sets`` point into."""
     unfinished: Int32
-    """[words]: bitmask of the tokens that end inside a character. For masks with a limit, as all below."""
+    """[words]: bitmask of the tokens that end inside a character. For masks with a limit, like the fields below."""
     unfinished_low: int
     """Their trie is the nodes [unfinished_low, unfinished_high)."""
     unfinished_high: int
@@ -172,9 +172,9 @@ def walk(
     """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows (and after which
     the remaining tokens suffice, if there is a limit). 0, or an error.
 
-    If many nodes lie in a loop that may return to its caller (an identifier, say), every byte pops and pushes. The
-    classes that lead from the last such place back to it are remembered, so a byte costs a look-up. Long walks also
-    remember all pops and pushes (of the last byte of a character in such a loop, or the first one).
+    In a loop that may return to its caller (such as an identifier), every byte pops and pushes. The classes that lead
+    from the last such place back to it are remembered, so a byte costs a look-up. Long walks also remember all pops and
+    pushes (for the first or the last byte of a character in such a loop).
     """
     t_byte, t_depth, t_end, t_token_start, t_tokens, _ = trie
     delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
@@ -276,7 +276,7 @@ def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int
 
 @inner_kernel(I(MEM, I, I, I1))
 def inspect_set(mem: Int32, state: int, number: int, table_row: Int32) -> int:
-    """The items that take characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 none."""
+    """Which items take characters of set ``number`` next. 2: only items that loop over it; 1: others (too); 0: none."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
     loops = False
