@@ -340,7 +340,7 @@ def first_pushed(kind: Int32, a: Int32, b: Int32, loops: Int32, node: int) -> in
 def order_pushes(
     kind: Int32, a: Int32, b: Int32, loops: Int32, closure_start: Int32, closure: Int32, rank: Int32
 ) -> bool:
-    """Fill ``rank`` (zeroed); False: the grammar is left-recursive."""
+    """Fill ``rank``, which is all 0 before. Returns False if the grammar is left-recursive."""
     n = kind.shape[0]
     colour = np.zeros(n, np.int8)
     path = allocate.ints(n + 1)

@@ -1,7 +1,7 @@
 """Kernel: finds what each expression of a Grammar can derive, which parts are at the left edge, and what must be
 rewritten.
 
-Every grammar goes through this pass on its way to the machine (most need no rewriting). So it is a kernel, and takes a
+Every grammar goes through this pass on its way to the machine, and most need no rewriting. Hence a kernel: it takes a
 few microseconds for the grammar of a JSON Schema.
 
 *Derives* is a set of two facts per expression, "the empty text" and "some other text", as bits; no bit means that
@@ -55,8 +55,8 @@ def analyse(grammar: Grammar) -> Analysis:
     """All facts about ``grammar``; linear in its size, except that a node is examined again when a child has changed.
 
     The result is kept with the grammar, because both the front end and the lowering ask for it. An expression contains
-    only earlier expressions. So if no rule was undefined, all facts stay true when the grammar grows, and only new
-    nodes are examined.
+    only earlier expressions. So if no rule was undefined before, all facts stay true when the grammar grows, and only
+    new nodes are examined.
     """
     size = len(grammar), len(grammar.children), len(grammar.rule_body), grammar.rule_body.count(UNDEFINED)
     before, known = grammar.analysis or (None, None)
@@ -68,7 +68,7 @@ def analyse(grammar: Grammar) -> Analysis:
         first, reasons = before[0], known.reasons
         derives[:first] = known.derives
         left[: len(known.left)] = known.left
-    # What the leaves derive whose contents are kept in Python lists.
+    # What is derived by the leaves whose contents are kept in Python lists.
     words, tokens = _NOTHING, _NOTHING
     if grammar.literal_sets:
         words = np.array([_words(texts) for texts in grammar.literal_sets], np.uint8)
@@ -94,7 +94,7 @@ def _then(x: int, y: int) -> Any:
 
 @inner_kernel(nb.void(I1, I, I, I, U1, U1))
 def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, reached: _Bytes) -> None:
-    """The rest of `_network` for edges in any order, in linear time."""
+    """Complete `_network` for edges in any order, in linear time."""
     # Edges by their source, as CSR.
     first = allocate.zero_ints(states + 1)
     for edge in range(edges, end, 3):

@@ -48,7 +48,7 @@ def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expressi
 
 
 def _inside(grammar: Grammar) -> set[int]:
-    """The nodes that have at least one place where more must follow."""
+    """The nodes that occur in at least one place where more must follow."""
     can_be_empty = (analyse(grammar).derives & EMPTY).tolist()
     agenda = [(int(grammar.start), True)]
     seen = {*agenda}
@@ -81,7 +81,7 @@ def _places(grammar: Grammar, node: int, is_last: bool, can_be_empty: Sequence[i
 
 
 def _final_states(grammar: Grammar, node: int, can_be_empty: Sequence[int]) -> set[int]:
-    """The states of a network from which it can reach a final state without reading anything."""
+    """The states of a network that can reach a final state without reading anything."""
     children, a, b = grammar.children, grammar.a[node], grammar.b[node]
     edges = a + 3 + children[a + 2]
     before: dict[int, list[int]] = {}

@@ -250,7 +250,7 @@ class Grammar:
         if not finals:
             return self._never
         if most_edges:
-            edges = sorted(edges)  # the edges of a state stand together
+            edges = sorted(edges)  # makes the edges of a state consecutive
         at = len(self.children)
         self.children.extend((states, start, len(finals), *finals, *chain.from_iterable(edges)))
         return self._node(K.NETWORK, at, len(self.children) - at, most_edges)
@@ -320,8 +320,8 @@ class Grammar:
         self._calls.extend([-1] * len(names))
 
     def abandon(self, first: int) -> None:
-        """Give `never` as their body to the rules from ``first`` on that have none, because the code that declared them
-        has failed."""
+        """Define the rules from ``first`` on that have no body as `never`, because the code that declared them has
+        failed."""
         for rule in range(first, len(self.rule_body)):
             if self.rule_body[rule] == UNDEFINED:
                 self.rule_body[rule] = self.never()

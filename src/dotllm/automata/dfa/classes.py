@@ -54,7 +54,7 @@ class Classes:
         before, budget = _predecessors(self._table), Budget(_STATES, _STEPS)
         out = {}
         for name, states in ends.items():
-            if 0 in states:  # this part also has the strings that leave the automaton: it is the rest
+            if 0 in states:  # this part also has the strings that leave the automaton: the complement of the others
                 others = [state for other, of_other in ends.items() if other != name for state in of_other]
                 out[name] = ~self._part(before, others, budget)
             else:

@@ -126,7 +126,7 @@ def leave_transparent(mem: Int32, fs: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I))
 def add_closure(mem: Int32, target: int, frames: int, pushing: int) -> int:
-    """Add everything reached from ``target`` without consuming. ``pushing``: in phase B, which skips returns and loop
+    """Add everything reached from ``target`` without consuming. ``pushing``: 1 in phase B, which skips returns and loop
     ends."""
     start = mem[mem[L.H_CLOSURE_START] + target]
     end = mem[mem[L.H_CLOSURE_START] + target + 1]

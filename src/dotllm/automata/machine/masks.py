@@ -41,7 +41,7 @@ from dotllm.automata.machine.walk import (
 )
 from dotllm.jit import B1, I1, I2, I, inner_kernel, kernel
 
-# Kernels: the masks of items that loop over a large character set (see `masks`).
+# Kernels: the masks of items that loop over a large character set (see the module docstring).
 #
 # Under a limit, tokens inside the set are tested by their number of characters, which decides where they lead; the few
 # tokens that end inside a character are walked.
@@ -702,7 +702,7 @@ def find_row_within(
 ) -> int:
     """Compute into ``out`` [words] the tokens after which ``config`` can be completed with the ``left`` - 1 tokens that
     then remain (see `plans`). Returns the number of tokens that suffice after any next token: the maximum over all
-    tokens that the mask without a limit allows, and at least the need of ``config`` less one; or an error. Ways must
+    tokens that the mask without a limit allows, but at least what ``config`` needs minus one; or an error. Ways must
     have been found. left: below 2**31.
 
     That number is remembered for the configuration. The largest number of bytes by which a token moves the end further
