@@ -6,15 +6,15 @@ No parse tree is ever built, so any rewriting that keeps the language is allowed
 texts except the empty one. A loop ``x*`` whose body may be empty becomes ``some(x)*``; in ``x{2,5}`` the minimum also
 becomes 0.
 
-**Left recursion** (direct, indirect, or hidden by a nullable prefix) is removed for a whole strongly connected
-component of the left-edge graph together. Take ``A → A α | β``: a text of A is a β, then any number of α. In general, a
-text of a rule in the component begins with something that is not a left call into the component. Whenever a rule J of
-the component is complete, the text may go on after any left call of J. So the component is one automaton: its states
-are those of the rules' bodies and one hub per rule ("this rule is complete, and its text began where the automaton
-did"); an epsilon edge leads from the hub of J to the place after every left call of J; the hub of A is final in the
-automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done on automata (`left_corners`):
-nothing is multiplied out, and the result has the size of the component, once for each of its rules that is called from
-elsewhere.
+**Left recursion** (direct, indirect, or hidden by a nullable prefix) is removed for one whole strongly connected
+component of the left-edge graph at a time. Take ``A → A α | β``: a text of A is a β, then any number of α. In general,
+a text of a rule in the component begins with something that is not a left call into the component. Whenever a rule J
+of the component is complete, the text may go on after any left call of J. So the component is one automaton: its
+states are those of the rules' bodies and one hub per rule ("this rule is complete, and its text began where the
+automaton did"); an epsilon edge leads from the hub of J to the place after every left call of J; the hub of A is final
+in the automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done on automata
+(`left_corners`): nothing is multiplied out, and the result has the size of the component, once for each of its rules
+that is called from elsewhere.
 """
 
 from __future__ import annotations
