@@ -1,13 +1,13 @@
-"""JSON Schema (drafts 4 to 2020-12) → Grammar, exactly, or a refusal by name.
+"""Compiles JSON Schema (drafts 4 to 2020-12) into a Grammar, exactly, or refuses it by name.
 
-The way of a schema, folder by folder:
+The path of a schema, folder by folder:
 
 * `reading` finds sub-schemas, follows references and gives each sub-schema its normal form.
-* `algebra` computes ∧, ∨, ¬ on normal forms; `strings` and `numbers` do for scalars.
+* `algebra` computes ∧, ∨, ¬ on normal forms; `strings` and `numbers` do so for scalars.
 * `objects` and `arrays` turn constraints into automata over members and items.
-* `emission` turns normal forms into rules and says how documents are written.
+* `emission` turns normal forms into rules and decides how documents are written.
 
-`build` is the entry point. `extension` is the one for languages that write the same values in another style.
+`build` is the entry point. `extension` is the entry point for languages that write the same values in another style.
 ``docs/json-schema.md`` lists what is enforced.
 """
 

@@ -53,15 +53,16 @@ def json_schema_to_grammar(
     number_digits: NumberDigits = "bounded",
     source: str | None = None,
 ) -> Grammar:
-    """The texts of the JSON documents that ``schema`` allows.
+    """A grammar of the JSON documents that ``schema`` allows.
 
-    ``whitespace``: what formatters write between tokens, or "any" white space. ``any_whitespace=False``: none.
+    ``whitespace``: between tokens, what formatters write, or "any" white space. ``any_whitespace=False``: none.
     ``whitespace_pattern``: a regular expression for it.
-    ``order``: keys in declared order, or in any. ``additional_properties``: "closed", an object that lists its
-    properties has no others unless the schema says so; "open", it may (False: see `options.AdditionalProperties`).
-    ``number_digits="any"``: numbers of any length, also those that readers refuse or take for infinite.
-    ``source``: a text; strings and numbers are those that it has, where it has any that the schema allows.
-    ``default_dialect``: of a schema without ``$schema``.
+    ``order``: keys in declared order, or in any order. ``additional_properties``: if "closed", an object whose schema
+    lists properties has no others unless the schema allows them; if "open", it may have others (False: see
+    `options.AdditionalProperties`).
+    ``number_digits="any"``: numbers of any length, including those that parsers refuse or read as infinite.
+    ``source``: a text; strings and numbers are taken from it wherever it contains one that the schema allows.
+    ``default_dialect``: the dialect of a schema without ``$schema``.
     Raises `InvalidSpecError` (the schema is wrong, or nothing satisfies it), `UnsupportedError` (a keyword cannot be
     enforced) or `BudgetExceededError`, each with the keyword and its JSON Pointer.
     """
@@ -81,7 +82,7 @@ def json_object_to_grammar(
     whitespace: Whitespace = "formatted",
     number_digits: NumberDigits = "bounded",
 ) -> Grammar:
-    """The texts of all JSON objects (``response_format: json_object``)."""
+    """A grammar of all JSON objects (``response_format: json_object``)."""
     return json_schema_to_grammar(
         {"type": "object"},
         any_whitespace=any_whitespace,
@@ -92,7 +93,7 @@ def json_object_to_grammar(
 
 
 def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Expression:
-    """The same as part of a larger grammar: an expression of ``grammar`` for the documents of ``schema``.
+    """The documents of ``schema`` as part of a larger grammar: an expression of ``grammar``.
 
     Raises:
         SpecError: the schema is refused; ``location`` is a JSON Pointer.
@@ -113,19 +114,20 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         with stack_limit("the schema"):
             return closed_or_open(write, grammar, options)
     except SpecError as error:
-        if isinstance(error.location, Offset):  # of a regular expression, which does not know where it stands
+        if isinstance(error.location, Offset):  # the error of a regular expression, which does not know its place
             raise locate_pattern_error(error, parsed) from None
         raise
 
 
 def closed_or_open(write: Callable[[Options], Expression], grammar: Grammar, options: Options) -> Expression:
-    """What ``write`` writes with ``options``, or with open objects where closed ones leave nothing or are refused.
+    """The result of ``write`` with ``options``, or with open objects if closed ones leave nothing or are refused.
 
-    Closing is our choice, so it takes no schema away. `objects.closed` sees to nearly all of them, object by object.
+    Closing objects is our choice, so it must not make a schema unusable. `objects.closed` prevents nearly all such
+    cases, object by object.
 
     Raises:
         InvalidSpecError: the schema is wrong.
-        BudgetExceededError: the schema is refused with open objects, too.
+        BudgetExceededError: open objects exceed a budget, too.
     """
     rules = len(grammar.rule_body)
     if options.additional_properties == "closed":
@@ -133,7 +135,7 @@ def closed_or_open(write: Callable[[Options], Expression], grammar: Grammar, opt
             found = write(options)
             if analyse(grammar).derives[found]:
                 return found
-        except InvalidSpecError:  # what is wrong stays so with open objects
+        except InvalidSpecError:  # open objects do not make a wrong schema right
             raise
         except SpecError:
             grammar.abandon(rules)
@@ -147,7 +149,7 @@ def closed_or_open(write: Callable[[Options], Expression], grammar: Grammar, opt
 
 
 def _is_written(write: Callable[[Options], Expression], grammar: Grammar, rules: int, options: Options) -> bool:
-    """Whether ``write`` takes these options; what it has left in ``grammar`` from rule ``rules`` on is abandoned."""
+    """Whether ``write`` succeeds with these options. Abandons what a failed attempt left from rule ``rules`` on."""
     grammar.abandon(rules)
     try:
         write(options)
@@ -157,7 +159,7 @@ def _is_written(write: Callable[[Options], Expression], grammar: Grammar, rules:
 
 
 def read_schema(schema: Any, options: Options) -> tuple[Keywords, Node]:
-    """The node of ``schema``, whose form is the schema's, and the reader that knows it. Raises `InvalidSpecError`."""
+    """The reader of ``schema`` and the node of its root. Raises `InvalidSpecError`."""
     document = Document(schema, dialect_named(options.default_dialect), closes=options.additional_properties != "open")
     says_something(schema)
     document.check()
@@ -166,11 +168,11 @@ def read_schema(schema: Any, options: Options) -> tuple[Keywords, Node]:
 
 
 def parse(text: str) -> Any:
-    """JSON text, with numbers exactly as they are written.
+    """Parse JSON text; numbers keep their exact values.
 
     Raises:
         InvalidSpecError: ``text`` is not JSON.
-        BudgetExceededError: the value is nested too deeply, or has a number of too many digits.
+        BudgetExceededError: the value is nested too deeply, or a number has too many digits.
     """  # noqa: DOC501 - SpecError is their base
     try:
         with stack_limit("the schema"):
@@ -179,7 +181,7 @@ def parse(text: str) -> Any:
         raise InvalidSpecError(f"the schema is not JSON: {error}", code="not_json") from None
     except SpecError:
         raise
-    except (ValueError, InvalidOperation):  # Python reads integers of 4,300 digits, exponents of 18
+    except (ValueError, InvalidOperation):  # Python reads up to 4,300 digits, and 18 of an exponent
         raise BudgetExceededError("a number of the schema has too many digits", keyword="number") from None
 
 

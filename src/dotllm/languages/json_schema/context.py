@@ -17,15 +17,14 @@ def _of_ascii() -> Int32:
 
 @dataclass(slots=True)
 class Context:
-    """One per grammar. ``memo``: the call of the rule that was made for a language (or another key). ``forbidden``:
-    what no string holds. ``bounded_numbers``: of numbers only
-    those (see the module of that name).
+    """One per grammar. ``memo``: by a language (or another key), the call of the rule made for it. ``forbidden``: the
+    texts that no string may contain. ``bounded_numbers``: only bounded numbers are written (see that module).
 
-    For `additional_keys`. ``keys_except``: by the names, and the beginnings among them, the call of the rule of all
-    keys but these; ``undefined``: those of these rules that have no body yet, with the text of their names.
-    ``letters``: the expression of each ASCII character that has been ``spelled``, else 0; ``default_edges``: by the
-    characters that are left out, as bits; ``single_default_edges``: those of them that leave out one, by that
-    character, or none (0).
+    The rest is for `additional_keys`. ``keys_except``: by the names, and the beginnings among them, the call of the
+    rule for all keys but these; ``undefined``: the rules among these that have no body yet, with the text of their
+    names. ``letters``: the expression of each ASCII character that has been ``spelled``, else 0. ``default_edges``: by
+    the characters that they leave out, as bits; ``single_default_edges``: those that leave out one character, by that
+    character; at 0, the one that leaves out none.
     """
 
     grammar: Grammar
@@ -41,8 +40,8 @@ class Context:
     bounded_numbers: bool = True
 
     def copied(self, grammar: Grammar) -> Context:
-        """The same for a grammar that begins with this one (`Grammar.begin_with`), after `additional_keys.build_ahead`:
-        then all characters are spelled, and all default edges that leave out one are known, so these do not change."""
+        """A copy for a grammar that begins with this one (`Grammar.begin_with`). `additional_keys.build_ahead` must
+        have run: it spells all characters and makes all single default edges, so the copy can share them."""
         memo, keys_except = self.memo.copy(), self.keys_except.copy()
         return Context(
             grammar, self.whitespace, memo, keys_except, [], self.letters, self.spelled, {}, self.single_default_edges,

@@ -1,6 +1,6 @@
-"""What another language takes to write the values of a schema in a style of its own: structural tags do.
+"""What another language needs to write the values of a schema in its own style, as structural tags do.
 
-It reads the schema (`read_schema`), and extends the `Emitter` or brings its own `ObjectText`.
+Such a language reads the schema (`read_schema`) and extends the `Emitter` or brings its own `ObjectText`.
 """
 
 from __future__ import annotations

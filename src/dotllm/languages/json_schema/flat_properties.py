@@ -1,11 +1,11 @@
-"""Properties of a JSON Schema without references: for a reader of arguments that follows none.
+"""The properties of a JSON Schema with its references resolved, for an argument parser that follows none.
 
-A property has whatever type one of the schema's alternatives gives it, and so has what is not named: the first of the
-``patternProperties`` that fits its name says so, or ``additionalProperties``. Each schema lists all its possible types
-in ``type``, and has ``properties``, ``items`` and ``additionalProperties`` if only one of its alternatives has them. A
-schema that tells neither is True, not ``{}``: vLLM takes ``{}`` for a string, and makes one even of a number that it
-has read as JSON. A recursive schema becomes a cyclic object. Schemas that name all types themselves, and very large
-ones, are left as they are.
+A property may have any type that one of the schema's alternatives gives it. An unnamed property has the schema of the
+first of the ``patternProperties`` that matches its name, or of ``additionalProperties``. Each schema lists all its
+possible types in ``type``, and has ``properties``, ``items`` and ``additionalProperties`` if only one of its
+alternatives has them. A schema that would have none of these is True, not ``{}``: vLLM takes ``{}`` for a string, and
+turns even a number that it has read as JSON into a string. A recursive schema becomes a cyclic object. Schemas that
+name all types themselves, and very large schemas, are left as they are.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _PARTS = ("properties", "items", "additionalProperties")
 _IN_PLACE = ("anyOf", "oneOf", "allOf")
 _CONDITIONAL = ("then", "else")
 _PLAIN = re.compile(r"\^?(?:[\w -]|\[[\w -]+\]|\.)*[*+]?\$?")
-# Of schemas visited: tens of milliseconds. Servers do it in an event loop.
+# Visits of schemas: they take tens of milliseconds, and servers make them in an event loop.
 _MOST_STEPS = 20_000
 
 
 class Properties(dict[str, Any]):
-    """Schemas of properties by name; `get` knows those that are not named, too."""
+    """The schemas of properties by name; `get` also knows those of unnamed properties."""
 
     def __init__(self, named: dict[str, Any], patterns: list[tuple[str, Any]], others: Any) -> None:
-        """``patterns``: plain ones of names, with a schema each; ``others``: of all other names, True for any value."""
-        # Readers take an empty dict for no schema, and these two, if they are not named, for a wrapper of arguments.
+        """``patterns``: plain patterns of names, each with a schema; ``others``: the schema of all other names, True
+        for any value."""
+        # Readers take an empty dict for no schema, and these two keys, if unnamed, for a wrapper around the arguments.
         self.patterns, self.others = patterns, others
         super().__init__(named or {name: self._unnamed(name) for name in ("arguments", "input")})
 
@@ -47,25 +48,25 @@ class Properties(dict[str, Any]):
 
 
 def properties(schema: dict[str, Any], types_of: Callable[[Any], list[str]]) -> dict[str, Any]:
-    """The ``properties`` of a schema, without references. ``types_of``: how the reader reads a schema's types
-    itself (``type``, ``enum``, and the alternatives in place)."""
+    """The ``properties`` of a schema, with references resolved. ``types_of``: how the caller's parser reads the types
+    of a schema (``type``, ``enum``, and the alternatives in place)."""
     return _Reader(schema, types_of).properties()
 
 
 class _Reader:
-    """One schema, read anew."""
+    """Reads one schema."""
 
     def __init__(self, root: dict[str, Any], types_of: Callable[[Any], list[str]]) -> None:
         self.root = root
         self.types_of = types_of
         self.steps = 0
         self.follows = False
-        """Whether there was something to follow."""
+        """Whether the caller's parser would miss something in the schema as it is."""
         self.nodes: dict[int, dict[str, Any]] = {}
         self.made: list[dict[str, Any]] = []
-        """Schemas that are not in ``root``; `nodes` and `types` have their identities."""
+        """Schemas that are not in ``root``, kept because `nodes` and `types` go by identity."""
         self.types: dict[int, frozenset[str] | None] = {}
-        """What `_types` has found."""
+        """The results of `_types`."""
 
     def properties(self) -> dict[str, Any]:
         named: defaultdict[str, list[Any]] = defaultdict(list)
@@ -101,7 +102,7 @@ class _Reader:
         return self._node(self.made[-1])
 
     def _node(self, schema: Any) -> Any:
-        """What stands for ``schema``, which may be within it; True for one that says nothing."""
+        """The replacement for ``schema``, which may contain itself; True if ``schema`` says nothing."""
         if not isinstance(schema, dict):
             return schema
         if id(schema) in self.nodes:
@@ -125,12 +126,12 @@ class _Reader:
         return node
 
     def _types(self, schema: Any) -> frozenset[str] | None:
-        """The types that a value of ``schema`` can have, as far as its keywords tell; None: they tell nothing."""
+        """The types that a value of ``schema`` can have according to its keywords; None if they name no types."""
         if not isinstance(schema, dict):
             return frozenset() if schema is False else None
         if id(schema) not in self.types:
             self._step()
-            self.types[id(schema)] = None  # within itself it tells nothing
+            self.types[id(schema)] = None  # inside itself, a schema names no types
             self.types[id(schema)] = self._types_of_parts(schema)
         return self.types[id(schema)]
 
@@ -141,7 +142,7 @@ class _Reader:
                 of_values = frozenset(self.types_of({"enum": values}))
                 strings = [value for value in _list(values) if isinstance(value, str)]
                 written = any(value.startswith(tuple("+-.0123456789")) for value in strings)
-                # 1.0 is 1, unless it is one of the strings
+                # 1.0 equals 1, unless a string of the enum looks like a number
                 told.append(of_values | {"number"} if "integer" in of_values and not written else of_values)
         if isinstance(schema.get("not"), dict) and schema["not"].keys() == {"type"}:
             told.append(_ALL.difference(self.types_of(schema["not"])))
@@ -158,18 +159,18 @@ class _Reader:
                     (open_unions if None in of_each else told).append(union)
         if told:
             return functools.reduce(_intersection, told) or frozenset().union(*told)
-        if open_unions:  # an alternative that tells nothing is read as a string
+        if open_unions:  # an alternative that names no types is read as a string
             return frozenset({"string"}).union(*open_unions)
         return None
 
     def _step(self) -> None:
-        """Raises RecursionError after too many."""
+        """Count a step. Raises RecursionError after too many."""
         self.steps += 1
         if self.steps > _MOST_STEPS:
             raise RecursionError
 
     def _parts(self, schema: dict[str, Any], *, conditional: bool = False) -> Iterator[dict[str, Any]]:
-        """The schema and all that it consists of in place: what it refers to, and its alternatives."""
+        """The schema and all schemas that apply in its place: the targets of references, and alternatives."""
         seen, todo = set(), [schema]
         while todo:
             one = todo.pop()
@@ -188,7 +189,7 @@ class _Reader:
                 todo.extend(_object(one.get("dependentSchemas")).values())
 
     def _target(self, reference: str) -> Any:
-        """The target of a JSON Pointer; other references are left as they are."""
+        """The target of a JSON Pointer; None for other references."""
         found: Any = self.root
         if reference != "#" and not reference.startswith("#/"):
             return None
@@ -201,7 +202,7 @@ class _Reader:
 
 
 def _is_plain(pattern: str) -> bool:
-    """Whether `re` reads a pattern as ECMA-262 does, and fast. The names that others match are not known here."""
+    """Whether `re` reads a pattern as ECMA-262 does, and fast. Which names other patterns match is not known here."""
     with contextlib.suppress(re.error):
         return _PLAIN.fullmatch(pattern) is not None and re.compile(pattern) is not None
     return False

@@ -1,6 +1,6 @@
-"""``x-guidance``: what llguidance lets a schema say about how its documents are written.
+"""``x-guidance``: llguidance's keyword with which a schema says how its documents are written.
 
-It counts at the root of a schema. Each of its options is honoured, or changes nothing that we do, or is refused.
+It has effect only at the root of a schema. Each of its options is honoured, has no effect here, or is refused.
 
 https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md
 """
@@ -15,7 +15,7 @@ from dotllm.languages.json_schema.options import Options
 
 KEYWORD = "x-guidance"
 _EVERY_ESCAPE = frozenset('nrbtf"u\\')
-# Ours is JSON Schema's oneOf, and what cannot be enforced is always refused: neither changes what is valid.
+# Our oneOf is JSON Schema's, and we refuse what we cannot enforce, so neither option changes what is valid.
 _WITHOUT_EFFECT = ("coerce_one_of", "lenient")
 
 
@@ -49,7 +49,7 @@ def guided(options: Options, schema: Any) -> Options:
         elif not isinstance(value, bool):
             raise _wrong("must be true or false", name)
     if said.get("whitespace_pattern") is not None:
-        pattern = f"(?:{said['whitespace_pattern']})*"  # it is ignored between tokens, as often as it comes
+        pattern = f"(?:{said['whitespace_pattern']})*"  # llguidance allows it between tokens any number of times
         options = options._replace(any_whitespace=True, whitespace_pattern=pattern)
     elif "whitespace_flexible" in said:
         options = options._replace(
@@ -59,7 +59,7 @@ def guided(options: Options, schema: Any) -> Options:
 
 
 def refuse(schema: Any) -> None:
-    """For other styles of writing a value than JSON.
+    """Refuse ``x-guidance`` for a style other than JSON.
 
     Raises:
         UnsupportedError: ``schema`` has an ``x-guidance``.
@@ -73,7 +73,7 @@ def refuse(schema: Any) -> None:
 
 
 def _separator(name: str, value: Any, sign: str) -> str:
-    """A separator, which is a regular expression of the sign with blanks around it."""
+    """``value``, if it is a separator: a regular expression for ``sign`` with white space around it."""
     if not isinstance(value, str):
         raise _wrong("must be a regular expression", name)
     try:

@@ -6,22 +6,22 @@ from typing import Literal, NamedTuple
 
 Order = Literal["declared", "any"]
 Whitespace = Literal["formatted", "any"]
-"""What may stand between two tokens: what formatters write, or any white space of JSON."""
+"""The white space between two tokens: what formatters write, or any white space of JSON."""
 AdditionalProperties = Literal["closed", "open", False]
-"""Whether objects may have keys that the schema says nothing of: "closed": not if it lists ``properties``; "open": as
-the standard has it. False: not if it names any key, whatever becomes impossible (`objects.closed`)."""
+"""Whether objects may have keys that the schema does not mention. "closed": not if it lists ``properties``; "open": as
+the standard says; False: not if it names any key, even if no object is left (`objects.closed`)."""
 
 NumberDigits = Literal["bounded", "any"]
-"""How long a number may be: as long as all readers take it for what it is (`bounded_numbers`), or of any length."""
+"""How long a number may be: as long as every parser reads it as written (`bounded_numbers`), or of any length."""
 
 
 class SchemaBudget(NamedTuple):
-    """Limits on the work one schema may cause. Reaching one is a `BudgetExceededError`, the same on every machine.
+    """Limits on the work that one schema may cause. Exceeding one raises `BudgetExceededError`, alike on every machine.
 
-    ``steps``: work of the algebra, of about a microsecond each. ``nodes``: boolean combinations of sub-schemas that it
-    looks at. ``alternatives``: of one type in one schema (the product of its anyOf, oneOf and if).
-    ``edges``: size of the automaton over the members of one object or the items of one array; ``total_edges``: of all
-    of them.
+    ``steps``: steps of the algebra, of about a microsecond each. ``nodes``: boolean combinations of sub-schemas that it
+    makes. ``alternatives``: those of one type in one schema (the product of its anyOf, oneOf and if). ``edges``: those
+    of the automaton over the members of one object or the items of one array; ``total_edges``: those of all such
+    automata.
     """
 
     steps: int = 300_000
@@ -32,7 +32,7 @@ class SchemaBudget(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How documents are written. See ``docs/json-schema.md`` for the meaning of each."""
+    """How documents are written. See ``docs/json-schema.md`` for the meaning of each option."""
 
     any_whitespace: bool = True
     whitespace_pattern: str | None = None
@@ -41,10 +41,11 @@ class Options(NamedTuple):
     default_dialect: str = "2020-12"
     budget: SchemaBudget = SchemaBudget()
     excludes: tuple[str, ...] = ()
-    """texts that no string holds, keys included (see `forbidden_substrings`)"""
+    """texts that no string may contain, keys included (see `forbidden_substrings`)"""
     whitespace: Whitespace = "formatted"
     number_digits: NumberDigits = "bounded"
     separators: tuple[str, str] = (",", ":")
-    """of items and members, and of a key and its value: regular expressions, in addition to white space"""
+    """regular expressions of the separators between items or members and between a key and its value; white space is
+    added"""
     source: str | None = None
     """a text that strings and numbers are taken from (see `value_source`)"""

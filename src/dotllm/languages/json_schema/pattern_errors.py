@@ -1,7 +1,7 @@
-"""Which pattern of a schema an error of a regular expression is about.
+"""Finds the pattern of a schema that an error of a regular expression is about.
 
-Patterns are read late, when a normal form no longer knows its sub-schemas. So the refusal compiles the patterns of the
-schema again and takes the one that fails with the same message.
+Patterns are compiled late, when a normal form no longer knows its sub-schemas. So this module compiles the patterns of
+the schema again and takes the one that fails with the same message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dotllm.languages.regex import regex_to_expression
 
 
 def locate_pattern_error(error: SpecError, schema: Any) -> SpecError:
-    """``error`` with the pattern and the JSON Pointer of its place in ``schema``, if one of its patterns raises it."""
+    """``error`` with the pattern that raises it and the pattern's JSON Pointer in ``schema``, if there is one."""
     for pointer, keyword, pattern in _patterns(schema):
         try:
             regex_to_expression(pattern, Grammar(), search=True, dialect="ecma")

@@ -1,10 +1,10 @@
-"""Why nothing satisfies a schema: the smallest place that must be satisfied and cannot be, and the keywords there.
+"""Why nothing satisfies a schema: the innermost part that must be satisfied and cannot be, and the keywords at fault.
 
-The grammar shows that nothing satisfies the schema, but not which keyword is at fault. So the schema is read once more,
-from its root inwards. A part that every document needs (a required property, a branch of ``allOf``) and that nothing
-satisfies is the next place. Where there is no such part, the keywords at fault are those without which something would
-satisfy the schema. All of this is emitted into the failed grammar, under the same budgets; when one is used up, the
-refusal names the place found so far.
+The grammar shows that nothing satisfies the schema, but not which keyword is at fault. So the search reads the schema
+once more, from its root inwards. It descends into a part that every document needs (a required property, a branch of
+``allOf``) and that nothing satisfies. If there is no such part, the keywords at fault are those without which something
+would satisfy the schema. All of this is emitted into the failed grammar, under the same budgets; when a budget is used
+up, the refusal names the place found so far.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MAX_BRANCHES = 8  # of an anyOf, each of which is explained
 MAX_SHOWN = 40  # characters of a value
 
 Part = tuple[Any, Scope, Pointer, str]
-"""A sub-schema, its scope, its JSON Pointer and the keyword that asks for it."""
+"""A sub-schema, its scope, its JSON Pointer and the keyword that applies it."""
 
 
 class _Finding(NamedTuple):
-    """Why nothing satisfies a schema, as far as that is known. ``keyword`` stands at ``pointer``."""
+    """Why nothing satisfies a schema, as far as is known. ``pointer`` is the place of ``keyword``."""
 
     reason: str = ""
     keyword: str = ""
@@ -49,7 +49,7 @@ class _Finding(NamedTuple):
 
 
 def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpecError:
-    """The refusal of a schema that nothing satisfies; ``emitter`` has emitted it."""
+    """The refusal of a schema that nothing satisfies; ``emitter`` has emitted the schema."""
     found = _Search(emitter).explain((schema, scope, Pointer(), ""))
     reason = found.reason
     excluded = _excluded_text_in(emitter.keywords.document.root, emitter.options.excludes)
@@ -66,8 +66,8 @@ def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpecErr
 
 
 def _excluded_text_in(root: Any, excludes: Sequence[str]) -> str | None:
-    """The first of ``excludes`` that a text of the schema holds: one that may be why nothing is left. (A server
-    excludes the marks of calls in every tool, and most refusals have nothing to do with them.)"""
+    """A text of ``excludes`` that a string of the schema contains: it may be why nothing is left. (A server excludes
+    the markers of tool calls in every tool, and most refusals have nothing to do with them.)"""
     pending = [root] if excludes else []
     for value in pending:  # bounded: by the document, for an error
         if isinstance(value, dict):
@@ -87,10 +87,10 @@ def why_nothing_satisfies(emitter: Emitter, schema: Any, scope: Scope, pointer: 
 class _Search:
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
-        self.kept: list[Any] = []  # schemas are known by their identity
+        self.kept: list[Any] = []  # nodes know schemas by identity, so schemas must live on
 
     def explain(self, part: Part) -> _Finding:
-        """Why nothing satisfies ``part``; what is found within the budgets."""
+        """Why nothing satisfies ``part``: what can be found out within the budgets."""
         found, way, name = _Finding(), Pointer(), ""
         seen: set[int] = set()
         try:
@@ -112,12 +112,12 @@ class _Search:
                 part = inner
                 if part[3] == "properties":
                     name = part[2].path.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
-        except (SpecError, RecursionError):  # it cannot be found out within the budgets
+        except (SpecError, RecursionError):  # the budgets do not suffice
             pass
         return found
 
     def failing(self, places: Iterable[ScopedSchema]) -> list[bool]:
-        """Which sub-schemas nothing satisfies."""
+        """For each sub-schema, whether nothing satisfies it."""
         found = []
         for schema, scope in places:
             self.kept.append(schema)
@@ -160,7 +160,7 @@ class _Search:
                 yield schema["contains"], scope, pointer / "contains", "contains"
 
     def missing(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> _Finding | None:
-        """A property that is required and that a closed object cannot have."""
+        """The finding about a required property that a closed object cannot have."""
         if schema.get("type") != "object" or not ("additionalProperties" in schema or scope.closes):
             return None
         schema = _anonymous(schema)
@@ -181,7 +181,7 @@ class _Search:
         )
 
     def clash(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> _Finding | None:
-        """The keywords at fault, if some are found. The first one's is the place."""
+        """The finding about the keywords at fault, at the first of them; None if no keyword is found."""
         names = self.at_fault(_anonymous(schema), scope)
         if not names:
             return None
@@ -215,7 +215,7 @@ class _Search:
         return _Finding(reason, keyword, pointer / keyword, related)
 
     def not_told_apart(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> _Finding | None:
-        """The finding about ``oneOf``, at ``pointer``, if anyOf in its place would do."""
+        """The finding about ``oneOf``, at ``pointer``, if something would satisfy ``anyOf`` in its place."""
         others = {name: value for name, value in _anonymous(schema).items() if name != "oneOf"}
         if self.failing([({**others, "allOf": [*others.get("allOf", ()), {"anyOf": schema["oneOf"]}]}, scope)])[0]:
             return None
@@ -227,27 +227,28 @@ class _Search:
         return _Finding(reason, "oneOf", pointer, related, help)
 
     def at_fault(self, schema: dict[str, Any], scope: Scope) -> list[str]:
-        """The keywords at fault: without any one of them, something would satisfy the schema. If there are several
-        reasons, the first keyword that is a reason on its own."""
+        """The keywords at fault: if any one of them were absent, something would satisfy the schema. If there are
+        several reasons, the first keyword that nothing satisfies on its own."""
         relevant = [name for name in schema if name in ASSERTIONS[scope.dialect]]
         failing = self.failing((without(schema, [(name,)]), scope) for name in relevant)
         found = [name for name, fails in zip(relevant, failing, strict=True) if not fails]
         if not found:
             failing = self.failing(({name: schema[name]}, scope) for name in relevant)
             found = [name for name, fails in zip(relevant, failing, strict=True) if fails][:1]
-        if len(found) > 2 and "type" in found:  # values of other types would do, of course
+        if len(found) > 2 and "type" in found:  # of course values of other types would fit
             found.remove("type")
         return found
 
     def failing_branches(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> list[_Finding]:
-        """Why nothing satisfies each branch of ``anyOf``; nothing if one can be satisfied by itself."""
+        """Why nothing satisfies each branch of ``anyOf``; empty if a branch alone can be satisfied, or if there are
+        too many branches."""
         places = [(branch, scope, pointer / "anyOf" / i, "anyOf") for i, branch in enumerate(schema["anyOf"])]
         if len(places) > MAX_BRANCHES or not all(self.failing(place[:2] for place in places)):
             return []
         return [self.explain(place) for place in places]
 
     def core(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> list[tuple[Pointer, Any]]:
-        """The fewest keywords of the inner schemas that nothing satisfies together, each with its value."""
+        """The fewest keywords of the inner schemas that nothing satisfies together: their places and values."""
         parts = [path for path in assertions(schema, scope.dialect) if _only_forbids(path)]
         if len(parts) > MAX_LOOKED_AT:
             return []
@@ -273,8 +274,8 @@ class _Search:
 
 
 def _without_end(keyword: str, way: Pointer, name: str) -> _Finding:
-    """The finding about a document that would hold itself: ``keyword``, at ``way``, leads back, and ``name`` is the
-    last property on the way that must be there."""
+    """The finding about a document that would have to contain itself: ``keyword``, at ``way``, leads back, and ``name``
+    is the last required property on the way."""
     help = f'take "{name}" out of required, or allow null in its place, with anyOf' if name else "let the list be empty"
     return _Finding("what it requires leads back to it without end", keyword, way / keyword, (), help)
 

@@ -1,20 +1,20 @@
-"""Values that a text has: what is left of a schema's strings and numbers where an answer is about one source.
+"""Restricts a schema's strings and numbers to those of one source, a text that the answer is about.
 
-A model that extracts facts invents some of them. With a source, a value is written as the source has it, wherever the
-schema allows a value that the source has; elsewhere nothing changes, so no schema loses its answers for it.
+A model that extracts facts invents some of them. With a source, a value must come from the source wherever the schema
+allows one that does. Elsewhere nothing changes, so no schema loses all its answers.
 
-*Strings* are parts of the text, as they stand there. A copy begins and ends where a word does, or a sign (``C#``,
-``$12``). In scripts without spaces each character counts as a word. White space may be copied as it is, or as one
-space: a name broken over two lines is still a name. The automaton reads the text as a chain that may be entered before
-any word and left after any; made deterministic, that is the suffix automaton of the text, of at most two states a
-character (A. Blumer et al., "The smallest automaton recognizing the subwords of a text", Theoretical Computer Science
-40, 1985). A date of the text may be written as in ISO 8601: its year, its month (an English name, or a number in a
-date) and its day stand there. Of an ``enum`` those members are left whose words the text has, in either case.
+*Strings* are parts of the text, copied verbatim. A copy begins and ends where a word or a sign does (``C#``, ``$12``).
+In scripts without spaces each character counts as a word. White space may be copied as it is, or as one space: a name
+broken over two lines is still a name. The automaton reads the text as a chain that may be entered before any word and
+left after any word; determinised, it is the suffix automaton of the text, with at most two states per character
+(A. Blumer et al., "The smallest automaton recognizing the subwords of a text", Theoretical Computer Science 40, 1985).
+A date may be written as in ISO 8601 if the text contains its year, its month (an English name, or a number in a date)
+and its day. Of an ``enum``, the members whose words the text contains, in upper or lower case, remain.
 
-*Numbers* are those of the text, in digits or in English words, also as shares (8 % is 8 or 0.08).
+*Numbers* are those of the text, in digits or in English words, and percentages also as fractions (8 % is 8 or 0.08).
 
-What the schema says of itself may be written, too: its defaults and examples, and of its descriptions the numbers and
-what stands in quotes (``default is 'miles'``).
+Values from the schema's annotations may be written, too: its defaults and examples, and the numbers and quoted texts in
+its descriptions (``default is 'miles'``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 OPTION = "source"
 MAX_CHARACTERS = 10_000
-_STEPS = 1_000_000_000  # of a kernel: less than two seconds
+_STEPS = 1_000_000_000  # steps of the kernel: less than two seconds
 _SPACES = re.compile(r"(\s+)")
 # Thai, Lao, Tibetan, Burmese, Khmer, kana, Chinese characters.
 _WITHOUT_SPACES = re.compile(
@@ -70,10 +70,10 @@ _MOST_DATES = 2_000
 
 
 class ValueSource:
-    """A text, and the schema whose answer is about it."""
+    """A source text, and the schema of the answer about it."""
 
     def __init__(self, text: str, schema: Any) -> None:
-        """Raises `InvalidSpecError` (there is nothing in ``text``) or `BudgetExceededError` (it is too long)."""
+        """Raises `InvalidSpecError` (``text`` is empty or not a text) or `BudgetExceededError` (it is too long)."""
         if not isinstance(text, str) or not text.strip() or not is_unicode(text):
             raise InvalidSpecError(f"{OPTION} must be a text with something in it", keyword=OPTION)
         if len(text) > MAX_CHARACTERS:
@@ -88,7 +88,7 @@ class ValueSource:
         )
 
     def strings(self, language: StringLanguage) -> StringLanguage:
-        """Those of ``language`` that the text has, if there are any."""
+        """The strings of ``language`` that the text contains; all of ``language`` if there are none."""
         values = [v for v in language.values if (words := _words(v)) and f" {' '.join(words)} " in self._words]
         found = StringLanguage((), values)
         free = StringLanguage(language.constraints)
@@ -97,13 +97,13 @@ class ValueSource:
         return language if found.is_empty() else found
 
     def numbers(self, language: NumberLanguage) -> NumberLanguage:
-        """The same of numbers."""
+        """The same for numbers."""
         return language if (language & self._numbers).is_empty() else language & self._with_noted
 
 
 def parts_of(text: str) -> StringLanguage:
     """The parts of ``text`` that may be copied. Raises `BudgetExceededError`."""
-    budget = Budget(states=3 * MAX_CHARACTERS, steps=_STEPS)  # with its joined white space, a text has fewer
+    budget = Budget(states=3 * MAX_CHARACTERS, steps=_STEPS)  # enough for every text and its joined white space
     builder = NfaBuilder(budget)
     state = builder.state()
     for part in filter(None, _SPACES.split(text.strip())):
@@ -142,7 +142,7 @@ def _divisions(part: str) -> set[int]:
 
 
 def _words(text: str) -> list[str]:
-    """In lower case, without signs."""
+    """The words of a text in lower case, without signs."""
     found = []
     for part in text.casefold().split():
         places = sorted(_divisions(part))
@@ -151,7 +151,7 @@ def _words(text: str) -> list[str]:
 
 
 def numbers_in(text: str) -> set[Fraction]:
-    """What may be meant by the numbers of a text."""
+    """The values that the numbers of a text may mean."""
     found = {Fraction(_WORDS[word]) for word in re.findall("[a-z]+", text.lower()) if word in _WORDS}
     for match in _NUMBER.finditer(text):
         digits, exponent = match["digits"].replace(",", ""), int(match["exponent"] or 0)
@@ -169,7 +169,7 @@ def numbers_in(text: str) -> set[Fraction]:
 
 
 def dates_in(text: str) -> set[str]:
-    """What may be meant by the dates of a text, as in ISO 8601; none of a text with too many numbers."""
+    """The dates that a text may mean, as in ISO 8601; empty if the text has too many numbers."""
     numbers = [int(digits) for digits in re.findall(r"(?<![\d.])\d{1,4}(?!\d)", text, re.ASCII)]
     years = {number for number in numbers if 1000 <= number < 3000}
     days = {number for number in numbers if 1 <= number <= 31}
@@ -186,7 +186,7 @@ def dates_in(text: str) -> set[str]:
 
 
 def _notes(schema: Any) -> Iterator[tuple[str, Any]]:
-    """What a schema says of itself: keywords and their values."""
+    """The annotations of a schema: keywords and their values."""
     pending = [schema]
     while pending:  # bounded: by the document, for an error
         part = pending.pop()

@@ -1,8 +1,8 @@
-"""Optional parts of a schema that nothing satisfies: properties that no document has, branches that none takes.
+"""Finds the optional parts of a schema that nothing satisfies: properties that no document has, branches never taken.
 
-A schema that nothing satisfies is refused. An optional property of which that is true vanishes from every document, as
-the standard says, and its author hears of it here. ``false`` and ``{"not": …}`` say so on purpose. The parts are
-judged as the compiler judges the whole: they are emitted into one grammar, under its budgets.
+A schema that nothing satisfies is refused. An optional property with such a schema vanishes from every document, as the
+standard says; this module tells the author. ``false`` and ``{"not": …}`` are taken as deliberate. The parts are judged
+as the compiler judges the whole schema: they are emitted into one grammar, under its budgets.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from dotllm.languages.json_schema.reading.keyword_groups import IN_PLACE, REFERE
 from dotllm.languages.json_schema.reading.subschemas import ANNOTATIONS, children, equal_branches, pointer
 from dotllm.languages.json_schema.unsatisfiable import why_nothing_satisfies
 
-_MOST_BRANCHES = 16  # of a oneOf, each of which is compared with all others
-_MOST_NAMES = 32  # of an object, each of which is asked for in all that must hold of it
+_MOST_BRANCHES = 16  # of a oneOf: each is compared with all others
+_MOST_NAMES = 32  # of an object: each is tested against everything that must hold of the object
 _ASKED_ABOUT = frozenset({"not", "if"})
 
 
 class _Part(NamedTuple):
-    """What is asked about: a node, its place, the schema and scope that explain it, and what to say if it is empty."""
+    """A part to test: its node, its place, the schema and scope that explain it, and what to say if it is empty."""
 
     node: Node
     place: Pointer
@@ -47,21 +47,21 @@ def vanishing(schema: Any, options: Options) -> Iterator[Ineffective]:
     """Find the optional parts of ``schema`` that nothing satisfies.
 
     Yields:
-        Each, in the order of the text; none of a schema that is refused.
+        The findings, in the order of the text; none for a schema that is refused.
     """
     try:
         with stack_limit("the schema"):
             options = guided(options, schema)
             found = _empty_parts(schema, options)
-            if found is None and options.additional_properties == "closed":  # it is compiled open (`closed_or_open`)
+            if found is None and options.additional_properties == "closed":  # `closed_or_open` compiles it
                 found = _empty_parts(schema, options._replace(additional_properties="open"))
-    except SpecError:  # refused where it is compiled
+    except SpecError:  # the compiler refuses it
         return
     yield from found or ()
 
 
 def _empty_parts(schema: Any, options: Options) -> list[Ineffective] | None:
-    """The findings; None if nothing satisfies the whole."""
+    """The findings; None if nothing satisfies the whole schema."""
     keywords, root = read_schema(schema, options)
     grammar = Grammar()
     emitter = Emitter(from_prelude(grammar, options), keywords, options)
@@ -91,7 +91,7 @@ def _parts(emitter: Emitter, root: Any) -> Iterator[_Part]:
         seen.add(id(schema))
         scope = document.enter(schema, scope)
         known = ASSERTIONS[scope.dialect]
-        if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:  # what stands next to it is ignored
+        if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:  # keywords next to it are ignored
             schema = {"$ref": schema["$ref"]}
         inner = [
             (child, tokens[0], Pointer(place.path + pointer(tokens)), tokens[-1])
@@ -117,12 +117,12 @@ def _parts(emitter: Emitter, root: Any) -> Iterator[_Part]:
 
 
 def _is_on_purpose(schema: Any) -> bool:
-    """Whether a schema says that nothing is allowed: false, or nothing but ``not``."""
+    """Whether a schema allows nothing on purpose: it is false, or ``not`` is its only keyword but annotations."""
     return schema is False or (isinstance(schema, dict) and schema.keys() - ANNOTATIONS == {"not"})
 
 
 def _never_alone(emitter: Emitter, schema: dict[str, Any], scope: Scope, place: Pointer) -> Iterator[_Part]:
-    """The branches of ``oneOf`` whose values fit another branch, too."""
+    """The branches of ``oneOf``, each without the values that fit another branch, too."""
     branches = schema.get("oneOf", ())
     if not 1 < len(branches) <= _MOST_BRANCHES or equal_branches(branches) is not None:
         return
@@ -139,7 +139,7 @@ def _never_alone(emitter: Emitter, schema: dict[str, Any], scope: Scope, place: 
 
 
 def _forbidden(emitter: Emitter, schema: dict[str, Any], scope: Scope, place: Pointer) -> Iterator[_Part]:
-    """The properties that something else forbids which must hold of the same object."""
+    """The declared properties, each in an object for which all of ``schema`` holds: another keyword may forbid it."""
     declared = schema.get("properties", {})
     if IN_PLACE.isdisjoint(schema) or not declared or len(declared) > _MOST_NAMES:
         return

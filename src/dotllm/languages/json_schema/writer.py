@@ -1,4 +1,4 @@
-"""The interface of the writer of a document for the automata over members and items (`members`, `items`).
+"""The interface through which the automata over members and items (`members`, `items`) write a document.
 
 `Emitter` with `JsonText` writes JSON. Structural tags write the same values in other styles.
 """
@@ -20,12 +20,12 @@ class Writer(Protocol):
 
     @property
     def grammar(self) -> Grammar:
-        """The grammar it writes into."""
+        """The grammar that it writes into."""
         ...
 
     @property
     def algebra(self) -> Algebra:
-        """What knows the nodes."""
+        """The algebra of the nodes."""
         ...
 
     @property
@@ -38,11 +38,11 @@ class Writer(Protocol):
         ...
 
     def values(self, nodes: Iterable[Node]) -> list[Expression]:
-        """`value` of each."""
+        """`value` for each node."""
         ...
 
     def spend(self, edges: int, keyword: str) -> None:
-        """Count the edges of an automaton. Raises `BudgetExceededError`."""
+        """Count the edges of an automaton against a budget. Raises `BudgetExceededError`."""
         ...
 
 
@@ -73,9 +73,9 @@ class ObjectText(Protocol):
         edges: Sequence[tuple[int, Expression, int]],
         distinct: str | None = None,
     ) -> Expression:
-        """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: guides
-        remember its keys, so that none comes twice, because of this keyword. Raises `UnsupportedError` if they
-        cannot."""
+        """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: because
+        of this keyword, guides remember the object's keys, so that no key comes twice. Raises `UnsupportedError` if
+        they cannot."""
         ...
 
 
