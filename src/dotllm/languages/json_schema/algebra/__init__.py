@@ -1,1 +1,1 @@
-"""The Boolean algebra (∧, ∨, ¬) on the normal forms of schemas, which allOf, anyOf, oneOf and not become."""
+"""The Boolean algebra (∧, ∨, ¬) on the normal forms of schemas; allOf, anyOf, oneOf and not are its operations."""

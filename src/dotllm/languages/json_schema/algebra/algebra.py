@@ -1,11 +1,11 @@
 """∧, ∨, ¬ on schemas: nodes, their normal forms, and which nodes are empty.
 
 A node is a sub-schema or a boolean combination of nodes. Equal combinations are one node, so a recursive schema leads
-to finitely many and recursion ends. The `NormalForm` of a node is computed when it is first asked for: making a node
-costs a dictionary look-up, and no form is made of what no document can reach.
+to finitely many nodes and recursion ends. The `NormalForm` of a node is computed on first use: making a node costs a
+dictionary look-up, and nodes that no document can reach get no form.
 
-Emptiness serves to prune alternatives. The answer "not empty" may mean "not known": the grammar finds the rest, where
-an unproductive rule is nothing.
+Emptiness checks prune alternatives. The answer "not empty" may mean "not known": the grammar finds the other empty
+nodes, as their rules are unproductive.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ from dotllm.languages.json_schema.options import SchemaBudget
 from dotllm.languages.json_schema.reading.document import Scope
 
 MAX_DEPTH = 100  # of applicators in place (allOf in allOf …); not of documents
-CHECK_DEPTH = 24  # how deep emptiness is looked for
-FEW_FORMS = 16  # of a conjunction: they are met one after another
+CHECK_DEPTH = 24  # of emptiness checks inside each other
+FEW_FORMS = 16  # of a conjunction: up to here they are met one after another
 
 SCHEMA, AND, OR, NOT, FORM = "schema", "and", "or", "not", "form"
 
 
 class Loop(InvalidSpecError):
-    """A schema that is defined by itself, in place. It means nothing, unless only an emptiness check came round."""
+    """A schema that is defined in terms of itself, in place. It means nothing, unless only an emptiness check met it
+    again."""
 
 
 class FormReader(Protocol):
-    """The interface of the reader of sub-schemas (`Keywords`) for the algebra."""
+    """What the algebra needs of the reader of sub-schemas (`Keywords`)."""
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         """The normal form of a sub-schema."""
@@ -92,13 +93,13 @@ class Algebra:
         return node
 
     def of_schema(self, schema: dict[str, Any], scope: Scope) -> Node:
-        """The node of a sub-schema at its place."""
+        """The node of a sub-schema in its scope."""
         key = (id(schema), id(scope))
         found = self._found.get(key)
         return self._node(SCHEMA, (schema, scope), key) if found is None else found
 
     def of_form(self, form: NormalForm, key: object = None) -> Node:
-        """A node that has this form; ``key`` finds it again."""
+        """A node that has this form; the same ``key`` gives the same node again."""
         found = self._found.get(key) if key is not None else None
         if found is None:
             found = self._node(FORM, form, key)
@@ -164,15 +165,15 @@ class Algebra:
         return kind is AND or kind is NOT
 
     def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
-        """Those of ``nodes`` that are compound and empty."""
+        """The compound nodes among ``nodes`` that are empty."""
         known = self._empty
         for node in nodes:
-            # nearly always it is known that there is a value
+            # nearly always the node is known not to be empty
             if known.get(node) is not False and self.is_compound(node) and self.is_empty(node):
                 yield node
 
     def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]:
-        """`object_conditions.conditions`, remembered."""
+        """`object_conditions.conditions`, cached."""
         found = self._conditions.get(id(constraint))
         if found is None:
             found = self._conditions[id(constraint)] = constraint, conditions(constraint)
@@ -197,10 +198,10 @@ class Algebra:
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, node: Node) -> NormalForm:
-        """The normal form.
+        """The normal form of a node.
 
         Raises:
-            Loop: the schema is defined by itself, in place.
+            Loop: the schema is defined in terms of itself, in place.
             BudgetExceededError: schemas are nested in place too deeply.
         """
         form = self._forms[node]
@@ -230,22 +231,22 @@ class Algebra:
             if known is not None:
                 return self.meet(known, self.form(b))
             out = ANYTHING
-            # What is excluded comes last: then it is seen in the light of all that holds.
+            # Complements come last, so that they are compared with everything that must hold.
             for member in sorted(payload, key=lambda member: (self.parts[member][0] is NOT, member)):
                 out = self.meet(out, self.form(member))
             return out
         return self.unite([self.form(member) for member in payload])
 
     def meet_all(self, forms: Sequence[NormalForm]) -> NormalForm:
-        """The values of all. Many that are one alternative each are met half by half: met one after another, n objects
-        of a property each would copy n²/2 properties."""
+        """The values that all forms allow. Many forms of one alternative each are met in halves: met one after another,
+        n objects with one property each would copy n²/2 properties."""
         if len(forms) <= FEW_FORMS or any(len(form.objects) > 1 or len(form.arrays) > 1 for form in forms):
             return reduce(self.meet, forms, ANYTHING)
         middle = len(forms) // 2
         return self.meet(self.meet_all(forms[:middle]), self.meet_all(forms[middle:]))
 
     def meet(self, a: NormalForm, b: NormalForm) -> NormalForm:
-        """The values of both."""
+        """The values that both forms allow."""
         if a is ANYTHING:
             return b
         if b is ANYTHING:
@@ -290,7 +291,7 @@ class Algebra:
             )
 
     def unite(self, forms: Sequence[NormalForm]) -> NormalForm:
-        """The values of any.
+        """The values that any of the forms allows.
 
         Raises:
             BudgetExceededError: one type has too many alternatives.
@@ -319,7 +320,7 @@ class Algebra:
         )
 
     def negation(self, a: NormalForm) -> NormalForm:
-        """All values that are not of ``a``."""
+        """All values that ``a`` does not allow."""
         array_constraints: tuple[ArrayConstraint, ...] = (ANY_ARRAY,)
         for array in a.arrays:
             others = arrays.negation(self, array)
@@ -365,7 +366,7 @@ class Algebra:
         return empty
 
     def are_apart(self, a: Node, b: Node) -> bool:
-        """`is_empty` of `both`. Lists of strings, which tell alternatives apart, are compared without a node for it."""
+        """`is_empty` of `both`. Lists of strings, which often tell alternatives apart, are compared without a node."""
         x = self.listed(a)
         y = self.listed(b) if x is not None else None
         return self.is_empty(self.both(a, b)) if x is None or y is None else x.isdisjoint(y)
@@ -377,11 +378,11 @@ class Algebra:
         return self.is_empty(self.both(a, self.complement(b))) if x is None or y is None else x <= y
 
     def listed(self, a: Node) -> frozenset[str] | None:
-        """The values of a node that is seen to have no others than some strings."""
+        """The values of a node that is seen to allow nothing but some listed strings; None for any other."""
         if a in self._lists:
             return self._lists[a]
         if self._forms[a] is None:
-            self.is_empty(a)  # looks at the form unless that would lead too deep
+            self.is_empty(a)  # computes the form, unless that would nest too deeply
         form = self._forms[a]
         if form is None:
             return None
@@ -392,6 +393,6 @@ class Algebra:
         return found
 
     def is_scalar(self, a: Node) -> bool:
-        """Whether ``a`` does not tell arrays or objects apart."""
+        """Whether ``a`` allows either all arrays or none, and either all objects or none."""
         form = self.form(a)
         return form.arrays in ((), (ANY_ARRAY,)) and form.objects in ((), (ANY_OBJECT,))

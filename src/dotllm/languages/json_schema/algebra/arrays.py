@@ -21,7 +21,7 @@ _ITEMWISE = frozenset({"item", "rest", "minimum", "maximum"})
 
 
 def meet(nodes: Nodes, a: ArrayConstraint, b: ArrayConstraint) -> ArrayConstraint | None:
-    """a ∧ b, None if it is seen to be empty."""
+    """a ∧ b; None if it is seen to be empty."""
     if a is ANY_ARRAY or a is b:
         return b
     if b is ANY_ARRAY:
@@ -44,7 +44,7 @@ def meet(nodes: Nodes, a: ArrayConstraint, b: ArrayConstraint) -> ArrayConstrain
 
 
 def simplified(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | None:
-    """The same constraint with what follows made explicit; None if it is seen to be empty."""
+    """The same constraint with its consequences made explicit; None if it is seen to be empty."""
     prefix, rest, minimum, maximum = constraint.prefix, constraint.rest, constraint.minimum, constraint.maximum
     contains: list[Contains] = []
     for c in constraint.contains:
@@ -93,7 +93,7 @@ def simplified(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | N
 
 
 def conditions(constraint: ArrayConstraint) -> list[ArrayCondition]:
-    """Every single way to break ``constraint`` (whose ``negated`` is not looked at)."""
+    """The conditions of ``constraint``, each a way to break it; ``negated`` is ignored."""
     out = [ArrayCondition("item", i, node) for i, node in enumerate(constraint.prefix) if node != TRUE]
     if constraint.rest != TRUE and constraint.maximum != len(constraint.prefix):
         out.append(ArrayCondition("rest", len(constraint.prefix), constraint.rest))
@@ -127,7 +127,7 @@ def negation(nodes: Nodes, constraint: ArrayConstraint) -> list[ArrayConstraint]
 
 
 def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayConstraint:
-    """The arrays that break ``condition`` (which is no "rest" of a tuple, unless that is closed)."""
+    """The arrays that break ``condition``, which must not be the "rest" of an open tuple."""
     kind, number = condition.kind, condition.number
     if kind == "item":
         return ArrayConstraint((TRUE,) * number + (nodes.complement(condition.node),), minimum=number + 1)
@@ -153,7 +153,7 @@ def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayConstraint:
 
 
 def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | None:
-    """`without_decided` (the conditions of a negated constraint are all itemwise)."""
+    """`without_decided` for arrays (the conditions of a negated constraint are all itemwise)."""
 
     def breaks(positive: ArrayConstraint, other: ArrayConstraint) -> Iterator[tuple[ArrayCondition, Breaks]]:
         return ((condition, _breaks(nodes, positive, condition)) for condition in conditions(other))
@@ -209,7 +209,7 @@ def _restricted(constraint: ArrayConstraint, kept: list[ArrayCondition]) -> Arra
 
 
 def united(constraints: list[ArrayConstraint]) -> tuple[ArrayConstraint, ...]:
-    """The union, without repetitions."""
+    """The union, without duplicates."""
     if len(constraints) < 2:
         return tuple(constraints)
     out: list[ArrayConstraint] = []

@@ -1,4 +1,4 @@
-"""Which nodes are disjoint, by a look at types and discriminators, and ``oneOf`` with it.
+"""Finds disjoint nodes by their types and discriminators; ``oneOf`` builds on this.
 
 The answer "not disjoint" may mean "not known"; then ``oneOf`` excludes the other branch.
 """
@@ -24,11 +24,11 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 
 DISJOINT_DEPTH = 3
 FEW_BRANCHES = 8
-"""So many are compared pair by pair without a look for a discriminator."""
+"""Fewer branches than this are compared pair by pair, without looking for a discriminator."""
 
 
 def one_of(algebra: Algebra, nodes: Sequence[Node], excluded: Sequence[Node] | None = None) -> Node:
-    """The values of exactly one of ``nodes``. ``excluded``: what to exclude for each, if that is not the same."""
+    """The values of exactly one of ``nodes``. ``excluded``: what to exclude for each, if not the node itself."""
     excluded = nodes if excluded is None else excluded
     branches: list[Node] = []
     overlapping: list[list[Node]] = [[] for _ in nodes]
@@ -44,7 +44,7 @@ def one_of(algebra: Algebra, nodes: Sequence[Node], excluded: Sequence[Node] | N
 def _pairs(algebra: Algebra, nodes: Sequence[Node]) -> Iterable[tuple[int, int]]:
     """The pairs of ``nodes`` that may have a value in common, in order; each i < j.
 
-    Where a property tells objects apart, only those are compared that share one of its values: n branches with a value
+    If a property tells objects apart, only objects that share one of its values are compared: n branches with one value
     each take n steps.
     """
     names = _discriminators(algebra, nodes) if len(nodes) >= FEW_BRANCHES else {}
@@ -64,7 +64,7 @@ def _pairs(algebra: Algebra, nodes: Sequence[Node]) -> Iterable[tuple[int, int]]
 
 
 def _discriminators(algebra: Algebra, nodes: Sequence[Node]) -> dict[str, dict[int, frozenset[str]]]:
-    """For each property that some of ``nodes`` require and that has none but listed strings there: which strings."""
+    """For each property that some of ``nodes`` require and limit to listed strings: these strings, by position."""
     found: dict[str, dict[int, frozenset[str]]] = {}
     for i, node in enumerate(nodes):
         try:
@@ -83,7 +83,7 @@ def _discriminators(algebra: Algebra, nodes: Sequence[Node]) -> dict[str, dict[i
 
 
 def are_disjoint(algebra: Algebra, a: Node, b: Node, depth: int = DISJOINT_DEPTH) -> bool:
-    """True: no value satisfies both. False: some does, or it takes more than a look at types and discriminators."""
+    """True: no value satisfies both. False: some value does, or types and discriminators do not tell."""
     if a == FALSE or b == FALSE or algebra.are_complements(a, b):
         return True
     if a in (b, TRUE) or b == TRUE:
@@ -95,7 +95,7 @@ def are_disjoint(algebra: Algebra, a: Node, b: Node, depth: int = DISJOINT_DEPTH
     except Loop:
         return False
     if not _are_disjoint(algebra, x, y, depth):
-        return False  # or not known, which may change
+        return False  # or not known yet
     algebra.disjoint.add((a, b))
     return True
 

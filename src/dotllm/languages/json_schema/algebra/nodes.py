@@ -1,4 +1,4 @@
-"""The base of the operations on constraints (`objects`, `arrays`): the algebra of nodes, and conditions."""
+"""What the operations on constraints (`objects`, `arrays`) share: the interface of the algebra, and conditions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def without_decided(
     restricted: Callable[[Constraint, list[Condition]], Constraint],
     meet: Callable[[Constraint, Constraint], Constraint | None],
 ) -> Constraint | None:
-    """Compare the ``fresh`` negated constraints, the last ones of ``constraint``, with its positive part. One that the
-    positive part excludes is dropped. If one cannot be avoided, the constraint is empty (None). If there is a single
-    way to avoid one, this way becomes a part of the constraint.
+    """Compare the ``fresh`` negated constraints, the last ones of ``constraint``, with its positive part. A negated
+    constraint that the positive part excludes is dropped. If a negated constraint cannot be avoided, the result is None
+    (empty). If there is a single way to avoid it, this way becomes part of the result.
 
-    conditions(positive, negated): those of ``negated``, and whether the values of ``positive`` break them. broken: the
-    values that break a condition; None: no single constraint has them. restricted: a constraint with only some of its
-    conditions.
+    ``conditions(positive, negated)``: the conditions of ``negated``, and whether the values of ``positive`` break them.
+    ``broken``: the values that break a condition; None if they are not a single constraint. ``restricted``: a
+    constraint with only some of its conditions.
     """
     positive = constraint._replace(negated=())
     kept = list(constraint.negated[: len(constraint.negated) - len(fresh)])
@@ -62,7 +62,7 @@ class ObjectCondition:
     __slots__ = ()
 
     def broken(self, nodes: Nodes) -> ObjectConstraint | None:
-        """The objects that break it; None if these are not a single constraint."""
+        """The objects that break the condition; None if they are not a single constraint."""
         return None
 
     def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
@@ -70,7 +70,7 @@ class ObjectCondition:
         raise NotImplementedError
 
     def as_clause(self) -> Clause | None:
-        """The condition as a clause, None if it is about more than which keys are there."""
+        """The condition as a clause; None if it is about more than the presence of keys."""
         return None
 
 
@@ -98,15 +98,15 @@ class Nodes(Protocol):
         ...
 
     def is_compound(self, a: Node) -> bool:
-        """Whether ``a`` was made by `both` or `complement`, so that its emptiness is worth a look."""
+        """Whether ``a`` was made by `both` or `complement`, so its emptiness is worth checking."""
         ...
 
     def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
-        """Those of ``nodes`` that are compound and empty, found one by one as the caller iterates."""
+        """The compound nodes among ``nodes`` that are empty, found one by one as the caller iterates."""
         ...
 
     def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]:
-        """`object_conditions.conditions`, remembered."""
+        """`object_conditions.conditions`, cached."""
         ...
 
     def spend(self, steps: int) -> None:

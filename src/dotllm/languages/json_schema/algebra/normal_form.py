@@ -1,9 +1,9 @@
-"""The normal form of a schema: for each JSON type, which values of it are allowed.
+"""The normal form of a schema: for each JSON type, the values that are allowed.
 
 Scalars are languages (sets closed under and, or, not). Arrays and objects are unions of *constraints*. A constraint is
 a conjunction of conditions, each on one aspect (a member, an item, a count), and of constraints that must *not* hold.
 So this is a disjunctive normal form, and ∧, ∨, ¬ stay inside it (`algebra`, `objects`, `arrays`). Children are nodes,
-not forms: a form is one level deep, which is what makes recursion end.
+not forms: a form is one level deep, so recursion ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
 from dotllm.languages.json_schema.strings.string_language import StringLanguage, are_many, together
 
 Node = NewType("Node", int)
-"""A schema or a boolean combination of schemas: a number that `algebra.Algebra` has given it."""
+"""A schema or a boolean combination of schemas: the number that `algebra.Algebra` gave it."""
 
 TRUE = Node(0)
 """The schema ``true``: every value."""
@@ -26,14 +26,14 @@ NULL_BIT, FALSE_BIT, TRUE_BIT = 1, 2, 4
 ALL_CONSTANTS = NULL_BIT | FALSE_BIT | TRUE_BIT
 
 Clause = frozenset[tuple[str, bool]]
-"""At least one of these holds: the key is present (True) or absent (False)."""
+"""At least one of the keys is as stated: present (True) or absent (False)."""
 
 KeyClass = tuple[StringLanguage, Node]
 """Members whose key is in the language (and is not a named property) have a value of the node."""
 
 
 class Named(NamedTuple):
-    """Keys that a schema names: one by one, and by patterns. ``listed``: it has ``properties``."""
+    """The keys that a schema names, one by one and by patterns. ``listed``: the schema has ``properties``."""
 
     names: frozenset[str]
     keys: StringLanguage
@@ -44,14 +44,14 @@ class ObjectConstraint(NamedTuple):
     """A conjunction of conditions on an object.
 
     ``properties``: the value of each key that the schema names, in declared order (never modified). ``key_classes``: a
-    partition of all other keys; one key class means all of them, whatever its language. ``clauses``: conditions on
-    which named keys are there; ``required`` are those with one key. ``negated``: constraints the object must not have;
-    each is a constraint without ``negated``. ``mentioned``: the keys that are named, but not in a ``properties`` that
-    holds, so that they have no declared place (``required`` without ``properties``, …).
+    partition of all other keys; a single key class means all of them, whatever its language. ``clauses``: conditions on
+    the presence of named keys; ``required``: the keys that must be present. ``negated``: constraints that the object
+    must not satisfy, each without ``negated``. ``mentioned``: the keys that are named, but not in a ``properties`` that
+    holds, so they have no declared place (``required`` without ``properties``, …).
 
-    ``named`` is not a constraint of the schema, and no operation but ∧ looks at it: for `objects.closed`, which is the
-    last thing done to a constraint, the keys that one of the sub-schemas of the conjunction names. None: none of them
-    says anything of its keys, so the object stays open.
+    ``named``: the keys that some sub-schema of the conjunction names; None if none of them says anything of its keys,
+    so the object stays open. This is not a constraint of the schema: only ∧ looks at it, and `objects.closed`, the last
+    operation on a constraint.
     """
 
     properties: dict[str, Node]
@@ -66,7 +66,7 @@ class ObjectConstraint(NamedTuple):
 
 
 class Contains(NamedTuple):
-    """Between ``minimum`` and ``maximum`` (None: any number of) items satisfy ``node``."""
+    """At least ``minimum`` and at most ``maximum`` items (None: any number) satisfy ``node``."""
 
     node: Node
     minimum: int
@@ -76,8 +76,8 @@ class Contains(NamedTuple):
 class ArrayConstraint(NamedTuple):
     """A conjunction of conditions on an array.
 
-    ``prefix``: the first items, where there are that many; ``rest``: all after them. ``unique``: no two items are
-    equal; ``repeated``: two are. ``negated``: constraints the array must not have; each is only about items and length.
+    ``prefix``: the first items, if there are that many; ``rest``: all later items. ``unique``: no two items are equal;
+    ``repeated``: two are. ``negated``: constraints that the array must not satisfy, each only about items and length.
     """
 
     prefix: tuple[Node, ...] = ()
@@ -93,9 +93,9 @@ class ArrayConstraint(NamedTuple):
 class ArrayCondition(NamedTuple):
     """One way to break a constraint.
 
-    ``item``: there is an item ``number`` and it is outside ``node``; ``rest``: so is one of the items from ``number``
-    on; ``minimum``, ``maximum``: fewer or more than ``number`` items; ``contains``: the number that match is wrong;
-    ``unique``: two are equal; ``repeated``: no two are.
+    ``item``: there is an item ``number`` and it is outside ``node``; ``rest``: an item from ``number`` on is outside
+    ``node``; ``minimum``, ``maximum``: there are fewer or more than ``number`` items; ``contains``: the number of
+    matching items is wrong; ``unique``: two items are equal; ``repeated``: no two items are.
     """
 
     kind: str
@@ -126,7 +126,7 @@ def key_class_value(key_classes: tuple[KeyClass, ...], name: str) -> Node:
 
 
 def matching(key_classes: Sequence[KeyClass], name: str) -> Iterator[Node]:
-    """The values of the classes that have a key."""
+    """The values of the key classes that contain the key ``name``."""
     languages = [language for language, _ in key_classes]
     if are_many(languages):
         numbers = together(tuple(languages)).of(name)
@@ -144,7 +144,7 @@ NO_NUMBER = NumberLanguage.nothing()
 ANY_STRING = StringLanguage.any()
 NO_STRING = StringLanguage.nothing()
 ALL_NAMED = Named(frozenset(), ANY_STRING, listed=False)
-"""Of a schema that says itself what its other keys may be."""
+"""For a schema that itself says what its other keys may be."""
 ANY_KEY_CLASSES: tuple[KeyClass, ...] = ((ANY_STRING, TRUE),)
 NO_KEY_CLASSES: tuple[KeyClass, ...] = ((ANY_STRING, FALSE),)
 ANY_ARRAY = ArrayConstraint()

@@ -1,7 +1,7 @@
-"""The conditions of an object constraint, one by one: what breaks each, and whether another constraint does.
+"""The conditions of an object constraint: which objects break each, and whether those of another constraint do.
 
-A constraint holds where all of its conditions do (a key's value, a key's presence, a count, …), so its negation says
-that one of them fails.
+A constraint holds if all its conditions do (a key's value, a key's presence, a count, …), so its negation says that one
+of them fails.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ValueCondition(ObjectCondition):
 
 @dataclass(slots=True, eq=False)
 class PresenceCondition(ObjectCondition):
-    """The key ``name`` is there."""
+    """The key ``name`` is present."""
 
     name: str
 
@@ -62,7 +62,7 @@ class PresenceCondition(ObjectCondition):
 
 @dataclass(slots=True, eq=False)
 class RequiredValueCondition(ObjectCondition):
-    """The key ``name`` is there, and its value is of ``node``."""
+    """The key ``name`` is present, and its value is of ``node``."""
 
     name: str
     node: Node
@@ -132,7 +132,7 @@ class KeyClassCondition(ObjectCondition):
 
 @dataclass(slots=True, eq=False)
 class CountCondition(ObjectCondition):
-    """There are at least ``minimum`` or at most ``maximum`` members: one of the two is given."""
+    """There are at least ``minimum`` or at most ``maximum`` members; only one of the two is given."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -154,7 +154,7 @@ class CountCondition(ObjectCondition):
 
 
 def conditions(constraint: ObjectConstraint) -> list[ObjectCondition]:
-    """Every single way to break ``constraint`` (whose ``negated`` is not looked at)."""
+    """The conditions of ``constraint``, each a way to break it; ``negated`` is ignored."""
     out: list[ObjectCondition] = []
     for name, node in constraint.properties.items():
         if name in constraint.required:
@@ -204,7 +204,7 @@ def restricted(constraint: ObjectConstraint, kept: list[ObjectCondition]) -> Obj
 
 
 def mentioning(properties: dict[str, Node], required: Iterable[str] = ()) -> ObjectConstraint:
-    """A constraint about some keys that does not give them a place."""
+    """A constraint about some keys that gives them no declared place."""
     return ObjectConstraint(properties, ANY_KEY_CLASSES, frozenset(required), mentioned=frozenset(properties))
 
 

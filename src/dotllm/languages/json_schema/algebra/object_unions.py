@@ -1,4 +1,4 @@
-"""∨ and ¬ on object constraints. Constraints that are only about which keys are there merge into one, as clauses."""
+"""∨ and ¬ on object constraints. Constraints that are only about the presence of keys merge into one, as clauses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_CLAUSES = 64
 
 
 def united(constraints: list[ObjectConstraint]) -> tuple[ObjectConstraint, ...]:
-    """The union, with everything that is only about which keys are there merged into one constraint."""
+    """The union, with all constraints that are only about the presence of keys merged into one."""
     if len(constraints) < 2:
         return tuple(constraints)
     presence: list[frozenset[Clause]] = []
@@ -45,7 +45,7 @@ def united(constraints: list[ObjectConstraint]) -> tuple[ObjectConstraint, ...]:
 
 
 def _as_clauses(constraint: ObjectConstraint) -> frozenset[Clause] | None:
-    """A constraint that is only about which keys are there, as clauses; None for any other."""
+    """A constraint that is only about the presence of keys, as clauses; None for any other."""
     if (
         constraint.key_classes is not ANY_KEY_CLASSES
         or constraint.minimum
@@ -53,7 +53,7 @@ def _as_clauses(constraint: ObjectConstraint) -> frozenset[Clause] | None:
         or constraint.negated
     ):
         return None
-    if constraint.named is not None:  # which further keys there may be is another question
+    if constraint.named is not None:  # clauses do not say which further keys are allowed
         return None
     units: list[Clause] = [frozenset([(name, True)]) for name in constraint.required]
     for name, node in constraint.properties.items():

@@ -36,13 +36,13 @@ from dotllm.languages.json_schema.strings.string_language import FEWER_GROUPS, S
 
 MAX_KEY_CLASSES = 3000
 MANY_PAIRS = 256
-"""More pairs of classes than this are found at once, by one automaton."""
+"""If there are more pairs of classes than this, one automaton finds all of them together."""
 
 _TRUE_ONLY = frozenset({TRUE})
 
 
 def meet(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> ObjectConstraint | None:
-    """a ∧ b, None if it is seen to be empty. Keys keep the order of ``a``; those only ``b`` names follow."""
+    """a ∧ b; None if it is seen to be empty. Keys keep the order of ``a``; keys that only ``b`` names follow."""
     if a is ANY_OBJECT or a is b:
         return b
     if b is ANY_OBJECT:
@@ -60,13 +60,13 @@ def meet(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> ObjectConstr
     properties = _met_properties(nodes, a, b)
     mentioned = a.mentioned | b.mentioned
     if mentioned and not a.mentioned and len(b.mentioned) == len(b.properties):
-        mentioned = mentioned.difference(a.properties)  # the keys stand as they should
+        mentioned = mentioned.difference(a.properties)  # the keys are in order
     elif mentioned:
         declared = [name for name in a.properties if name not in a.mentioned] if a.mentioned else [*a.properties]
         if len(b.mentioned) < len(b.properties):
             declared += [name for name in b.properties if name not in b.mentioned]
         mentioned = mentioned.difference(declared)
-        if [*islice(properties, len(declared))] != declared:  # nearly always they come first already
+        if [*islice(properties, len(declared))] != declared:  # nearly always they come first
             properties = {name: properties[name] for name in dict.fromkeys((*declared, *properties))}
     maximum = a.maximum if b.maximum is None else b.maximum if a.maximum is None else min(a.maximum, b.maximum)
     met = ObjectConstraint(
@@ -81,14 +81,14 @@ def meet(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> ObjectConstr
         _both_named(a.named, b.named),
     )
     if only_excludes:
-        return _without_decided(nodes, met, fresh)  # all else has been looked at when ``a`` was made
+        return _without_decided(nodes, met, fresh)  # all else was simplified when ``a`` was made
     return simplified(nodes, met)
 
 
 def _met_properties(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> dict[str, Node]:
-    """The values of all keys that one of two constraints names: those of ``a``, then those only ``b`` names."""
+    """The values of all keys that either constraint names: those of ``a``, then those that only ``b`` names."""
     theirs = b.properties
-    if b.key_classes is ANY_KEY_CLASSES:  # nearly always; then what ``b`` does not name stays as it is
+    if b.key_classes is ANY_KEY_CLASSES:  # nearly always; then keys that ``b`` does not name stay as they are
         properties = dict(a.properties)
         few, many = (theirs, properties) if len(theirs) < len(properties) else (properties, theirs)
         for name in [name for name in few if name in many]:
@@ -104,7 +104,7 @@ def _met_properties(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> d
 
 
 def _only_excludes(constraint: ObjectConstraint) -> bool:
-    """Whether the constraint says nothing but what an object must not be."""
+    """Whether the constraint only says what an object must not be."""
     return (
         constraint.key_classes is ANY_KEY_CLASSES
         and not constraint.required
@@ -117,7 +117,7 @@ def _only_excludes(constraint: ObjectConstraint) -> bool:
 
 
 def _both_named(a: Named | None, b: Named | None) -> Named | None:
-    """The keys that one of two constraints names."""
+    """The keys that either of two constraints names."""
     if a is None or b is None or a == b:
         return a or b
     if ANY_STRING in (a.keys, b.keys):
@@ -127,15 +127,15 @@ def _both_named(a: Named | None, b: Named | None) -> Named | None:
 
 
 def closed(nodes: Nodes, constraint: ObjectConstraint, *, strictly: bool = False) -> ObjectConstraint | None:
-    """The objects of ``constraint`` that have no keys but those it names (``named``); None if it is seen to be empty.
+    """The objects of ``constraint`` that have only keys it names (``named``); None if there are seen to be none.
 
-    It stays open unless some schema of the conjunction lists ``properties``. A key that an object must have is kept
-    although no schema lists it; if there is still no object, all keys are kept that the schemas speak of, and at last
-    any key. So an object that may be there open may be there closed. ``strictly``: patterns close, too, and nothing is
-    kept.
+    The constraint stays open unless some schema of the conjunction lists ``properties``. A key that an object must have
+    stays allowed even if no schema lists it. If this leaves no object, all keys that the schemas mention stay allowed;
+    if that leaves none, every key does. So closing never takes the last object away. ``strictly``: patterns close a
+    constraint, too, and no other key stays allowed.
 
-    This is not a part of the algebra: what an object must not be (``not``, ``if``, the other branches of ``oneOf``) is
-    excluded as the schema says it, and the schemas that an object must all satisfy name its keys together.
+    This is not part of the algebra: what an object must not be (``not``, ``if``, the other branches of ``oneOf``) is
+    excluded as the schema states it, and all schemas that an object must satisfy name its keys together.
     """
     named = constraint.named
     if named is None or named is ALL_NAMED or named.keys == ANY_STRING or not (named.listed or strictly):
@@ -150,9 +150,9 @@ def closed(nodes: Nodes, constraint: ObjectConstraint, *, strictly: bool = False
 
 
 def _needed(constraint: ObjectConstraint, named: Named) -> frozenset[str]:
-    """The keys that are named, and those that an object must have, or must have if it has one of them."""
+    """The named keys, the required keys, and the keys that an object must have if it has one of these."""
     names = {*named.names, *constraint.required}
-    # By clause: the keys that need not be there and cannot. It holds as long as there are some.
+    # By clause: the keys whose absence satisfies it and that are not allowed. While there are some, the clause holds.
     lacking: dict[Clause, set[str]] = {}
     about: dict[str, list[Clause]] = {}
     for clause in constraint.clauses:
@@ -175,7 +175,7 @@ def _needed(constraint: ObjectConstraint, named: Named) -> frozenset[str]:
 def _with_keys(
     nodes: Nodes, constraint: ObjectConstraint, names: frozenset[str], keys: StringLanguage
 ) -> ObjectConstraint | None:
-    """The objects of ``constraint`` that have no other keys than these; None if it is seen to be empty."""
+    """The objects of ``constraint`` that have only these keys; None if there are seen to be none."""
     properties = constraint.properties
     if not properties.keys() <= names:
         properties = {
@@ -223,8 +223,8 @@ def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, .
 
 
 def key_classes_of(nodes: Nodes, patterns: list[KeyClass], additional: Node) -> tuple[KeyClass, ...]:
-    """The partition of all keys by the ``patterns`` that they match, whose values they must have; ``additional`` is the
-    value of those that match none.
+    """The partition of all keys by the ``patterns`` that they match. A key has the values of all these patterns; if it
+    matches none, its value is ``additional``.
 
     Raises:
         BudgetExceededError: there are too many classes, or the automaton of all patterns is too large.
@@ -241,8 +241,8 @@ def key_classes_of(nodes: Nodes, patterns: list[KeyClass], additional: Node) -> 
 
 
 def _value(nodes: Nodes, key_classes: Sequence[KeyClass], rest: Node) -> Callable[[frozenset[int]], Node]:
-    """The value of the keys that are in several classes (their numbers) at once; in none of them: ``rest``. Raises
-    `BudgetExceededError` when there are too many values."""
+    """A function from the set of classes that keys are in (by number) to the value of these keys; the empty set gives
+    ``rest``. It raises `BudgetExceededError` when there are too many values."""
     found: set[Node] = set()
 
     def value(members: frozenset[int]) -> Node:
@@ -266,7 +266,7 @@ def _check_count(groups: Collection[object]) -> None:
 
 
 def simplified(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | None:
-    """The same constraint with what follows made explicit; None if it is seen to be empty."""
+    """The same constraint with its consequences made explicit; None if it is seen to be empty."""
     properties, required, clauses = constraint.properties, constraint.required, constraint.clauses
     needed = [properties[name] for name in required]
     if FALSE in needed or any(True for _ in nodes.empty_among(needed)):
@@ -309,9 +309,9 @@ def simplified(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint |
 def _propagated(
     properties: dict[str, Node], required: frozenset[str], clauses: Iterable[Clause]
 ) -> tuple[dict[str, Node], frozenset[str], frozenset[Clause]] | None:
-    """Unit propagation: what the clauses say about single keys; None if they contradict."""
+    """Unit propagation: what the clauses say about single keys; None if they contradict each other."""
     properties, needed = dict(properties), set(required)
-    left = {clause: clause for clause in clauses}  # by what is stated: what is left of it
+    left = {clause: clause for clause in clauses}  # by the clause as stated: what is left of it
     about: dict[str, list[Clause]] = {}
     for clause in left:
         for name, _ in clause:
@@ -350,7 +350,7 @@ def _propagated(
 def _without_decided(
     nodes: Nodes, constraint: ObjectConstraint, fresh: tuple[ObjectConstraint, ...]
 ) -> ObjectConstraint | None:
-    """`without_decided`. Keys that must be there come first: most often one of them tells the constraints apart."""
+    """`without_decided` for objects. Required keys come first: most often one of them tells the constraints apart."""
 
     def breaks(positive: ObjectConstraint, other: ObjectConstraint) -> Iterator[tuple[ObjectCondition, Breaks]]:
         conditions = nodes.conditions_of(other)

@@ -1,4 +1,4 @@
-"""A node's values, divided by which other nodes exclude them: how negated constraints divide a member or an item."""
+"""Divides a node's values by the other nodes that exclude them, as negated constraints divide a member or an item."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MAX_VALUE_CLASSES = 64
 
 
 def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tuple[Node, tuple[Node, ...]]]:
-    """The values of ``node``, with those of ``others`` they are outside of. Every value is in the answer that names
-    all nodes it is outside of, and may be in answers that name fewer.
+    """Parts of ``node``, each with the nodes of ``others`` that its values are outside of. Every value is in the part
+    that names all nodes it is outside of, and may also be in parts that name fewer.
 
     Raises:
         BudgetExceededError: there are too many parts.
@@ -25,9 +25,9 @@ def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[t
             surely.append(other)
         elif other != TRUE and not algebra.is_empty(algebra.both(node, algebra.complement(other))):
             possible.append(other)
-    # Sets of scalars are split, because the parts can be no more than there are values. Arrays and objects are not: a
-    # value that need not be outside is not made to be inside, which would cost a schema more; unless being inside means
-    # being outside of another.
+    # Sets of scalars are split into disjoint parts, as there cannot be more parts than values. Arrays and objects are
+    # not: a part that need not be outside a node is not put inside it, which would cost another schema, unless being
+    # inside it means being outside another node.
     split = all(algebra.is_scalar(other) for other in possible)
     parts: list[tuple[Node, tuple[Node, ...]]] = [(node, tuple(surely))]
     for other in possible:

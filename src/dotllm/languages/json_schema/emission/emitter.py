@@ -1,8 +1,8 @@
-"""Normal forms → Grammar: one rule for each node with arrays or objects, scalars in place.
+"""Turns normal forms into a Grammar: one rule for each node with arrays or objects, scalars in place.
 
 The rules are made from a work list, so the depth of a schema costs no stack. A node has one rule, however often it is
-referred to. Nodes that nothing satisfies are written like others: pruning drops unproductive rules with all that needs
-them.
+referred to. Nodes that nothing satisfies are written like others: pruning drops unproductive rules and everything that
+needs them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Emitter:
         self._pending: list[tuple[Node, NormalForm, int]] = []
 
     def expression(self, node: Node) -> Expression:
-        """The texts of a node, complete."""
+        """The texts of a node, with all rules defined."""
         out = self.value(node)
         self.finish()
         return out
@@ -94,7 +94,7 @@ class Emitter:
         return found
 
     def values(self, nodes: Iterable[Node]) -> list[Expression]:
-        """`value` of each; nearly all are known already."""
+        """`value` for each node; nearly all are known already."""
         known, value = self._expressions.get, self.value
         return [known(node) or value(node) for node in nodes]
 
@@ -125,7 +125,7 @@ class Emitter:
         return self.grammar.alt(choices)
 
     def constants(self, form: NormalForm, among: int = ALL_CONSTANTS) -> list[Expression]:
-        """null, false and true, as far as they are ``among`` these bits."""
+        """The constants (null, false, true) of a form that are ``among`` these bits."""
         found = form.constants & among
         return [self.grammar.literal(text) for bit, text in _CONSTANTS if found & bit] if found else []
 
@@ -137,19 +137,19 @@ class Emitter:
         return [number_expression(number, self.text.context)]
 
     def strings(self, form: NormalForm) -> StringLanguage:
-        """The strings of a form, as far as they may be written."""
+        """The strings of a form that may be written."""
         return form.string if self._source is None else self._source.strings(form.string)
 
     def arrays(self, form: NormalForm) -> list[Expression]:
-        """Its arrays, constraint by constraint."""
+        """The arrays of a form, constraint by constraint."""
         return [array_expression(self, constraint) for constraint in form.arrays]
 
     def objects(self, form: NormalForm) -> list[Expression]:
-        """Its objects, constraint by constraint."""
+        """The objects of a form, constraint by constraint."""
         return [object_expression(self, constraint) for constraint in form.objects]
 
     def _located(self, error: SpecError, node: Node) -> SpecError:
-        """The error with the place of a sub-schema it comes from."""
+        """The error with the place of a sub-schema that it comes from."""
         schema = next(self._schemas(node), None)
         return error if error.location or schema is None else self.keywords.located(error, schema)
 

@@ -1,11 +1,11 @@
 """How a document is written: punctuation and white space. `spelling` says how strings are written, `number_text` how
 numbers are.
 
-White space may stand between any two tokens, never before the first or after the last. It is what formatters write:
-nothing, one space, or a line break and an indentation. So a model that has begun to write blanks soon has no other
-choice than to go on. ``whitespace="any"`` allows any white space of JSON, up to a bound; ``whitespace_pattern``
-replaces it; without ``any_whitespace`` there is none.
-Every value, bracket and comma is followed by its white space, so no two stretches of it meet.
+White space may stand between any two tokens, never before the first or after the last. By default it is what formatters
+write: nothing, one space, or a line break and an indentation. So a model that has begun to write blanks must soon go
+on. ``whitespace="any"`` allows any white space of JSON, up to a bound; ``whitespace_pattern`` replaces it; without
+``any_whitespace`` there is none. Every value, bracket and comma is followed by its own white space, so no two stretches
+of white space meet.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.regex.build import Lowering
 
 MAX_BLANKS, MAX_TABS = 32, 8
-"""Of an indentation: 16 levels of two blanks, eight of four, eight of a tab."""
+"""Of an indentation: 16 levels of two blanks, eight of four, or eight of one tab."""
 MAX_WHITESPACE = 320
-"""Characters between two tokens where any white space is allowed."""
+"""Characters between two tokens if any white space is allowed."""
 
 _BLANK = " \t\n\r"
 _BLANKS = Dfa.chars(CharSet.of(_BLANK)).star()
@@ -41,7 +41,7 @@ _NOT_RAW_IN_KEYS = re.compile(r'[\0-\x1f"\\\ud800-\udfff]')
 
 
 class JsonText:
-    """The pieces documents are made of, for one grammar. Other styles of writing an object have the same methods."""
+    """The pieces of documents, for one grammar. Other styles of writing an object have the same methods."""
 
     def __init__(self, grammar: Grammar, options: Options) -> None:
         self.grammar = grammar
@@ -63,7 +63,7 @@ class JsonText:
             self._colon = grammar.seq([self.whitespace, colon, self.whitespace])
 
     def copied(self, grammar: Grammar) -> JsonText:
-        """The same for a grammar that begins with the one this was made for (`Grammar.begin_with`)."""
+        """A copy for a grammar that begins with the grammar of this one (`Grammar.begin_with`)."""
         other = JsonText.__new__(JsonText)
         other.__dict__.update(self.__dict__)
         other.grammar, other.context = grammar, self.context.copied(grammar)
@@ -82,7 +82,7 @@ class JsonText:
         return self._distinct_open(b"[", "uniqueItems")
 
     def _distinct_open(self, bracket: bytes, keyword: str) -> Expression:
-        """``keyword`` is why: other styles refuse it by name."""
+        """The bracket, if ``keyword`` makes guides remember what follows; other styles refuse ``keyword`` by name."""
         return self.grammar.seq([self.grammar.unique_open(bracket), self.whitespace])
 
     def item(self, value: Expression) -> Expression:
@@ -107,7 +107,7 @@ class JsonText:
         return self.member(StringLanguage.finite([name]), value)
 
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
-        """`named_member` for each: nearly all members there are, so they are made many at a time."""
+        """`named_member` for each. Nearly all members are such members, so they are made many at a time."""
         joined = "".join(names)
         if not names or self.context.forbidden is not None or _NOT_RAW_IN_KEYS.search(joined):
             return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
@@ -136,8 +136,8 @@ class JsonText:
         edges: Sequence[tuple[int, Expression, int]],
         distinct: str | None = None,
     ) -> Expression:
-        """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: guides
-        remember its keys, so that none comes twice, because of this keyword."""
+        """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: because
+        of this keyword, guides remember the object's keys, so that no key comes twice."""
         network = self.grammar.network(states, 0, finals, edges)
         opening = self.object_open if distinct is None else self._distinct_open(b"{", distinct)
         return self.grammar.seq([opening, network, self.object_close])
@@ -145,7 +145,7 @@ class JsonText:
 
 def whitespace(grammar: Grammar, options: Options) -> Expression:
     """The white space between two tokens. Raises `InvalidSpecError` for a pattern that is not a regular expression, or
-    that matches only other text than white space."""
+    as `_blank_part` does."""
     if options.whitespace_pattern is not None:
         try:
             found = regex_to_expression(options.whitespace_pattern, grammar, search=False)
@@ -167,7 +167,7 @@ def whitespace(grammar: Grammar, options: Options) -> Expression:
 
 
 def _formatted(grammar: Grammar) -> Expression:
-    """Nothing, one space, or a line break and an indentation, which is a rule: its 40 states are there once."""
+    """Nothing, one space, or a line break and an indentation; the latter is a rule, so its 40 states exist once."""
     line_break = grammar.alt([grammar.literal(b"\n"), grammar.literal(b"\r\n")])
     blanks = grammar.repeat(grammar.literal(b" "), 0, MAX_BLANKS)
     tabs = grammar.repeat(grammar.literal(b"\t"), 1, MAX_TABS)
@@ -178,7 +178,7 @@ def _formatted(grammar: Grammar) -> Expression:
 
 @lru_cache(maxsize=1)
 def _spaces() -> Dfa:
-    """Texts of what is white space to Unicode."""
+    """The texts of Unicode's white space."""
     return Dfa.chars(CharSet.of("".join(filter(str.isspace, map(chr, range(0x110000)))))).star()
 
 
@@ -187,7 +187,7 @@ def separator_texts(pattern: str, sign: str) -> Dfa:
     """The texts of ``pattern`` that are ``sign`` with white space of JSON around it.
 
     Raises:
-        InvalidSpecError: there are none, or others that are not the sign with some white space.
+        InvalidSpecError: there are none, or ``pattern`` has other texts than ``sign`` with Unicode's white space.
     """
     every, middle = regex_to_dfa(pattern, search=False), Dfa.literal(sign)
     found = every & (_BLANKS + middle + _BLANKS)
@@ -198,14 +198,14 @@ def separator_texts(pattern: str, sign: str) -> Dfa:
 
 @lru_cache(maxsize=64)
 def _blank_part(pattern: str) -> Dfa | None:
-    """The texts of ``pattern`` that are white space of JSON; None if all are.
+    """The texts of ``pattern`` that are white space of JSON; None if all of them are.
 
-    ``\\s`` also matches form feeds and no-break spaces, which JSON does not allow: they are left out.
+    ``\\s`` also matches form feeds and no-break spaces. JSON does not allow them, so they are left out.
 
     Raises:
         InvalidSpecError: no text is left, or ``pattern`` matches characters that are not white space.
     """
-    if _PLAINLY_BLANK.fullmatch(pattern):  # with any count, also one that is too large for an automaton
+    if _PLAINLY_BLANK.fullmatch(pattern):  # whatever its counts, even if too large for an automaton
         return None
     every = regex_to_dfa(pattern, search=False)
     blank = every & _BLANKS

@@ -2,10 +2,10 @@
 
 It holds any JSON value, any string, number and key, white space, and the default edges of keys. These are half of the
 nodes of an ordinary schema's grammar; building them one by one took half of the time from a schema to its grammar. A
-copy takes some microseconds. Parts that a schema does not need cost nothing later, because lowering follows only what
+copy takes a few microseconds. Parts that a schema does not need cost nothing later, because lowering follows only what
 the start needs.
 
-A grammar that has begun with something else (a structural tag, a Lark grammar) gets these parts when it needs them.
+A grammar that begins with something else (a structural tag, a Lark grammar) gets each part when it needs it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from dotllm.languages.json_schema.strings import additional_keys
 
 
 def from_prelude(grammar: Grammar, options: Options) -> JsonText:
-    """The pieces of documents for ``grammar``. Raises `InvalidSpecError` or `UnsupportedError` for the pattern of white
-    space."""
+    """The pieces of documents for ``grammar``. Raises `InvalidSpecError` or `UnsupportedError` because of the pattern
+    of white space."""
     if not grammar.is_new:
         return JsonText(grammar, options)
     prelude = _prelude(

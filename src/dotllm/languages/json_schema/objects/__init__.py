@@ -1,1 +1,1 @@
-"""Constraints on objects, their algebra, and their automata over members (a member is one symbol)."""
+"""Turns constraints on objects into automata over members (a member is one symbol)."""

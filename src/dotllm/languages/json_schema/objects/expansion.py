@@ -1,6 +1,6 @@
-"""Object constraints as unions of constraints that need no automaton over their members.
+"""Writes object constraints as unions of constraints that need no automaton over their members.
 
-With keys in any order, the states of that automaton would be all subsets of the keys.
+With keys in any order, that automaton would have a state for every subset of the keys.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ MAX_EXPANDED = 128
 def expanded(
     algebra: Algebra, constraint: ObjectConstraint, *, by_value: bool, counted: bool = False
 ) -> list[tuple[ObjectConstraint, tuple[KeyClass, ...]]] | None:
-    """``constraint`` as a union of constraints that need no automaton over their members, each with the sets of other
-    keys that must include one; None if there is no such union of moderate size.
+    """``constraint``, with keys in any order, as a union of constraints that need no automaton over their members; None
+    if there is no such union of moderate size.
 
-    For keys in any order: there the states of the automaton would be all subsets of the keys. ``by_value``: excluded
-    constraints are first told apart by the values of keys, which is nearly always better. ``counted``: those that only
-    count their members are good enough.
+    Each constraint comes with sets of other keys: a key of each set must be present. ``by_value``: excluded constraints
+    are first told apart by the values of keys, which is nearly always better. ``counted``: constraints that only count
+    their members are good enough.
     """
     out: list[tuple[ObjectConstraint, tuple[KeyClass, ...]]] = []
-    # With the keys by whose values it has been taken apart.
+    # Each with the keys by whose values it has been split.
     pending: list[tuple[ObjectConstraint, tuple[KeyClass, ...], frozenset[str]]] = [(constraint, (), frozenset())]
     while pending:
         cancellation.check()
@@ -45,7 +45,7 @@ def expanded(
         if (counts_members(one) and not (counted and not some)) or len(out) + len(pending) > MAX_EXPANDED:
             return None
         if one.clauses:
-            # The key that decides most (ties by name); what follows from it is worked out by `meet`.
+            # The key that decides most clauses (ties by name); `meet` works out the consequences.
             counts = Counter(name for clause in one.clauses for name, _ in clause)
             name = min(counts, key=lambda name: (-counts[name], name))
             for way in (mentioning({name: FALSE}), mentioning({name: TRUE}, [name])):
@@ -59,7 +59,7 @@ def expanded(
                 try:
                     pending.extend([(part, some, split) for part in _partition_by_value(algebra, one, discriminator)])
                     continue
-                except BudgetExceededError:  # too many kinds of values: one excluded constraint after the other, then
+                except BudgetExceededError:  # too many kinds of values: take one excluded constraint after the other
                     pass
             rest = one._replace(negated=one.negated[1:])
             pending.extend(
@@ -71,13 +71,13 @@ def expanded(
 
 
 def counts_members(constraint: ObjectConstraint) -> bool:
-    """Whether it matters how many members there are."""
+    """Whether the number of members matters."""
     return constraint.minimum > 1 or constraint.maximum is not None
 
 
 def _choose_discriminator(constraint: ObjectConstraint, split: frozenset[str]) -> str | None:
-    """The key whose value most of several excluded constraints are about, and that has not been looked at; None: no key
-    is in two of them."""
+    """The key outside ``split`` whose value most excluded constraints are about; None if no such key is in two of
+    them."""
     counts = Counter(
         condition.name
         for other in constraint.negated
@@ -91,17 +91,17 @@ def _choose_discriminator(constraint: ObjectConstraint, split: frozenset[str]) -
 def _partition_by_value(algebra: Algebra, constraint: ObjectConstraint, name: str) -> Iterator[ObjectConstraint]:
     """Partition ``constraint`` by the excluded constraints that the value of ``name`` (or its absence) avoids.
 
-    So a key that tells the alternatives of a oneOf apart decides nearly all of them at once.
+    So a key that tells the alternatives of a oneOf apart decides nearly all of them in one step.
 
     Yields:
-        The parts: disjoint, and together ``constraint``.
+        The parts, which are disjoint and whose union is ``constraint``.
     """
     about = [other for other in constraint.negated if name in other.properties]
     here = value_of(constraint, name)
     values = partition_by(algebra, here, dict.fromkeys(value_of(other, name) for other in about))
     absent = FALSE
     if name not in constraint.required:
-        # A value that avoids no more than absence does needs no alternative of its own.
+        # A value that avoids the same constraints as absence needs no alternative of its own.
         by_absence = {value_of(other, name) for other in about if name in other.required}
         alike = [part for part in values if set(part[1]) == by_absence]
         absent = algebra.any_of([node for node, _ in alike])
@@ -120,7 +120,7 @@ def _partition_by_value(algebra: Algebra, constraint: ObjectConstraint, name: st
 def _negate_branches(
     algebra: Algebra, constraint: ObjectConstraint, some: tuple[KeyClass, ...], other: ObjectConstraint
 ) -> Iterator[tuple[ObjectConstraint, tuple[KeyClass, ...]]]:
-    """``constraint`` (with ``some`` other keys) in all the ways in which it is not ``other``."""
+    """``constraint`` (with ``some`` other keys) in each way in which an object does not satisfy ``other``."""
     for condition in conditions(other):
         broken = condition.broken(algebra)
         if broken is not None:
@@ -145,7 +145,7 @@ def _negate_branches(
             here = keys if len(constraint.key_classes) == 1 else language & keys
             if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
                 yield constraint, (*some, (here, value))
-        # One and the same member may do for several excluded constraints.
+        # The same member may break several excluded constraints.
         for i, (others, value) in enumerate(some):
             value, here = algebra.both(value, outside), others & keys
             if value != FALSE and not algebra.is_empty(value) and not here.is_empty():

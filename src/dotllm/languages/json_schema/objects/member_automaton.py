@@ -1,9 +1,9 @@
 """Builds the automaton over the members of an object in the general case, with only the reachable states.
 
-A state is the position in the declared order, the keys without a declared place written so far, the number of members,
-and what is undecided: clauses, and negated constraints that the object may still have. Once only the keys still to come
-are undecided, the rest is an unordered sequence of them. So with keys in any order, ``minProperties: n`` takes a state
-for every set of n keys, not for every set.
+A state consists of the position in the declared order, the keys without a declared place that have been written, the
+number of members, and what is undecided: clauses, and negated constraints that the object may still satisfy. Once it is
+only undecided which keys follow, the rest is an unordered sequence of them. So with keys in any order,
+``minProperties: n`` takes a state for every set of up to n keys, not for every set.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.writer import ObjectWriter
 
 MAX_UNORDERED = 5
-"""Keys without a declared place may come in any order if there are at most this many; otherwise in the order of
-mention."""
+"""Keys without a declared place may come in any order if there are at most this many; otherwise they come in the order
+in which the schema mentions them."""
 
 Edge = tuple[int, Expression, int]
 
 
 class MemberState(NamedTuple):
-    """The relevant part of the text so far.
+    """What matters of the text so far.
 
-    ``position``: the number of keys with a place that are past; ``written``: the keys without a place that have been
-    written (bits). ``members``: how many so far, capped. ``open``: clauses not yet decided, without those that are only
-    about keys from ``position`` on (`_Later`). ``undecided``: the excluded constraints that the object still has, with
-    their undecided clauses.
+    ``position``: the number of keys with a place that have been passed; ``written``: the keys without a place that have
+    been written (bits). ``members``: the number of members so far, capped. ``open``: clauses not yet decided, without
+    those that are only about keys from ``position`` on (`_Later`). ``undecided``: the excluded constraints that the
+    object may still satisfy, with their undecided clauses.
     """
 
     position: int
@@ -42,11 +42,11 @@ class MemberState(NamedTuple):
 
 
 class _Later(NamedTuple):
-    """Clauses that are only about keys with a place. Until the first of these is past they are the same in all states,
-    so states do not hold them: n states with n clauses each would take n² time and memory.
+    """Clauses that are only about keys with a place. Until its first key has been passed, a clause is the same in all
+    states, so states do not hold it: n states with n clauses each would take n² time and memory.
 
-    ``begun_by``: clauses by the first of their keys. ``end``: from this position on all are begun; ``positive_end``:
-    all are that ask for some key to be there.
+    ``begun_by``: the clauses by their first key. ``end``: from this position on, all clauses have begun;
+    ``positive_end``: the same for the clauses that no absence satisfies.
     """
 
     begun_by: dict[str, frozenset[Clause]]
@@ -55,7 +55,7 @@ class _Later(NamedTuple):
 
 
 class _MemberAutomaton:
-    """The general case, state by state, as far as states are reached."""
+    """The general case, with states made as they are reached."""
 
     def __init__(self, writer: ObjectWriter, constraint: ObjectConstraint) -> None:
         self.writer = writer
@@ -88,7 +88,7 @@ class _MemberAutomaton:
         self.count_limit = max(limits)
         self.edges: list[Edge] = []
         self._parts = 0
-        """Of unordered sequences; they count as edges do."""
+        """Parts of unordered sequences; they count like edges."""
         self.numbers: dict[tuple[MemberState, bool], int] = {}
         self.pending: list[tuple[MemberState, bool]] = []
         self._members: dict[object, Expression] = {}
@@ -119,7 +119,7 @@ class _MemberAutomaton:
         return [name for name in possible if name in placed], free
 
     def expression(self) -> Expression:
-        """Walk all states that can be reached, then hand the automaton over.
+        """Walk all reachable states, then write the automaton.
 
         Raises:
             BudgetExceededError: the automaton has too many edges.
@@ -154,7 +154,7 @@ class _MemberAutomaton:
         return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if self._is_stateful else None)
 
     def _start(self) -> MemberState | None:
-        """Before the first member: of the keys that are impossible it is known that they are not there."""
+        """The state before the first member, with all impossible keys known to be absent; None for a contradiction."""
         constraint = self.constraint
         state = MemberState(
             0,
@@ -208,7 +208,7 @@ class _MemberAutomaton:
         return number
 
     def _write_rest(self, state: MemberState, number: int) -> bool:
-        """The members that follow as an unordered sequence, if nothing depends on their order or number any more."""
+        """Write the rest as an unordered sequence if nothing depends on order or number any more; else return False."""
         constraint = self.constraint
         if self.ordered or state.undecided or constraint.maximum is not None or state.members < constraint.minimum:
             return False
@@ -229,7 +229,7 @@ class _MemberAutomaton:
         return True
 
     def _expand(self, state: MemberState, number: int) -> None:
-        """The edges of a state in which a member must follow."""
+        """Add the edges of a state in which a member must follow."""
         counted = min(state.members + 1, self.count_limit)
         may_add = self.constraint.maximum is None or state.members < self.constraint.maximum
         if state.position < len(self.ordered):
@@ -252,7 +252,7 @@ class _MemberAutomaton:
                     self.edges.append((number, self._member(language, value), self._number(after, True)))
 
     def _write(self, state: MemberState, number: int, name: str, position: int, written: int, members: int) -> None:
-        """The edges that write the key ``name``, to states with what is written then."""
+        """Add the edges that write the key ``name``; the last three arguments describe the states they lead to."""
         decided = self._decided(state, name, True)
         if decided is None:
             return
@@ -304,7 +304,7 @@ class _MemberAutomaton:
         return open_, tuple(undecided)
 
     def _after(self, clauses: frozenset[Clause], later: _Later, name: str, present: bool) -> frozenset[Clause] | None:
-        """`decide`, of which many states ask the same, with the clauses that ``name`` begins."""
+        """`decide` for ``clauses`` and those that ``name`` begins; cached, as many states ask the same."""
         begun = later.begun_by.get(name)
         if begun is not None:
             clauses = clauses | begun
@@ -331,10 +331,10 @@ class _MemberAutomaton:
         )
 
     def _accepts(self, state: MemberState) -> bool:
-        """Whether the object may end here: no other named key follows."""
+        """Whether the object may end here, so that no other named key follows."""
         if state.members < self.constraint.minimum:
             return False
-        # The keys that clauses are still about are all absent: one holds if it asks for an absence.
+        # All keys in undecided clauses are absent: a clause holds if it asks for the absence of one.
         if self._later.positive_end > state.position:
             return False
         if any(all(present for _, present in clause) for clause in state.open):
@@ -359,12 +359,12 @@ class _MemberAutomaton:
 
 
 def general_expression(writer: ObjectWriter, constraint: ObjectConstraint) -> Expression:
-    """The texts of the objects of any constraint. Raises `BudgetExceededError` if that takes too many states."""
+    """The texts of the objects of any constraint. Raises `BudgetExceededError` if that takes too many edges."""
     return _MemberAutomaton(writer, constraint).expression()
 
 
 def decide(clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:
-    """The clauses once it is known whether ``name`` is there; None if one of them fails."""
+    """The clauses once it is known whether ``name`` is present; None if one of them fails."""
     holds, fails = (name, present), (name, not present)
     concerned = [clause for clause in clauses if fails in clause or holds in clause]
     if not concerned:

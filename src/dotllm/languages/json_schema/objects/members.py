@@ -1,12 +1,12 @@
-"""Object constraints → automata over members: the common case, and the choice between the others.
+"""Turns object constraints into automata over members: the common case, and the choice between the other cases.
 
-Declared keys come in declared order, each at most once; all other keys follow, in any order. The automaton is two
-chains. In state *next(i)* a member from ``i`` on must follow (after a comma); in state *done(i)* one before ``i`` has
-just been written. So n optional properties cost 2n states, and every member is written once. Named keys without a
-declared place are an unordered sequence (`Grammar.unordered`) at the end; with ``order="any"`` all keys are.
+Declared keys come in declared order, each at most once; all other keys follow, in any order. The automaton consists of
+two chains. In state *next(i)* a member from ``i`` on must follow (after a comma); in state *done(i)* a member before
+``i`` has just been written. So n optional properties cost 2n states, and every member occurs once. Named keys without a
+declared place form an unordered sequence (`Grammar.unordered`) at the end; with ``order="any"`` all keys do.
 
-Counts, clauses and negated constraints need states for what is still open (`member_automaton`). With ``order="any"``
-such a constraint first becomes a union of constraints without them, if that is possible (`expansion`).
+Counts, clauses and negated constraints need states for what is still open (`member_automaton`). With ``order="any"``, a
+constraint with any of these first becomes a union of constraints without them, if possible (`expansion`).
 
 A key that the schema does not name may be written twice. This is harmless if the schema only limits its value. If the
 schema counts such keys, or demands a value for one of them, guides remember the keys (`Grammar.unique_open`). If there
@@ -28,7 +28,7 @@ from dotllm.languages.json_schema.writer import ObjectWriter
 
 LONGEST_LINE = 2048
 LONGEST_RUN = 64
-"""A line of more members than the former is one of runs of the latter."""
+"""A line of more than `LONGEST_LINE` members becomes a line of runs of `LONGEST_RUN` members each."""
 
 
 def object_expression(writer: ObjectWriter, stated: ObjectConstraint) -> Expression:
@@ -53,7 +53,7 @@ def object_expression(writer: ObjectWriter, stated: ObjectConstraint) -> Express
 
 
 def _expanded(writer: ObjectWriter, constraint: ObjectConstraint, *, counted: bool = False) -> Expression | None:
-    """The union that `expansion` makes of a constraint with keys in any order; None if it makes none that helps."""
+    """The union that `expansion` makes of a constraint with keys in any order; None if no union helps."""
     for by_value in (True, False):
         parts = expanded(writer.algebra, constraint, by_value=by_value, counted=counted)
         if parts is not None and not any(few_keys(keys) for one, some in parts for keys, _ in special(one, some)):
@@ -66,14 +66,14 @@ def _expanded(writer: ObjectWriter, constraint: ObjectConstraint, *, counted: bo
 
 
 Line = list[tuple[Expression, bool]]
-"""Members in their order, and whether each must be there."""
+"""Members in their order, and whether each is required."""
 
 
 def _line(writer: ObjectWriter, members: Line) -> Line:
-    """``members``; of very many, runs of them instead: each run is a rule, and has at least one of its members.
+    """``members``, or runs of them if there are very many. Each run is a rule and has at least one of its members.
 
-    From a state of n optional members n others can be reached, so n states would take n² / 2 words. A run is one step
-    for those before it.
+    Each of n states with optional members reaches all later ones, so the states would take n² / 2 words. A run is one
+    step for the members before it.
     """
     while len(members) > LONGEST_LINE:  # bounded: by the depth of a tree
         members = [_run(writer, members[i : i + LONGEST_RUN]) for i in range(0, len(members), LONGEST_RUN)]
@@ -81,7 +81,7 @@ def _line(writer: ObjectWriter, members: Line) -> Line:
 
 
 def _run(writer: ObjectWriter, members: Line) -> tuple[Expression, bool]:
-    """At least one of ``members``, and those that must be there; and whether there is one that must."""
+    """The texts of at least one of ``members``, with all required ones; and whether any is required."""
     grammar, comma = writer.grammar, writer.text.comma
     last_required = max([i for i, (_, is_required) in enumerate(members) if is_required], default=-1)
     edges: list[Edge] = []  # next(i) is 2i, done(i) is 2i + 1
@@ -98,7 +98,7 @@ def _run(writer: ObjectWriter, members: Line) -> tuple[Expression, bool]:
 
 
 def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[KeyClass]) -> Expression:
-    """The common case: properties, required and what other keys may have; ``some`` of these must be there, one each."""
+    """The common case: properties, required keys, and other keys, of which each set in ``some`` must have one."""
     grammar, text = writer.grammar, writer.text
     properties, required = constraint.properties, constraint.required
     possible = properties
@@ -123,7 +123,7 @@ def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[K
     line = _line(writer, [(member, name in required) for name, member in placed])
     n = len(line)
     last_required = max([i for i, (_, is_required) in enumerate(line) if is_required], default=-1)
-    # States: 0 the start, 1 the end, 2 + 2i next(i), 3 + 2i done(i). Behind the last name comes what has no place.
+    # States: 0 is the start, 1 the end, 2 + 2i next(i), 3 + 2i done(i). Keys without a place follow the last member.
     end = 2 + 2 * n
     skip, comma = grammar.empty(), text.comma
     edges: list[Edge] = [(0, skip, 2)]

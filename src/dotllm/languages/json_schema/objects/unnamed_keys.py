@@ -22,15 +22,15 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage,
 
 MAX_FEW_KEYS = 64
 _UNLIKELY = ("\x7f~", "qzqzq", "Qzqzq", "QZQZQ", "x-qzqzq", "qz_qz", "/qzqz", "7171")
-"""Keys that no schema spells out: where one is allowed there are many like it. Automata take long to say that."""
+"""Keys that no schema spells out. A language with one of them has many keys, which its automaton takes long to tell."""
 
 Others = tuple[StringLanguage, Node, tuple[Node, ...]]
-"""Keys that are not named, their values, and those of the same keys in each excluded constraint."""
+"""Keys that are not named, the node of their values, and that of the same keys in each excluded constraint."""
 
 
 def counts_unnamed(constraint: ObjectConstraint) -> bool:
-    """Whether it matters that two keys that the schema does not name are different, or that the last one of equal keys
-    is the one that counts."""
+    """Whether it matters that keys that the schema does not name are different, or that only the last of equal keys
+    counts."""
     return constraint.minimum > len(constraint.required) + 1 or any(
         other.maximum is not None or any(node not in (TRUE, FALSE) for _, node in other.key_classes)
         for other in constraint.negated
@@ -38,8 +38,8 @@ def counts_unnamed(constraint: ObjectConstraint) -> bool:
 
 
 def special(constraint: ObjectConstraint, some: Sequence[KeyClass]) -> list[KeyClass]:
-    """The sets in ``some`` (of other keys, one of which must be present) whose values are not those of all keys in
-    their class."""
+    """The sets in ``some`` (sets of other keys, one of which must be present) whose values differ from those of all
+    keys in their class."""
     if len(constraint.key_classes) == 1:
         return [key_class for key_class in some if key_class[1] != constraint.key_classes[0][1]]
     return [
@@ -50,16 +50,16 @@ def special(constraint: ObjectConstraint, some: Sequence[KeyClass]) -> list[KeyC
 
 
 def few_keys(keys: StringLanguage) -> list[str]:
-    """All strings of a language of a few."""
+    """All strings of a language that has only a few; empty for any other."""
     return keys.finite_values(MAX_FEW_KEYS) or []
 
 
 def with_few_named(constraint: ObjectConstraint, order: Order) -> tuple[ObjectConstraint, list[Others]]:
-    """The same with names for the keys of every key class that has only a few, and the key classes that are left: of
-    these there is always one more key.
+    """The same constraint with the keys of small key classes named, and the other key classes: each of these always has
+    one more key.
 
     Raises:
-        BudgetExceededError: too many keys are needed out of a finite class.
+        BudgetExceededError: too many keys of a finite class are needed.
     """
     while True:
         cancellation.check()
@@ -79,7 +79,7 @@ def with_few_named(constraint: ObjectConstraint, order: Order) -> tuple[ObjectCo
 
 
 def key_classes_of(constraint: ObjectConstraint, order: Order) -> list[Others]:
-    """Keys that are not named, by what they must satisfy in a constraint and in every one that it excludes."""
+    """Keys that are not named, by what their values must satisfy in a constraint and in each constraint it excludes."""
     names = dict.fromkeys(constraint.properties)
     for other in constraint.negated:
         names.update(dict.fromkeys(other.properties))
@@ -104,11 +104,11 @@ def key_classes_of(constraint: ObjectConstraint, order: Order) -> list[Others]:
 def _pairs(
     first: list[StringLanguage], second: list[StringLanguage]
 ) -> Iterator[tuple[StringLanguage, tuple[int, int]]]:
-    """What a language of ``first`` has in common with one of ``second``, and the numbers of the two. The languages of
-    each list are disjoint.
+    """The intersections of a language of ``first`` with a language of ``second``, and the numbers of the two. The
+    languages of each list are disjoint.
 
     Yields:
-        Those that have a string.
+        Those that are not empty.
     """
     if len(first) * len(second) > MANY_PAIRS and are_many((*first, *second)):
 
@@ -129,8 +129,8 @@ def _pairs(
 def without_named(
     key_classes: Sequence[KeyClass], constraint: ObjectConstraint, order: Order, names: Iterable[str] = ()
 ) -> list[KeyClass]:
-    """Key classes without the keys that ``constraint`` names (or ``names``, which are more), as they are written: see
-    `unnamed_keys`."""
+    """Key classes without the keys that ``constraint`` names (or without ``names``, a larger set), as they are written
+    (see `unnamed_keys`)."""
     if len(key_classes) == 1:
         if key_classes[0][1] == FALSE:
             return [*key_classes]
@@ -143,7 +143,7 @@ def without_named(
 def _without_names(
     languages: list[StringLanguage], constraint: ObjectConstraint, order: Order, names: Iterable[str]
 ) -> list[StringLanguage]:
-    """`unnamed_keys` of each of many languages that are disjoint."""
+    """`unnamed_keys` for each of many disjoint languages."""
     names = names or constraint.properties
     if not names or not are_many(languages):
         return [unnamed_keys(language, constraint, order, names) for language in languages]
@@ -160,11 +160,11 @@ def _without_names(
 def unnamed_keys(
     language: StringLanguage, constraint: ObjectConstraint, order: Order, names: Iterable[str] = ()
 ) -> StringLanguage:
-    """Those of ``language`` that ``constraint`` does not name (or that are none of ``names``, which are more).
+    """The keys of ``language`` that ``constraint`` does not name (or that are not in ``names``, a larger set).
 
-    Where keys come in declared order, all declared ones have been passed. So a further key does not begin with one of
-    them either (see `additional_keys`), unless the language is about just these: a model that has spelt a declared key
-    means that key. In any order it may be written, unless it is there already.
+    With keys in declared order, all declared keys have been passed. So a further key does not begin with one of them
+    either (see `additional_keys`), as a model that has spelt a declared key means that key; unless the language has
+    only finitely many other keys. With keys in any order, it may begin with a declared key.
     """
     names = names or constraint.properties
     if not names:
@@ -188,8 +188,8 @@ def _further_keys(constraint: ObjectConstraint, order: Order, names: Iterable[st
 def _but_not_finite(
     language: StringLanguage, found: StringLanguage, order: Order, names: Iterable[str]
 ) -> StringLanguage:
-    """``found``, which is what `_further_keys` leaves of ``language``; or all of it but ``names``, if these are few."""
+    """``found``, the part of ``language`` in `_further_keys`; if either is finite, ``language`` without ``names``."""
     if order == "any" or any(map(found.contains, _UNLIKELY)):
         return found
-    is_finite = language.is_finite() or found.is_finite()  # the former is soon told, and the same for many objects
+    is_finite = language.is_finite() or found.is_finite()  # the former is quick to tell, and shared by many objects
     return language & StringLanguage.excluding(names) if is_finite else found
