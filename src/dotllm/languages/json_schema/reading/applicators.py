@@ -1,4 +1,4 @@
-"""The applicators in place: what else must hold of the same value (``$ref``, ``allOf``, ``if``, …)."""
+"""The in-place applicators, which say what else must hold of the same value (``$ref``, ``allOf``, ``if``, …)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 FEW_DEPENDENCIES = 4
 DEEPEST_DECLARATION = 8
-"""How far the declaration of a discriminator's property is looked for, through references and applicators."""
+"""How deep the search for the declaration of a discriminator's property follows references and applicators."""
 
 
 def with_applicators(
     reader: SchemaReader, schema: dict[str, Any], scope: Scope, relevant: Set[str], own: NormalForm
 ) -> NormalForm:
-    """``own`` ∧ all that must hold of the same value, met in the order of the schema's text, so that keys are
-    declared in the order in which a reader meets them. The place of ``own`` is where its members are declared."""
+    """``own`` ∧ everything else that must hold of the same value, met in the order of the schema's text, so that keys
+    are declared in the order in which a reader meets them. The place of ``own`` is where its members are declared."""
     algebra = reader.algebra
     out = ANYTHING
     if relevant.isdisjoint(DECLARING):
@@ -39,7 +39,7 @@ def with_applicators(
 
 
 def _applicator(reader: SchemaReader, keyword: str, value: Any, schema: dict[str, Any], scope: Scope) -> Iterable[Node]:
-    """The demands of a keyword on the value itself."""
+    """The nodes that a keyword demands of the value itself."""
     algebra = reader.algebra
     if keyword in REFERENCES:
         yield reader.node(*reader.document.follow(keyword, value, scope))
@@ -56,14 +56,14 @@ def _applicator(reader: SchemaReader, keyword: str, value: Any, schema: dict[str
         yield conditional(reader, schema, scope)
     else:
         children = schema[keyword].items()
-        lists = keyword == "dependencies"  # of names, which are read elsewhere
+        lists = keyword == "dependencies"  # lists of names are read elsewhere
         dependent = [(name, child) for name, child in children if not (lists and isinstance(child, list))]
-        closes = scope.closes and "additionalProperties" not in schema  # which says itself what other keys may be
+        closes = scope.closes and "additionalProperties" not in schema  # it says what other keys may be
         for name, child in dependent:
             node = reader.node(child, scope)
             whole = _implied(algebra, name, node, closes=closes) if len(dependent) > FEW_DEPENDENCIES else None
             if whole is None:
-                # Without the key the schema says nothing; where it names keys, that matters.
+                # Without the key the schema does not apply; if it names keys, that matters.
                 needed = algebra.both(reader.present(name), node) if closes else node
                 whole = algebra.any_of([_absent(algebra, name), needed])
             yield whole
@@ -72,8 +72,9 @@ def _applicator(reader: SchemaReader, keyword: str, value: Any, schema: dict[str
 def _alternatives(reader: SchemaReader, schema: dict[str, Any], values: list[Any], scope: Scope) -> list[Node]:
     """The nodes of the alternatives in ``values``.
 
-    A ``discriminator`` names the property by which readers choose one of them (OpenAPI 3.1.0 §4.8.25; Pydantic refuses
-    an object without it). So it is written, although Pydantic does not list a property with a default as required.
+    A ``discriminator`` names the property by which readers choose an alternative (OpenAPI 3.1.0 §4.8.25; Pydantic
+    refuses an object without it). So that property must be written, although Pydantic does not list a property with a
+    default as required.
     """
     nodes = reader.nodes(values, scope)
     discriminator = schema.get("discriminator")
@@ -89,12 +90,12 @@ def _alternatives(reader: SchemaReader, schema: dict[str, Any], values: list[Any
 
 
 def _declares(reader: SchemaReader, schema: Any, name: str, scope: Scope, depth: int = 0) -> bool:
-    """Whether the objects of a schema have a property ``name`` by what it says itself, or what it refers to."""
+    """Whether a schema, or what it refers to, gives its objects a property ``name``."""
     if not isinstance(schema, dict) or depth > DEEPEST_DECLARATION:
         return False
     known, key = reader.document.declaring, (id(schema), name)
     if key not in known:
-        known[key] = False  # where it is asked again on the way
+        known[key] = False  # for when the search comes back here
 
         def declares(part: Any, inner: Scope = scope) -> bool:
             return _declares(reader, part, name, inner, depth + 1)
@@ -109,9 +110,9 @@ def _declares(reader: SchemaReader, schema: Any, name: str, scope: Scope, depth:
 
 
 def _implied(algebra: Algebra, name: str, node: Node, *, closes: bool) -> Node | None:
-    """Objects with the key ``name`` are of ``node``. This is one constraint, which excludes each way to have the key
-    and not be of ``node``. (As two alternatives, n dependencies would multiply to 2**n.) None if ``node`` is too
-    complex for that. ``closes``: the keys that it names matter.
+    """The node of "objects with the key ``name`` are of ``node``", as one constraint that excludes each way to have the
+    key and not be of ``node``. (As two alternatives, n dependencies would multiply to 2**n.) None if ``node`` is too
+    complex for this. ``closes``: the keys that ``node`` names matter.
     """
     form = algebra.form(node)
     if len(form.objects) != 1 or form.objects[0].negated or (closes and form.objects[0].named is not None):
@@ -130,6 +131,6 @@ def _implied(algebra: Algebra, name: str, node: Node, *, closes: bool) -> Node |
 
 
 def _absent(algebra: Algebra, name: str) -> Node:
-    """Not an object that has the key ``name``."""
+    """Everything but objects that have the key ``name``."""
     form = ANYTHING._replace(objects=(mentioning({name: FALSE}),))
     return algebra.of_form(form, ("absent", name))

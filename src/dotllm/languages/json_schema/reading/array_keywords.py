@@ -14,7 +14,7 @@ from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 
 def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ArrayConstraint | None:
-    """The constraint of the keywords of arrays; None if no array satisfies them."""
+    """The constraint that a schema's keywords of arrays make; None if no array satisfies them."""
     prefix: tuple[Node, ...] = ()
     rest = TRUE
     items = schema.get("items", True)

@@ -1,9 +1,9 @@
-"""``if`` with ``then`` and ``else``, and lists of them that tell objects apart by one property.
+"""``if`` with ``then`` and ``else``, and lists of conditionals that tell objects apart by one property.
 
-A conditional is a union: the condition and ``then``, or its opposite and ``else``. Of n conditionals in ``allOf`` the
-product is meant, which has n + 1 alternatives where the conditions exclude each other, but takes n² steps and more to
-work out. Most such lists say for each value of one property what else must hold. They are read as what they mean: an
-alternative for each value, and one for all other values.
+A conditional is a union: the condition and ``then``, or its negation and ``else``. n conditionals in ``allOf`` mean
+their product. It has n + 1 alternatives if the conditions exclude each other, but takes n² steps and more to work out.
+Most such lists say for each value of one property what else must hold. They are read as what they mean: an alternative
+for each value, and one for all other values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dotllm.languages.json_schema.reading.document import Scope
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 FEW_CASES = 4
-"""So many conditionals are met one after another."""
+"""Fewer conditionals than this are met one after another."""
 
 _CONDITIONAL = {"if", "then"}
 _KINDS_OF_CONDITION = ({"properties"}, {"properties", "type"})
@@ -26,15 +26,15 @@ _OTHERS = frozenset({"$id", "id", "nullable"})
 
 
 class _Property(NamedTuple):
-    """What a condition looks at. ``is_needed``: objects without it do not satisfy the condition; ``is_typed``: what is
-    not an object does not."""
+    """The property that a condition looks at. ``is_needed``: objects without it do not satisfy the condition;
+    ``is_typed``: values that are not objects do not."""
 
     name: str
     is_needed: bool
     is_typed: bool
 
     def condition(self, values: list[str]) -> dict[str, Any]:
-        """The schema of objects in which it has one of ``values``."""
+        """The schema of objects in which the property has one of ``values``."""
         schema: dict[str, Any] = {"properties": {self.name: {"enum": values}}}
         if self.is_needed:
             schema["required"] = [self.name]
@@ -56,7 +56,7 @@ def conditional(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> N
 
 
 def conjunction(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> Iterator[Node]:
-    """The nodes of ``allOf``; conditionals that stand together and look at the same property are one."""
+    """The nodes of ``allOf``; adjacent conditionals that look at the same property are one node."""
     children = schema["allOf"]
     if len(children) < FEW_CASES:
         yield from reader.nodes(children, scope)
@@ -78,7 +78,7 @@ def _by_value(reader: SchemaReader, looked_at: _Property, cases: list[dict[str, 
     for value, which in cases_of.items():
         values_of.setdefault(tuple(which), []).append(value)
     algebra = reader.algebra
-    # Nodes are met in the order in which they are made: what the condition names comes first.
+    # Nodes are met in the order in which they are made, so keys that the condition names come first.
     conditions = [reader.node(looked_at.condition(values), scope) for values in values_of.values()]
     then = [reader.node(case["then"], scope) for case in cases]
     branches = [
@@ -89,11 +89,11 @@ def _by_value(reader: SchemaReader, looked_at: _Property, cases: list[dict[str, 
 
 
 def _looked_at(child: Any, schema: dict[str, Any], scope: Scope) -> _Property | None:
-    """The one property that the condition of ``child``, a schema in the ``allOf`` of ``schema``, looks at; None if
-    it is not a conditional, or one of another kind.
+    """The only property that the condition of ``child``, a schema in the ``allOf`` of ``schema``, looks at; None if
+    ``child`` is not a conditional of this kind.
 
-    The values that satisfy all conditions, because they are not objects or do not have the property, must be excluded
-    by ``schema`` or by the condition.
+    Values that are not objects, or do not have the property, satisfy all conditions; either ``schema`` or the condition
+    must exclude them.
     """
     known = ASSERTIONS[scope.dialect]
     if not isinstance(child, dict) or known.intersection(child) != _CONDITIONAL or not _OTHERS.isdisjoint(child):
@@ -115,7 +115,7 @@ def _looked_at(child: Any, schema: dict[str, Any], scope: Scope) -> _Property | 
 
 
 def _values(schema: Any) -> list[str]:
-    """The strings that a schema lists, if that is all it says."""
+    """The strings that a schema lists, if it says nothing else."""
     if not isinstance(schema, dict) or len(schema) != 1:
         return []
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)

@@ -1,9 +1,9 @@
-"""The dialects of JSON Schema (drafts 4, 6, 7, 2019-09, 2020-12): how one is recognised and which keywords it has.
+"""The dialects of JSON Schema (drafts 4, 6, 7, 2019-09, 2020-12): how each is recognised, and its keywords.
 
-A keyword that a dialect does not have is an annotation there (JSON Schema Core 2020-12 §4.3.1 and, in other words, all
-drafts): it is ignored, as every validator does. Three keywords outlived the draft that dropped them and mean nothing
-else in later ones, so they are enforced in every dialect: ``dependencies``, ``items`` as a list together with
-``additionalItems``, and boolean ``exclusiveMinimum``/``exclusiveMaximum``.
+A keyword that a dialect does not have is an annotation there (JSON Schema Core 2020-12 §4.3.1; all drafts say the same
+in other words): we ignore it, as every validator does. Three keywords outlived the draft that dropped them and have no
+other meaning in later drafts, so they are enforced in every dialect: ``dependencies``, ``items`` as a list together
+with ``additionalItems``, and boolean ``exclusiveMinimum``/``exclusiveMaximum``.
 
 https://json-schema.org/specification
 """
@@ -43,7 +43,7 @@ _URI = {
 }
 
 _OPENAPI_3_1 = re.compile(r"spec\.openapis\.org/oas/3\.[1-9]/dialect/[-a-z0-9]+")
-"""The dialect of OpenAPI 3.1 and later is 2020-12 with annotations of its own."""
+"""The dialect of OpenAPI 3.1 and later is 2020-12 with further annotations."""
 _DRAFT = re.compile(r"draft-?0?([467])\b|(2019-09|2020-12)")
 
 _BY_NAME = {
@@ -60,7 +60,7 @@ _BY_NAME = {
     "2020-12": Dialect.DRAFT2020,
 }
 
-# ``$schema`` without its scheme and without an empty fragment.
+# By ``$schema`` without its scheme and without an empty fragment.
 _BY_URI = {uri.split("://")[1].rstrip("#"): dialect for dialect, uri in _URI.items()}
 # "the latest version", as old generators write it
 _LATEST = "json-schema.org/schema"
@@ -95,7 +95,7 @@ ASSERTIONS: dict[Dialect, frozenset[str]] = {
 
 
 def dialect_named(name: str) -> Dialect:
-    """``"2020-12"``, ``"7"``, ``"draft-07"`` … or a ``$schema`` URI.
+    """The dialect of a name (``"2020-12"``, ``"7"``, ``"draft-07"`` …) or of a ``$schema`` URI.
 
     Raises:
         InvalidSpecError: there is no such dialect.
@@ -109,12 +109,13 @@ def dialect_named(name: str) -> Dialect:
 
 
 def name_of_identifier(dialect: Dialect) -> str:
-    """The keyword that makes a schema a resource of its own."""
+    """The keyword that makes a schema a separate resource."""
     return "id" if dialect is Dialect.DRAFT4 else "$id"
 
 
 def identifier_of(schema: dict[str, Any], dialect: Dialect) -> str | None:
-    """What makes ``schema`` a resource of its own, None if nothing does. Only there ``$schema`` counts."""
+    """The identifier that makes ``schema`` a separate resource; None if there is none. Only in resources ``$schema``
+    counts."""
     value = schema.get(name_of_identifier(dialect))
     if not isinstance(value, str) or value.startswith("#") or (dialect <= Dialect.DRAFT7 and "$ref" in schema):
         return None
@@ -127,11 +128,11 @@ def is_openapi_3_1(declared: object) -> bool:
 
 
 def detect(schema: object, default: Dialect) -> Dialect:
-    """The dialect that a (sub-)schema declares with ``$schema``, otherwise ``default``.
+    """The dialect that a (sub-)schema declares with ``$schema``; ``default`` if it declares none.
 
     Raises:
         InvalidSpecError: ``$schema`` is not a string.
-        UnsupportedError: ``$schema`` names a dialect that is not known.
+        UnsupportedError: ``$schema`` names an unknown dialect.
     """
     if not isinstance(schema, dict):
         return default

@@ -1,10 +1,10 @@
-"""A schema document: where its sub-schemas are, what ``$ref`` leads to, and how a place in it is named in an error.
+"""A schema document: where its sub-schemas are, what ``$ref`` leads to, and how errors name a place in it.
 
-A pointer reference into the same document (nearly all there are) is followed right here, touching nothing else, so a
-1 MiB document costs what is reachable from its root. Everything else (``$anchor``, ``$id``, relative and bundled
-references, ``$dynamicRef``) goes through a registry of the `referencing` library, made when it is first needed. There
-is no network: a reference to a document that is not there is refused by name. The meta-schemas of the drafts are known
-where the package ``jsonschema-specifications`` is installed.
+Pointer references into the same document (nearly all references) are followed right here, touching nothing else, so a
+1 MiB document costs only what is reachable from its root. Everything else (``$anchor``, ``$id``, relative and bundled
+references, ``$dynamicRef``) goes through a registry of the `referencing` library, made on first use. Nothing is fetched
+over the network: a reference to a document that is not there is refused by name. The meta-schemas of the drafts are
+known if the package ``jsonschema-specifications`` is installed.
 
 JSON Schema Core 2020-12 §8.2 (identifiers, references, dynamic scope), RFC 6901 (JSON Pointer), RFC 3986 §5.
 """
@@ -33,11 +33,11 @@ _COPY_COMPONENT = 'a schema comes without the document around it: put the compon
 
 
 class Scope(NamedTuple):
-    """The properties that a sub-schema inherits from its place: dialect, base URI, and the resources entered on the way
-    here.
+    """The properties that a sub-schema inherits from its place: the dialect, the base URI, and the resources entered on
+    the way.
 
-    ``entered`` (outermost first, each once) is kept only for documents that can resolve dynamically. ``closes``:
-    objects that name keys have no others, unless the schema says so; never where values are excluded (`stating`).
+    ``entered`` (outermost first, each once) is kept only for documents that can resolve dynamically. ``closes``: if a
+    schema names keys, its objects have no others unless it allows them; False where values are excluded (`stating`).
     Equal scopes of one document are one object.
     """
 
@@ -52,7 +52,7 @@ ScopedSchema = tuple[Any, Scope]
 
 
 _ChildPlace = tuple[int, str | int]
-"""In which object or list something stands (its id), and under which name."""
+"""The id of the object or list that contains something, and the name or position there."""
 
 
 class Document:
@@ -76,14 +76,14 @@ class Document:
         self.is_clear = False
         """Whether `check` has seen that all keywords mean something."""
         self.declaring: dict[tuple[int, str], bool] = {}
-        """Whether a schema, by its identity, declares a property (`applicators`)."""
+        """Whether a schema (by identity) declares a property; a cache of `applicators`."""
 
     def check(self) -> None:
-        """Refuse the document if a keyword of it is malformed; readers of keywords rely on it (`meta_schema`)."""
+        """Refuse the document if one of its keywords is malformed; readers of keywords rely on this (`meta_schema`)."""
         self.is_clear = meta_schema.check(self.root, self.scope.dialect, self._checked)
 
     def enter(self, schema: dict[str, Any], scope: Scope) -> Scope:
-        """The scope inside ``schema``, reached from ``scope``: its own ``$id`` and ``$schema`` count."""
+        """The scope inside ``schema``, reached from ``scope``; the schema's own ``$id`` and ``$schema`` count."""
         if schema is self.root:
             return self._within(scope, self._base, self.scope.dialect)
         identifier = identifier_of(schema, scope.dialect)
@@ -94,13 +94,13 @@ class Document:
         return self._within(scope, base, self._detect(schema, scope.dialect))
 
     def stating(self, scope: Scope) -> Scope:
-        """``scope`` for a schema that values must not satisfy, or that is only asked about: it means what it states, or
-        an option that allows less would allow more here."""
+        """``scope`` for a schema that values must not satisfy, or that is only a condition. Its objects stay open:
+        closing them would allow less there, and so more here."""
         inner = scope._replace(closes=False)
         return self._scopes.setdefault(inner, inner) if scope.closes else scope
 
     def follow(self, keyword: str, reference: Any, scope: Scope) -> ScopedSchema:
-        """What ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to.
+        """The target of ``$ref``, ``$dynamicRef`` or ``$recursiveRef``.
 
         Raises:
             InvalidSpecError: the reference points to nothing in a known document.
@@ -120,10 +120,10 @@ class Document:
         return found
 
     def _check(self, keyword: str, reference: str, found: ScopedSchema) -> None:
-        """Refuse what a reference leads to if it is malformed: it may stand where no keyword leads.
+        """Refuse the target of a reference if it is malformed; no keyword need lead to its place.
 
         Raises:
-            InvalidSpecError: it is.
+            InvalidSpecError: the target is malformed.
         """
         schema, scope = found
         if isinstance(schema, dict):
@@ -134,8 +134,8 @@ class Document:
             raise InvalidSpecError(wrong, keyword=keyword)
 
     def pointer(self, schema: Any) -> Pointer:
-        """The JSON Pointer of a sub-schema object of this document, found by identity. Only errors need it; but
-        where schemas refer to themselves, many are raised before it is known whether that is wrong."""
+        """The JSON Pointer of a sub-schema object of this document, found by identity. Only errors need it; but if
+        schemas refer to themselves, many errors are raised before it is known whether this is wrong."""
         if self._places is None:
             self._places = _places(self.root)
         tokens: list[str] = []
@@ -174,7 +174,7 @@ class Document:
         return (at,)
 
     def _look_up(self, keyword: str, reference: str, scope: Scope) -> tuple[Any, Scope, bool]:
-        """Through the registry: (schema, scope, whether the reference named a dynamic anchor).
+        """Look a reference up in the registry: (schema, scope, whether the reference named a dynamic anchor).
 
         Raises:
             InvalidSpecError: the reference points to nothing.
@@ -196,7 +196,7 @@ class Document:
                 resolved = registry.resolver(uri).lookup(f"#{fragment}")
                 contents, dynamic = resolved.contents, False
                 base = self._uri_of.get(id(resolved.resolver.lookup("#").contents), uri)
-        except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two where no schema is passed
+        except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two if the way leads through no schema
             raise self._nothing_there(keyword, reference) from None
         except (Unresolvable, KeyError):
             if reference.startswith("#"):
@@ -214,7 +214,7 @@ class Document:
         return contents, self._within(scope, base, dialect), dynamic
 
     def _nothing_there(self, keyword: str, reference: str) -> InvalidSpecError:
-        """The refusal of ``reference``, with the definition or anchor that it may have meant."""
+        """The refusal of ``reference``, with the definition or anchor that may have been meant."""
         return InvalidSpecError(
             f"{keyword} {reference!r} points to nothing",
             keyword=keyword,
@@ -225,7 +225,7 @@ class Document:
         )
 
     def _meant(self, reference: str) -> str:
-        """The definition or anchor that has the name at the end of ``reference``."""
+        """The suggestion of a definition or anchor that has the name at the end of ``reference``; "" if none has."""
         name = _last_name(reference)
         known = (found for found in _references(self.root) if name and _NAME.split(found)[-1] == name)
         return next((f'did you mean "{found}"?' for found in known), "")
@@ -285,7 +285,7 @@ class Document:
         return self._detect(registry.contents(base), default) if base in registry else default
 
     def _detect(self, schema: Any, default: Dialect) -> Dialect:
-        """`detect`, whose errors say where the ``$schema`` stands."""
+        """`detect`, with the place of ``$schema`` in its errors."""
         try:
             return detect(schema, default)
         except SpecError as error:
@@ -304,7 +304,7 @@ class Document:
                 registry = meta_schemas.with_resource(self._base, specification.create_resource(self.root)).crawl()
             except SpecError:
                 raise
-            except Exception as error:  # whatever a malformed document makes the library raise
+            except Exception as error:  # the library's own errors, for a malformed document
                 raise InvalidSpecError(
                     f"the identifiers of the document cannot be read: {error}", keyword="$id"
                 ) from error
@@ -322,14 +322,14 @@ def _last_name(reference: str) -> str:
 
 
 def _bundle(reference: str) -> str:
-    """How what ``reference`` leads to becomes a part of the document."""
+    """How to make the target of ``reference`` a part of the document."""
     name = _last_name(reference)
     is_name = name and "://" not in reference
     return f'put it under "$defs", and write "#/$defs/{name}"' if is_name else "bundle it under $defs"
 
 
 def _places(root: Any) -> dict[int, _ChildPlace]:
-    """Where each object and list of a document stands, by its id; the root is not in it."""
+    """The place of each object and list of a document, by its id; the root is left out."""
     found: dict[int, _ChildPlace] = {}
     pending: list[Any] = [root]
     while pending:  # bounded: by the document, once
@@ -358,8 +358,8 @@ def _references(root: Any) -> Iterator[str]:
 
 
 def _leads_somewhere(value: Any, pointer: str) -> bool:
-    """Whether a JSON Pointer names something in ``value``. The library takes any text for a position that Python's
-    `int` does, and fails where that does not."""
+    """Whether a JSON Pointer names something in ``value``. (The library takes for a position any text that Python's
+    `int` reads, and fails on others.)"""
     for token in pointer.split("/")[1:]:
         found = below(value, token)
         if found is None:
@@ -369,7 +369,7 @@ def _leads_somewhere(value: Any, pointer: str) -> bool:
 
 
 def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
-    """The meaning of ``reference`` relative to ``base``: the URI and its fragment.
+    """``reference`` resolved against ``base``: the URI and its fragment.
 
     Raises:
         InvalidSpecError: ``reference`` is not a URI reference.
@@ -383,9 +383,9 @@ def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
 
 @cache
 def _specification(dialect: Dialect) -> Specification[Any]:
-    """The library's specification of a dialect, except for the places in which it looks for identifiers: it takes the
-    values of ``items`` and ``dependencies`` for all schemas or all lists, as its dialect or the first of them is; here
-    (`dialect`) they may be both."""
+    """The library's specification of a dialect, but with more places to look for identifiers. The library takes the
+    values of ``items`` and ``dependencies`` to be all schemas or all lists, going by the dialect or the first value;
+    here they may be both (`dialect`)."""
     library = specification_with(dialect.uri)
 
     def subresources_of(contents: Any) -> Iterator[Any]:

@@ -1,9 +1,9 @@
-"""Keywords that mean nothing where they stand: misspelt ones, and those about values of another type.
+"""Finds keywords that mean nothing in their place: misspelt keywords, and keywords for values of another type.
 
-The standard has a validator ignore what it does not know (JSON Schema Core 2020-12 §4.3.1), and keywords of strings
-where a number stands (§7.6.1); so does the compiler. The author of ``"requierd": ["name"]`` or of ``"maxLength": 3`` in
-an array wants to hear of it all the same: ``dotllm check`` and the server ask here. A schema in which no keyword at all
-is known is refused: it is an example or a wrapper, and would allow any value.
+The standard tells validators to ignore keywords that they do not know (JSON Schema Core 2020-12 §4.3.1), and keywords
+for strings if the value is a number (§7.6.1); the compiler does so, too. The author of ``"requierd": ["name"]`` or of
+``"maxLength": 3`` in an array still wants to know: ``dotllm check`` and the server ask here. A schema in which no
+keyword is known is refused: it is an example or a wrapper, and would allow any value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dotllm.languages.json_schema.strings import formats
 from dotllm.suggestions import closest, did_you_mean
 
 _OF_OPENAPI = frozenset({"discriminator", "xml", "externalDocs", "example"})
-"""The annotations that it adds (OpenAPI 3.1.0 §4.8.24.2). Pydantic writes ``discriminator`` into tagged unions."""
+"""The annotations that OpenAPI adds (3.1.0 §4.8.24.2). Pydantic writes ``discriminator`` into tagged unions."""
 _STRUCTURE = frozenset(
     {"$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$defs", "definitions"}
 )
@@ -48,7 +48,7 @@ _NEEDS = {
     **dict.fromkeys(("minContains", "maxContains"), "contains"),
 }
 _BETWEEN = {"int32": 31, "int64": 63}
-"""OpenAPI's formats of integers: signed, with this many bits without the sign."""
+"""OpenAPI's formats of signed integers, with their bits without the sign."""
 _NOT_ENFORCED = {
     "jwt": "its parts are JSON in base64url, which is not regular; a pattern can say that there are three",
     "json-string": "what a string holds is not looked into",
@@ -58,19 +58,19 @@ _NOT_ENFORCED = {
     **dict.fromkeys(("cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid"), "it is a library's; write its pattern"),
     **dict.fromkeys(("path", "file-path", "directory-path"), "whether a path exists is not known here"),
 }
-"""Formats of others that are not misspellings."""
+"""Formats from elsewhere, which are not misspellings."""
 _DEPEND = (
     frozenset({*_NEEDS, "exclusiveMinimum", "exclusiveMaximum", "oneOf", "if", "additionalItems", "format"}) | _CONTENT
 )
-"""Keywords of which the value or the neighbours decide whether they mean something."""
+"""Keywords whose value or neighbours decide whether they mean something."""
 
 
 _ITS_VALUES = "values"
 
 
 def _meant(dialect: Dialect, about: str | None) -> frozenset[str]:
-    """Keywords that mean something, or are meant to mean nothing, whatever their values, next to the type ``about``, to
-    none (None), to values without one, or to a ``$ref`` that counts alone."""
+    """The keywords that, whatever their values, mean something or are meant to mean nothing: next to the type
+    ``about``, no type (None), values without a type, or a ``$ref`` that hides other keywords."""
     apart = _DEPEND | {"$schema"} | ({"$ref", "$defs"} if dialect < Dialect.DRAFT2019 else set())
     if about == "$ref":
         return (_NO_ASSERTIONS - apart) | {about}
@@ -93,14 +93,14 @@ _OF_ZOD = frozenset(
     | {f"{name}_{spelling}" for name in ("md5", "sha1", "sha256", "sha384", "sha512")
        for spelling in ("hex", "base64", "base64url")}
 )  # fmt: skip
-"""Names of zod 4, which writes the pattern that it means next to each, or several in allOf."""
+"""Names of zod 4, which writes the pattern that a name means next to it, or several patterns in allOf."""
 _LISTS = ("allOf", "anyOf", "oneOf")
-_LONG = 64  # characters of a keyword that is not remembered
-_DEEPEST = 4  # of what is looked for in a wrapper
+_LONG = 64  # characters; longer keywords are not cached
+_DEEPEST = 4  # levels of a wrapper that are searched
 
 
 class Ineffective(NamedTuple):
-    """One keyword, or one name of a format, that asserts nothing."""
+    """A keyword, or the name of a format, that asserts nothing."""
 
     pointer: str
     """JSON Pointer (RFC 6901) of the keyword."""
@@ -110,10 +110,10 @@ class Ineffective(NamedTuple):
 def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Iterator[Ineffective]:
     """Find the keywords without meaning in ``schema`` (a result of `json.loads`), which need not be valid.
 
-    Names that begin with ``x-`` are extensions by custom, and left alone.
+    Names that begin with ``x-`` are extensions by convention, and left alone.
 
     Yields:
-        Each such keyword, in the order of the text; none of a wrapper (`says_something`).
+        Each such keyword, in the order of the text; none for a wrapper (`says_something`).
 
     Raises:
         InvalidSpecError: ``default_dialect`` is not a known dialect.
@@ -121,7 +121,7 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
     try:
         says_something(schema)
     except InvalidSpecError:
-        if _schema_inside(schema) or schema.get("type") == "structural_tag":  # it has no keywords
+        if _schema_inside(schema) or schema.get("type") == "structural_tag":  # a wrapper has no keywords
             return
     has_dialect = isinstance(schema, dict) and "$schema" in schema
     held: frozenset[str] | None = None
@@ -132,7 +132,7 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
         is_reference = "$ref" in node and dialect < Dialect.DRAFT2019
         for keyword, value in node.items():
             message = _about(keyword, dialect)
-            if message is not None and not path:  # it may hold what is referred to
+            if message is not None and not path:  # references may lead into it
                 held = _referred_to(schema) if held is None else held
                 message = None if keyword in held else message
             if keyword == "nullable" and not has_dialect:
@@ -157,12 +157,12 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
 
 
 def _is_plain(schema: Any, dialect: Dialect) -> bool:
-    """Whether a sub-schema is clear and holds no other."""
+    """Whether a sub-schema is clear and holds no others."""
     return schema.__class__ is dict and HOLDING.isdisjoint(schema) and is_clear(schema, dialect)
 
 
 def is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
-    """Whether ``node`` has only keywords that mean something: so nearly all have, and this is quick."""
+    """Whether ``node`` has only keywords that mean something. Nearly all sub-schemas have, and this test is quick."""
     about: Any = node.get("type")
     if "$ref" in node and dialect < Dialect.DRAFT2019:
         about = "$ref"
@@ -188,10 +188,10 @@ def _meant_of_several(dialect: Dialect, types: tuple[str, ...]) -> frozenset[str
 
 
 def looks_like_schema(value: Any) -> bool:
-    """Whether a JSON value is meant for a schema, right or wrong: nothing else has such keywords, or it has no names
-    but keywords."""
+    """Whether a JSON value is meant as a schema, right or wrong: it has keywords that nothing else has, or all its
+    names are keywords."""
     if not isinstance(value, dict):
-        return value is None or isinstance(value, bool)  # None: nested too deeply to be read
+        return value is None or isinstance(value, bool)  # None: nested too deeply to read
     if _has_telling_keyword(value):
         return True
     kind = value.get("type")
@@ -219,7 +219,7 @@ def _is_schema_object(value: Any) -> bool:
 
 
 def _referred_to(root: Any) -> frozenset[str]:
-    """The first names of the references into ``root``, wherever in it they stand."""
+    """The first names of all references into ``root``, wherever they are in it."""
     found, pending = set[str](), [root]
     while pending:  # bounded: by the document, once
         value = pending.pop()
@@ -235,11 +235,11 @@ def _referred_to(root: Any) -> frozenset[str]:
 
 def says_something(root: Any) -> None:
     """Refuse a value that would allow everything because it is not a schema: an example (``{"name": "string"}``), or a
-    schema wrapped up as in a request (``{"name": …, "schema": {…}}``). Sub-schemas may be of that kind;
+    schema wrapped up as in a request (``{"name": …, "schema": {…}}``). Sub-schemas may be like this;
     `ineffective_keywords` names them.
 
     Raises:
-        InvalidSpecError: ``root`` is one; ``help`` says what to write.
+        InvalidSpecError: ``root`` is such a value; ``help`` says what to write.
     """
     if not isinstance(root, dict):
         return
@@ -256,7 +256,7 @@ def says_something(root: Any) -> None:
     inside = _schema_inside(root)
     if is_type_of_wrapper:
         if not _SAYING.isdisjoint(root.keys() - {"type"}) or not inside:
-            return  # a type of another name, which is refused as such
+            return  # an unknown type, which is refused as such
         raise InvalidSpecError(
             f"unknown type {kind!r}", location=Pointer("/type"), keyword="type", code="unknown_type", help=_pass(inside)
         )
@@ -285,7 +285,7 @@ def _quoted(name: str) -> str:
 
 
 def _schema_inside(root: Mapping[str, Any]) -> str:
-    """The JSON Pointer of the first schema, from the outside in, that stands in what is none."""
+    """The JSON Pointer of the outermost schema inside ``root``, which is not a schema; "" if there is none."""
     pending: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
     for value, path in pending:  # bounded: by the document, for an error
         if path and _is_schema(value):
@@ -303,7 +303,7 @@ def _is_schema(value: Mapping[str, Any]) -> bool:
 
 
 def _about(keyword: str, dialect: Dialect) -> str | None:
-    """Why ``keyword`` asserts nothing, with what was probably meant; None for one that means something."""
+    """Why ``keyword`` asserts nothing, with what was probably meant; None if it means something."""
     if keyword in ASSERTIONS[dialect] or keyword in _NO_ASSERTIONS or keyword.startswith("x-"):
         return None
     if keyword in _REMEDIES:
@@ -314,7 +314,7 @@ def _about(keyword: str, dialect: Dialect) -> str | None:
     return f"{keyword!r} is not a keyword of JSON Schema{meant and '; '}{meant}"
 
 
-@lru_cache(maxsize=1024)  # tools write the same keywords of their own again and again
+@lru_cache(maxsize=1024)  # tools repeat their own keywords
 def _similar(keyword: str, dialect: Dialect) -> str:
     return did_you_mean(keyword, _known(dialect))
 
@@ -334,7 +334,7 @@ def _about_nullable(node: Mapping[str, Any]) -> str | None:
 
 
 def _types_of(node: Mapping[str, Any]) -> frozenset[str] | None:
-    """The types that values of ``node`` can have by its own type, enum and const; None: not said."""
+    """The types that values of ``node`` can have by its own type, enum and const; None if these say nothing."""
     types = node.get("type")
     said = None
     if isinstance(types, (str, list)):
@@ -385,14 +385,15 @@ def _about_neighbours(keyword: str, value: Any, node: Mapping[str, Any]) -> str 
 
 
 def _parts(node: Mapping[str, Any]) -> list[Any]:
-    """The entries of its allOf."""
+    """The entries of a schema's allOf."""
     parts = node.get("allOf")
     return parts if isinstance(parts, list) else []
 
 
 def _about_content(keyword: str, value: Any, node: Mapping[str, Any], dialect: Dialect) -> str | None:
-    """An encoding or a structure that only an annotation asks for (JSON Schema Validation 2020-12 §8). A media type by
-    itself, as of an image, asks nothing of the text; a format or a pattern next to it may say it all."""
+    """The message about an encoding or a structure that only an annotation asks for (JSON Schema Validation 2020-12
+    §8). A media type alone, such as an image's, asks nothing of the text; a format or a pattern next to it may say
+    everything."""
     if dialect < Dialect.DRAFT7 or "pattern" in node or "format" in node:
         return None
     if keyword == "contentEncoding" and value in ("base64", "base64url"):

@@ -29,10 +29,10 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
 def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
-    """Exactly these JSON values (numbers as int, float, Decimal or Fraction).
+    """The form of exactly these JSON values (numbers as int, float, Decimal or Fraction).
 
     Raises:
-        InvalidSpecError: one is not a JSON value, or a key of it is not Unicode text.
+        InvalidSpecError: one of them is not a JSON value, or has a key that is not Unicode text.
     """
     constants = 0
     strings: list[str] = []
@@ -74,7 +74,7 @@ def node_of_value(algebra: Algebra, value: Any) -> Node:
 
 
 class _Identity:
-    """A list or dictionary as a part of a key: equal to itself alone, and kept alive by it."""
+    """A list or dictionary as part of a key, which is equal only to itself and keeps the value alive."""
 
     __slots__ = ("value",)
 

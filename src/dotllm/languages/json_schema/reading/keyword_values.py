@@ -1,4 +1,4 @@
-"""The values of single keywords: numbers, counts, keys. What is malformed has been refused (`meta_schema`)."""
+"""The values of single keywords: numbers, counts, keys. `meta_schema` has refused malformed values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ INTEGERS = NumberLanguage.integers()
 
 MAX_LENGTH = 2**30 - 1
 _STRINGS = {str}
-SMALL = 1_000  # bits; numbers that have fewer are not too large
+SMALL = 1_000  # bits; up to here a number is not too large
 
 
 def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
-    """Those of ``among`` with minimum, maximum, their exclusive forms (numbers, or booleans as in draft 4) and
-    multipleOf."""
+    """The numbers of ``among`` that satisfy minimum, maximum, their exclusive forms (numbers, or booleans as in draft
+    4) and multipleOf."""
     low, high = number(schema, "minimum"), number(schema, "maximum")
     low_open = high_open = False
     bound = schema.get("exclusiveMinimum", False)
@@ -45,7 +45,7 @@ def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
 
 
 def number(schema: dict[str, Any], keyword: str) -> Any:
-    """The number a keyword has, None if it is not there.
+    """The number that a keyword has; None if the keyword is absent.
 
     Raises:
         BudgetExceededError: the number has too many digits.
@@ -62,12 +62,12 @@ def number(schema: dict[str, Any], keyword: str) -> Any:
 
 
 def with_keyword(error: SpecError, keyword: str) -> SpecError:
-    """An error about a value, which names ``keyword`` if it names none."""
+    """An error about a value, with ``keyword`` as its keyword if it has none."""
     return error if error.keyword or error.location else error.at(None, keyword)
 
 
 def count(schema: dict[str, Any], keyword: str) -> int | None:
-    """The non-negative integer a keyword has (1.0 is one), None if it is not there.
+    """The non-negative integer that a keyword has (1.0 is 1); None if the keyword is absent.
 
     Raises:
         BudgetExceededError: a lower limit is larger than `MAX_LENGTH`.
@@ -83,7 +83,7 @@ def count(schema: dict[str, Any], keyword: str) -> int | None:
 
 
 def check_keys(value: dict[Any, Any], keyword: str) -> None:
-    """Refuse keys that are not strings, as is possible in Python.
+    """Refuse keys that are not strings, which are possible in Python.
 
     Raises:
         InvalidSpecError: a key is not a string.
@@ -96,7 +96,7 @@ def check_keys(value: dict[Any, Any], keyword: str) -> None:
 
 
 def check_text(names: Iterable[str], keyword: str) -> None:
-    """Refuse names that are not Unicode text, which no key of a document can equal.
+    """Refuse names that are not Unicode text; no key of a document can equal them.
 
     Raises:
         InvalidSpecError: a name is not Unicode text.

@@ -1,8 +1,8 @@
-"""Sub-schemas → nodes and normal forms.
+"""Turns sub-schemas into nodes and normal forms.
 
 The keywords of a schema are read type by type into one form (`scalar_keywords`, `array_keywords`, `object_keywords`),
-which then meets the forms of its applicators (`applicators`, `unevaluated`). Keywords that assert nothing, and those
-that a dialect does not know, are not read.
+which then meets the forms of the schema's applicators (`applicators`, `unevaluated`). Keywords that assert nothing, and
+keywords that the dialect does not know, are not read.
 
 JSON Schema Validation 2020-12 (and the drafts before it), https://json-schema.org/specification
 """
@@ -54,7 +54,7 @@ _CHOICES = [
     ("additional_properties", get_args(AdditionalProperties)),
     ("number_digits", get_args(NumberDigits)),
 ]
-"""The options with a few values, and these."""
+"""The options that have few values, with these values."""
 
 
 class Keywords:
@@ -73,7 +73,7 @@ class Keywords:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def node(self, schema: Any, scope: Scope) -> Node:
-        """The node of a sub-schema; one that is only a reference is what it refers to."""
+        """The node of a sub-schema; a sub-schema that is only a reference has the node of its target."""
         seen = 0
         via: tuple[dict[str, Any], str] | None = None
         while True:  # bounded: by a thousand references

@@ -1,7 +1,7 @@
-"""Where a schema refers to itself in place: ``{"allOf": [{"$ref": "#"}]}`` says of a value what it says of it.
+"""Finds where a schema refers to itself in place: ``{"allOf": [{"$ref": "#"}]}`` defines a value's schema by itself.
 
-Such a schema means nothing (JSON Schema Core 2020-12 §9.4.1). The algebra meets it again while it reads it, and does
-not know by which reference.
+Such a schema means nothing (JSON Schema Core 2020-12 §9.4.1). The algebra meets the schema again while reading it, but
+does not know through which reference.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LISTS, _MAPS, _SINGLE = (
 )
 
 _Step = tuple[ScopedSchema, Pointer, bool]
-"""A schema that says something of the same value, its place, and whether a reference led to it."""
+"""A schema that applies to the same value, its place, and whether a reference led to it."""
 
 
 def closing_reference(document: Document, schema: dict[str, Any]) -> Pointer | None:
-    """The place of the reference by which ``schema``, of ``document``, leads in place to a schema around it; None if
-    none does."""
+    """The place of the reference through which ``schema``, of ``document``, leads in place to a schema around it; None
+    if there is none."""
     around, done = {id(schema)}, set[int]()
     start = ((schema, document.scope), document.pointer(schema), False)
     stack = [(start, _steps(document, start))]
@@ -60,7 +60,7 @@ def _steps(document: Document, step: _Step) -> Iterator[_Step]:
         if keyword in REFERENCES:
             try:
                 yield document.follow(keyword, value, scope), pointer / keyword, True
-            except SpecError:  # it is refused where it is read
+            except SpecError:  # its reader refuses it
                 continue
         elif keyword in _LISTS:
             yield from (((child, scope), pointer / keyword / at, False) for at, child in enumerate(value))

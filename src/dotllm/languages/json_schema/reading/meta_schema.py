@@ -1,15 +1,15 @@
 """Refuses a schema in which a keyword has a value that the meta-schema of its dialect forbids.
 
-The reader of a type reads only the keywords of that type, and of what is referred to only what is reached. So
+The reader of a type reads only the keywords of that type, and of the definitions only those that it reaches. So
 ``"required": true`` in a property of strings, or ``"items": 5`` in a definition that nothing uses, would go unnoticed.
 A validator checks the whole document against its meta-schema first (Core 2020-12 §8.1.2). This module does the same in
-one pass over the sub-schemas; what a reference leads to elsewhere follows when it is read (`Document.follow`). So the
-readers of keywords know that values are of the types that they should be.
+one pass over the sub-schemas; targets of references elsewhere are checked when they are read (`Document.follow`). So
+the readers of keywords can rely on the types of values.
 
-It allows more than the meta-schemas: values that are read alike in all dialects: what outlived its draft (`dialect`),
-numbers as ``exclusiveMinimum`` in draft 4, 1.0 as a count, booleans as schemas, empty or repeated entries of
-``required`` and ``enum``, and fragments in ``$id``, which many schemas for draft 7 have and do not say what they are
-for.
+It allows more than the meta-schemas, namely values that are read alike in all dialects: keywords that outlived their
+draft (`dialect`), numbers as ``exclusiveMinimum`` in draft 4, 1.0 as a count, booleans as schemas, empty or repeated
+entries of ``required`` and ``enum``, and fragments in ``$id``, which many schemas for draft 7 have for no stated
+reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ANCHORS = {
 }
 
 Check = Callable[[Any], str]
-"""The fault of a value, as a text that follows its keyword's name; "" if there is none."""
+"""The fault of a value, as a text to put after the keyword's name; "" if there is none."""
 
 
 def _a(kind: type[Any], what: str) -> Check:
@@ -133,7 +133,7 @@ for _dialect, _name in _ANCHORS.items():
 _ALSO[Dialect.DRAFT2020] |= {
     "$dynamicAnchor": _anchor(_ANCHORS[Dialect.DRAFT2020]),
     "$recursiveRef": _STRING,
-    "$recursiveAnchor": _anchor(_ANCHORS[Dialect.DRAFT2020]),  # a name, as the meta-schema has it
+    "$recursiveAnchor": _anchor(_ANCHORS[Dialect.DRAFT2020]),  # a name, as in the meta-schema
 }
 
 _BY_DIALECT = {
@@ -148,14 +148,14 @@ _HOLD_NAMES = frozenset({"dependentRequired", "dependencies"})
 _HOLD_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 _CHECKED, _TYPED, _NAMES_HELD, _NAMED, _SEVERAL, _ONE, _PATTERN = range(7)
-"""What is done with the value of a keyword: it is checked alone, or looked into in one of these ways."""
+"""What is done with the value of a keyword: it is only checked, or also looked into in one of these ways."""
 _ALWAYS_RIGHT: dict[Check, type[Any]] = {
     _number: int, _limit: int, _STRING: str, _BOOLEAN: bool, _LIST: list, _MAP: dict
 }  # fmt: skip
-"""Checks that all values of a type pass: most values are told by their type alone."""
+"""Checks that all values of a type pass: for most values, the type alone tells."""
 _Rule = tuple[type[Any] | None, Check | None, int]
-"""The type of the values that need no check, if there is one, the check, if any value needs it, and what is done with
-them."""
+"""The type of the values that need no check, or None; the check, or None if no value needs one; and what is done with
+the values."""
 
 
 def _rule(keyword: str, check: Check | None) -> _Rule:
@@ -175,12 +175,12 @@ _TEXTS, _TEXT = frozenset({"type", "title", "description", "default"}), frozense
 
 
 _Place: TypeAlias = "tuple[Any, Dialect, _Place | Pointer, Path]"
-"""A sub-schema that is to be looked at, its dialect, the one around it and the tokens that lead on from there; above
-the first is its place in the document. (Plain tuples: there is one for each sub-schema.)"""
+"""A sub-schema to look at, its dialect, the place of the sub-schema around it and the tokens that lead on from there;
+instead of a place, the first has its pointer in the document. (Plain tuples, as each sub-schema needs one.)"""
 
 
 def _at(place: _Place, *tokens: str | int) -> Pointer:
-    """Where that stands what is at ``tokens`` of a sub-schema."""
+    """The pointer to what is at ``tokens`` of a sub-schema."""
     parts, above = [(*place[3], *tokens)], place[2]
     while not isinstance(above, Pointer):  # bounded: by the depth of the document
         parts.append(above[3])
@@ -191,13 +191,13 @@ def _at(place: _Place, *tokens: str | int) -> Pointer:
 def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Pointer | None = None) -> bool:
     """Refuse ``root``, a schema of ``dialect`` at ``where``, if a keyword of it or of a sub-schema is malformed.
 
-    ``seen``: the identities of schemas that have been looked at; those of this one are added.
+    ``seen``: the identities of schemas that have been checked; those of this schema are added.
 
     Returns:
-        Whether all keywords mean something as far as that is quickly told: `ineffective_keywords` finds none then.
+        Whether a quick test shows that all keywords mean something. If so, `ineffective_keywords` finds none.
 
     Raises:
-        InvalidSpecError: one is; ``location`` is its JSON Pointer.
+        InvalidSpecError: a keyword is malformed; ``location`` is its JSON Pointer.
     """  # noqa: DOC501 - a function makes the error
     seen = set() if seen is None else seen
     places: list[_Place] = [(root, dialect, where or Pointer(), ())]
@@ -220,7 +220,7 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
         if "$schema" in schema and schema is not root and _is_resource(schema, dialect):
             try:
                 dialect = detect(schema, dialect)
-            except SpecError:  # refused where it is reached
+            except SpecError:  # refused when it is reached
                 continue
             place = schema, dialect, *place[2:]
         all_clear = all_clear and (schema is root or is_clear(schema, dialect))
@@ -245,8 +245,8 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
 
 
 def _has_only_texts(schema: Any) -> bool:
-    """Whether a sub-schema has a known type, and nothing else but texts about it: it is right and clear in all
-    dialects. Half of all sub-schemas are such."""
+    """Whether a sub-schema has a known type, and otherwise only texts about it: then it is right and clear in all
+    dialects. Half of all sub-schemas are like this."""
     return (
         schema.__class__ is dict
         and _TEXTS.issuperset(schema)
@@ -297,7 +297,7 @@ def _check_types(place: _Place, types: Any) -> None:
 
 
 def _check_names(place: _Place, keyword: str, value: dict[str, Any], places: list[_Place]) -> None:
-    """The keys that each key requires: a list of names, in ``dependencies`` perhaps a schema."""
+    """Check the keys that each key requires: a list of names, or perhaps a schema in ``dependencies``."""
     _check_keys(place, keyword, value)
     for name, needed in value.items():
         if keyword == "dependencies" and not isinstance(needed, list):
@@ -328,13 +328,13 @@ def _may_be(types: Any, name: str) -> bool:
 
 
 def _check_pattern(place: _Place, tokens: Path, keyword: str, pattern: str) -> None:
-    """Refuse a pattern that is not a regular expression and that is not read because of the type."""
+    """Refuse a pattern that is not a regular expression, and that no reader reads because of the type."""
     try:
         parse(pattern, "ecma", None)
     except InvalidSpecError as error:
         here = _at(place, *tokens)
         raise InvalidSpecError(f"{keyword} {pattern!r}: {error.message}", location=here, keyword=keyword) from None
-    except SpecError:  # right, and not to be enforced: it need not be
+    except SpecError:  # it is valid but cannot be enforced, and need not be
         pass
 
 

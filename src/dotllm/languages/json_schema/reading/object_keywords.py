@@ -30,7 +30,8 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
 def object_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ObjectConstraint | None:
-    """The constraint of the keywords of objects; None if no object satisfies them. Raises `InvalidSpecError`."""
+    """The constraint that a schema's keywords of objects make; None if no object satisfies them. Raises
+    `InvalidSpecError`."""
     declared = schema.get("properties", {})
     properties = {name: reader.node(child, scope) for name, child in declared.items()} if declared else {}
     key_classes = _key_classes(reader, schema, scope, properties)
@@ -63,7 +64,7 @@ def object_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope
 
 
 def _named(schema: dict[str, Any], declared: dict[str, Any]) -> Named | None:
-    """The keys that a schema names, for objects that are to have no others (`objects.closed`)."""
+    """The keys that a schema names, for objects that shall have no others (`objects.closed`)."""
     if "additionalProperties" in schema:
         return ALL_NAMED
     if "properties" not in schema and "patternProperties" not in schema:
@@ -75,8 +76,8 @@ def _named(schema: dict[str, Any], declared: dict[str, Any]) -> Named | None:
 def _key_classes(
     reader: SchemaReader, schema: dict[str, Any], scope: Scope, properties: dict[str, Node]
 ) -> tuple[KeyClass, ...]:
-    """The partition of the keys that ``properties`` does not name; patterns and propertyNames also constrain
-    those it does name."""
+    """The partition of the keys that ``properties`` does not name. Patterns and propertyNames also constrain the values
+    in ``properties``, which is updated."""
     patterns = schema.get("patternProperties", {})
     additional = TRUE
     if "additionalProperties" in schema:

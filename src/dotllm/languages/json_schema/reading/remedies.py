@@ -1,6 +1,6 @@
-"""What to write instead of a malformed keyword, where its value says what was meant.
+"""What to write instead of a malformed keyword, if its value shows what was meant.
 
-``"minLength": "3"`` needs no quotes, ``"additionalProperties": "string"`` is the name of a type, and None of a
+``"minLength": "3"`` needs no quotes, ``"additionalProperties": "string"`` is the name of a type, and null from a
 generator is a keyword that it should have left out. A remedy is what can be written in that place, not an explanation.
 """
 
@@ -27,7 +27,7 @@ _OTHER_LANGUAGES = {
     **dict.fromkeys(("dict", "map", "record", "struct", "mapping", "json"), "object"),
     **dict.fromkeys(("none", "nil", "nonetype", "undefined", "void"), "null"),
 }
-"""What other languages call a type of JSON, in lower case."""
+"""Names that other languages have for a JSON type, in lower case."""
 _ANY = ("any", "unknown", "mixed", "*")
 _FORMATS = {
     **dict.fromkeys(("datetime", "timestamp"), "date-time"),
@@ -37,7 +37,7 @@ _FORMATS = {
     "ip": "ipv4",
     "timedelta": "duration",
 }
-"""Names of formats that people write as types, in addition to the formats' own."""
+"""Names for formats that people write as types, in addition to the names of the formats."""
 _ALTERNATIVES = re.compile(r"\s*(?:\||,|/|\bor\b)\s*")
 _LIST_OF = re.compile(r"(?:list|array|sequence|set|tuple)\s*[\[<(](.+)[\]>)]|\[(.+)\]|(.+)\[\]", re.IGNORECASE)
 _OPTIONAL = re.compile(r"(?:optional|nullable|maybe)\s*[\[<(](.+)[\]>)]|(.+)\?", re.IGNORECASE)
@@ -49,7 +49,7 @@ _MOST = 60  # characters of JSON in a remedy
 
 
 def remedy(keyword: str, value: Any) -> str:
-    """What to write instead of ``value``, which ``keyword`` cannot have; "" if it does not say what was meant."""
+    """What to write instead of ``value``, which ``keyword`` cannot have; "" if it does not show what was meant."""
     if value is None:
         return LEAVE_OUT
     if keyword in NUMERIC or _COUNTS.fullmatch(keyword):
@@ -79,7 +79,7 @@ def remedy(keyword: str, value: Any) -> str:
 
 
 def names(value: Any) -> str:
-    """What to write instead of ``value`` where a list of names is wanted, within ``dependentRequired``."""
+    """What to write instead of ``value`` in ``dependentRequired``, where a list of names belongs."""
     if value is None:
         return LEAVE_OUT
     if isinstance(value, str):
@@ -88,7 +88,7 @@ def names(value: Any) -> str:
 
 
 def schema(keyword: str, value: Any) -> str:
-    """What to write instead of ``value`` where a schema is wanted, in ``keyword``."""
+    """What to write instead of ``value`` in ``keyword``, where a schema belongs."""
     if value is None:
         return f'{LEAVE_OUT}; the schema of null is {{"type": "null"}}'
     meant = _boolean(value) if isinstance(value, str) or keyword in _OFTEN_BOOLEAN else None
@@ -129,7 +129,7 @@ def type_name(name: str) -> str:
 
 
 def is_known(name: str) -> bool:
-    """Whether a type has this name in some notation, or one that is near."""
+    """Whether a type has this name, or one close to it, in some notation."""
     return bool(_said(name) or did_you_mean(name, TYPE_NAMES))
 
 
@@ -145,7 +145,7 @@ def types(value: Any) -> str:
 
 
 def _said(name: str) -> str:
-    """The keywords that say what the type ``name`` of another notation says; "" if it is not known."""
+    """The keywords that mean the same as the type ``name`` of another notation; "" if that is unknown."""
     bare = name.strip()
     known = _type(bare)
     if known:
@@ -168,7 +168,7 @@ def _said(name: str) -> str:
 
 
 def _type(name: str) -> str:
-    """JSON Schema's name of a type that is called ``name`` there or elsewhere."""
+    """JSON Schema's name of a type that is called ``name`` there or elsewhere; "" if there is none."""
     lower = name.lower()
     return lower if lower in TYPE_NAMES else _OTHER_LANGUAGES.get(lower, "")
 

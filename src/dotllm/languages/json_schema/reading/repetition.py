@@ -1,8 +1,8 @@
-"""Repeated sub-schemas, so that each is read once.
+"""Finds repeated sub-schemas, so that each is read once.
 
-Generated schemas (Kubernetes', OpenAPI's) repeat a sub-schema dozens of times with other descriptions. Equal content in
-one scope has one meaning, so the first one stands for all. Two dictionaries are equal if they have the same entries in
-the same order (the order of properties counts), apart from annotations that are texts.
+Generated schemas (Kubernetes', OpenAPI's) repeat a sub-schema dozens of times with different descriptions. Equal
+content in one scope has one meaning, so the first occurrence stands for all. Two dictionaries are equal if they have
+the same entries in the same order (the order of properties counts), apart from annotations that are texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 _ANNOTATIONS = frozenset({"description", "title", "$comment", "markdownDescription"})
 _NAMES = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema"})
-"""A sub-schema with one of these can be referred to, or changes what references mean: it stands for itself."""
+"""A sub-schema with one of these can be referred to, or changes what references mean: it equals only itself."""
 _VALUES = frozenset({"enum", "const"})
 _SPECIAL = _ANNOTATIONS | _NAMES | _VALUES
 
@@ -19,12 +19,12 @@ _MAX_DEPTH = 100
 
 
 class Repetitions:
-    """The sub-schemas of one document by their content."""
+    """The sub-schemas of one document, by content."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
         self._number_of: dict[int, int] = {}  # by the id of a dictionary or list …
-        self._kept: list[object] = []  # … which must not be given to another
+        self._kept: list[object] = []  # … which must live on, so that no other gets its id
         self._first: dict[int, dict[str, Any]] = {}
 
     def first(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ class Repetitions:
         return self._first.setdefault(self._number(schema, 0), schema)
 
     def _number(self, value: dict[str, Any] | list[Any], depth: int) -> int:
-        """Equal for equal contents."""
+        """A number that is equal for equal contents."""
         known = self._number_of.get(id(value))
         if known is not None:
             return known

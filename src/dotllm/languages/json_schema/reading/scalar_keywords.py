@@ -31,19 +31,19 @@ TYPES: dict[str, NormalForm] = {
 }
 
 SCALARS = {name: form for name, form in TYPES.items() if not form.arrays and not form.objects}
-"""Most sub-schemas consist of one of these. They cannot be at fault, so they need no place: all of a type are one
-node."""
+"""Most sub-schemas are only one of these types. They cannot be at fault, so they need no place: all sub-schemas of a
+type are one node."""
 
 
 def form_of_types(algebra: Algebra, types: Any) -> NormalForm:
-    """The values of ``type``."""
+    """The values that ``type`` allows."""
     if isinstance(types, str):
         return TYPES[types]
     return algebra.unite([TYPES[name] for name in types if name != "integer" or "number" not in types])
 
 
 def strings_of(schema: dict[str, Any]) -> StringLanguage:
-    """The strings with minLength, maxLength, pattern and format."""
+    """The strings that minLength, maxLength, pattern and format allow."""
     low, high = count(schema, "minLength") or 0, count(schema, "maxLength")
     out = ANY_STRING if not low and high is None else StringLanguage.length(low, high)
     if "pattern" in schema:

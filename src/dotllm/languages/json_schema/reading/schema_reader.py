@@ -1,4 +1,4 @@
-"""The interface of the reader of sub-schemas (`Keywords`) for the readers of single keywords."""
+"""What the readers of single keywords need of the reader of sub-schemas (`Keywords`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class SchemaReader(Protocol):
 
     @property
     def document(self) -> Document:
-        """Where they stand."""
+        """The document of the sub-schemas."""
         ...
 
     @property
     def algebra(self) -> Algebra:
-        """What knows their nodes."""
+        """The algebra of their nodes."""
         ...
 
     def node(self, schema: Any, scope: Scope) -> Node:

@@ -1,7 +1,6 @@
 """The sub-schemas and keywords of a schema by their places, and the schema without some of them.
 
-Which keyword is at fault is found by leaving keywords out (`smallest`): of a schema that nothing satisfies, and of one
-that forbids a document.
+If nothing satisfies a schema, or if it forbids a document, leaving keywords out shows which is at fault (`smallest`).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def pointer(path: Path) -> str:
 
 
 def below(value: Any, token: str) -> tuple[Any] | None:
-    """One step of a JSON Pointer: what ``token`` names in ``value``, None if nothing."""
+    """One step of a JSON Pointer: what ``token`` names in ``value``; None if it names nothing."""
     if isinstance(value, list):
         return (value[int(token)],) if _POSITION.fullmatch(token) and int(token) < len(value) else None
     name = token.replace("~1", "/").replace("~0", "~") if "~" in token else token
@@ -48,7 +47,7 @@ def below(value: Any, token: str) -> tuple[Any] | None:
 
 
 def children(node: dict[str, Any]) -> list[tuple[Any, Path]]:
-    """The sub-schemas right inside ``node``, each with its place there."""
+    """The sub-schemas directly inside ``node``, each with its place there."""
     found: list[tuple[Any, Path]] = []
     if HOLDING.isdisjoint(node):
         return found
@@ -67,10 +66,10 @@ def subschemas(
 ) -> Iterator[tuple[dict[str, Any], Path, Dialect]]:
     """Find the schemas in ``schema``.
 
-    ``passes_over``: whether a sub-schema, which is inside one of this dialect, is left out with all that it holds.
+    ``passes_over``: whether to leave out a sub-schema, inside a schema of this dialect, and everything it holds.
 
     Yields:
-        Each object that is a schema, ``schema`` included, in the order of the text; its path, and its dialect.
+        Each object that is a schema, including ``schema``, in the order of the text; its path, and its dialect.
     """
     pending: list[tuple[Any, Path, Dialect]] = [(schema, (), dialect)]
     while pending:  # bounded: by the document, once
@@ -89,8 +88,8 @@ def subschemas(
 
 
 def assertions(schema: Any, dialect: Dialect) -> list[Path]:
-    """The places of all keywords of ``schema``, and of all its sub-schemas that are false, that can make a document
-    invalid; outer ones first."""
+    """The places of all keywords and all ``false`` sub-schemas in ``schema``, which can make a document invalid; outer
+    places first."""
     found: dict[Path, None] = {}
     for node, path, inner in subschemas(schema, dialect):
         found |= {(*path, keyword): None for keyword in node if keyword in ASSERTIONS[inner]}
@@ -105,7 +104,7 @@ def equal_branches(branches: Sequence[Any]) -> tuple[int, int] | None:
         said = {k: v for k, v in branch.items() if k not in ANNOTATIONS} if isinstance(branch, dict) else branch
         try:
             first = seen.setdefault(json.dumps(said, sort_keys=True, default=str), at)
-        except (TypeError, ValueError, RecursionError):  # a cycle, keys of two types, too deep: refused elsewhere
+        except (TypeError, ValueError, RecursionError):  # cyclic, keys of two types, too deep: refused elsewhere
             return None
         if first != at:
             return first, at
@@ -113,7 +112,7 @@ def equal_branches(branches: Sequence[Any]) -> tuple[int, int] | None:
 
 
 def without(schema: Any, paths: Iterable[Path]) -> Any:
-    """A copy of ``schema`` without the keywords at ``paths``; what is not on the way to one is shared.
+    """A copy of ``schema`` without the keywords at ``paths``; parts that are not on the way to these are shared.
 
     A sub-schema in a list is replaced by true."""
     by_first: dict[str | int, list[Path]] = {}
@@ -134,9 +133,9 @@ def without(schema: Any, paths: Iterable[Path]) -> Any:
 
 
 def smallest(parts: Sequence[Path], suffices: Callable[[list[Path]], bool], limit: int) -> list[Path] | None:
-    """A subset of ``parts`` that suffices, and no subset of which does; None if not even all suffice.
+    """A subset of ``parts`` that suffices and has no smaller subset that does; None if not even all parts suffice.
 
-    A part is dropped if what is left suffices, the first parts first. After ``limit`` questions the rest is kept.
+    From first to last, a part is dropped if the others still suffice. After ``limit`` questions the rest is kept.
     """
     kept = list(parts)
     if not suffices(kept):

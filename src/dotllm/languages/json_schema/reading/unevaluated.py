@@ -1,9 +1,9 @@
 """``unevaluatedProperties`` and ``unevaluatedItems``, decided before there is a document.
 
 Which members are evaluated depends on which in-place applicators the document satisfies. So the schema is split into
-*cases*: a condition on the document, and what is evaluated where it holds. A case may leave out an applicator that
-the document happens to satisfy; then it evaluates less and allows less, and another case covers the document. So the
-union of the cases is exact, and no case needs to say that an applicator fails (but for ``else``).
+*cases*: a condition on the document, and what is evaluated if it holds. A case may leave out an applicator that the
+document happens to satisfy; then it evaluates less and allows less, and another case covers the document. So the union
+of the cases is exact, and no case needs to say that an applicator fails (except for ``else``).
 
 JSON Schema Core 2020-12 §11; 2019-09 §9.3, where ``contains`` does not evaluate.
 """
@@ -71,10 +71,10 @@ class Unevaluated:
     def __init__(self, reader: SchemaReader) -> None:
         self.reader = reader
         self.algebra = reader.algebra
-        self.keyword = ""  # whose limits are being looked for
+        self.keyword = ""  # the one whose limits are being found
 
     def limit(self, schema: dict[str, Any], scope: Scope, form: NormalForm) -> NormalForm:
-        """``form``, which is ``schema`` without its unevaluated… keywords, with them."""
+        """``form``, the form of ``schema`` without its unevaluated… keywords, limited by these keywords."""
         algebra, reader = self.algebra, self.reader
         if scope.closes and "unevaluatedProperties" in schema:
             form = algebra.meet(form, _SAYS_ALL)
@@ -101,13 +101,13 @@ class Unevaluated:
         return ArrayConstraint((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
 
     def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
-        """A sub-schema that holds: its node with what it evaluates.
+        """The cases in which a sub-schema holds: its node with each condition, and what it evaluates then.
 
         Raises:
             BudgetExceededError: schemas are nested in place too deeply.
         """
         node = self.reader.node(schema, scope)
-        self.algebra.form(node)  # if anything is malformed, it is named now: an "if" alone is read nowhere else
+        self.algebra.form(node)  # names a malformed keyword now: an "if" alone is read nowhere else
         if not isinstance(schema, dict):
             return [(node, NOTHING_EVALUATED)]
         if depth > MAX_DEPTH:
@@ -142,7 +142,7 @@ class Unevaluated:
         return Evaluated(names, keys, items, matching)
 
     def _applied(self, schema: dict[str, Any], scope: Scope, own: Evaluated, depth: int) -> list[Case]:
-        """The cases of a schema that holds, from its applicators in place."""
+        """The cases of a schema that holds, from its in-place applicators."""
         reader, schema = self.reader, _known(schema, scope)
         groups: list[list[Case]] = []
         never: Case = (TRUE, NOTHING_EVALUATED)
