@@ -53,9 +53,9 @@ def json_schema_to_grammar(
     number_digits: NumberDigits = "bounded",
     source: str | None = None,
 ) -> Grammar:
-    """A grammar of the JSON documents that ``schema`` allows.
+    """The grammar of the JSON documents that ``schema`` allows.
 
-    ``whitespace``: between tokens, what formatters write, or "any" white space. ``any_whitespace=False``: none.
+    ``whitespace``: between tokens, either what formatters write or "any" white space. ``any_whitespace=False``: none.
     ``whitespace_pattern``: a regular expression for it.
     ``order``: keys in declared order, or in any order. ``additional_properties``: if "closed", an object whose schema
     lists properties has no others unless the schema allows them; if "open", it may have others (False: see
@@ -82,7 +82,7 @@ def json_object_to_grammar(
     whitespace: Whitespace = "formatted",
     number_digits: NumberDigits = "bounded",
 ) -> Grammar:
-    """A grammar of all JSON objects (``response_format: json_object``)."""
+    """The grammar of all JSON objects (``response_format: json_object``)."""
     return json_schema_to_grammar(
         {"type": "object"},
         any_whitespace=any_whitespace,
@@ -93,7 +93,7 @@ def json_object_to_grammar(
 
 
 def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Expression:
-    """The documents of ``schema`` as part of a larger grammar: an expression of ``grammar``.
+    """An expression of ``grammar`` for the documents of ``schema``, as part of a larger grammar.
 
     Raises:
         SpecError: the schema is refused; ``location`` is a JSON Pointer.
@@ -127,7 +127,7 @@ def closed_or_open(write: Callable[[Options], Expression], grammar: Grammar, opt
 
     Raises:
         InvalidSpecError: the schema is wrong.
-        BudgetExceededError: open objects exceed a budget, too.
+        BudgetExceededError: the schema with open objects exceeds a budget, too.
     """
     rules = len(grammar.rule_body)
     if options.additional_properties == "closed":
@@ -149,7 +149,7 @@ def closed_or_open(write: Callable[[Options], Expression], grammar: Grammar, opt
 
 
 def _is_written(write: Callable[[Options], Expression], grammar: Grammar, rules: int, options: Options) -> bool:
-    """Whether ``write`` succeeds with these options. Abandons what a failed attempt left from rule ``rules`` on."""
+    """Whether ``write`` succeeds with these options. First abandons the rules from ``rules`` on of a failed attempt."""
     grammar.abandon(rules)
     try:
         write(options)

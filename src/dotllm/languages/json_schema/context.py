@@ -17,14 +17,14 @@ def _of_ascii() -> Int32:
 
 @dataclass(slots=True)
 class Context:
-    """One per grammar. ``memo``: by a language (or another key), the call of the rule made for it. ``forbidden``: the
-    texts that no string may contain. ``bounded_numbers``: only bounded numbers are written (see that module).
+    """One per grammar. ``memo`` maps a language (or another key) to the call of the rule made for it. ``forbidden``:
+    the texts that no string may contain. ``bounded_numbers``: only bounded numbers are written (see that module).
 
-    The rest is for `additional_keys`. ``keys_except``: by the names, and the beginnings among them, the call of the
-    rule for all keys but these; ``undefined``: the rules among these that have no body yet, with the text of their
-    names. ``letters``: the expression of each ASCII character that has been ``spelled``, else 0. ``default_edges``: by
-    the characters that they leave out, as bits; ``single_default_edges``: those that leave out one character, by that
-    character; at 0, the one that leaves out none.
+    The other fields are for `additional_keys`. ``keys_except`` maps names, and the beginnings among them, to the call
+    of the rule for all keys but these; ``undefined``: the rules among these that have no body yet, each with the text
+    of its names. ``letters``: the expression of each ASCII character that has been ``spelled``, else 0.
+    ``default_edges``: the edges by the characters that they leave out, as bits; ``single_default_edges``: those that
+    leave out one character, by that character; at 0, the edge that leaves out none.
     """
 
     grammar: Grammar

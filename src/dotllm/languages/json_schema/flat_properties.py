@@ -2,8 +2,8 @@
 
 A property may have any type that one of the schema's alternatives gives it. An unnamed property has the schema of the
 first of the ``patternProperties`` that matches its name, or of ``additionalProperties``. Each schema lists all its
-possible types in ``type``, and has ``properties``, ``items`` and ``additionalProperties`` if only one of its
-alternatives has them. A schema that would have none of these is True, not ``{}``: vLLM takes ``{}`` for a string, and
+possible types in ``type``, and has ``properties``, ``items`` or ``additionalProperties`` if only one of its
+alternatives has it. A schema that would have none of these is True, not ``{}``: vLLM takes ``{}`` for a string, and
 turns even a number that it has read as JSON into a string. A recursive schema becomes a cyclic object. Schemas that
 name all types themselves, and very large schemas, are left as they are.
 """
@@ -25,7 +25,7 @@ _PARTS = ("properties", "items", "additionalProperties")
 _IN_PLACE = ("anyOf", "oneOf", "allOf")
 _CONDITIONAL = ("then", "else")
 _PLAIN = re.compile(r"\^?(?:[\w -]|\[[\w -]+\]|\.)*[*+]?\$?")
-# Visits of schemas: they take tens of milliseconds, and servers make them in an event loop.
+# Schemas to visit at most. This takes tens of milliseconds, and servers do it in an event loop.
 _MOST_STEPS = 20_000
 
 
@@ -64,7 +64,7 @@ class _Reader:
         """Whether the caller's parser would miss something in the schema as it is."""
         self.nodes: dict[int, dict[str, Any]] = {}
         self.made: list[dict[str, Any]] = []
-        """Schemas that are not in ``root``, kept because `nodes` and `types` go by identity."""
+        """Schemas that are not in ``root``, kept because `nodes` and `types` are keyed by identity."""
         self.types: dict[int, frozenset[str] | None] = {}
         """The results of `_types`."""
 

@@ -1,4 +1,4 @@
-"""``x-guidance``: llguidance's keyword with which a schema says how its documents are written.
+"""``x-guidance``: llguidance's keyword for how the documents of a schema are written.
 
 It has effect only at the root of a schema. Each of its options is honoured, has no effect here, or is refused.
 
@@ -23,7 +23,7 @@ def guided(options: Options, schema: Any) -> Options:
     """``options`` as changed by the ``x-guidance`` of ``schema``, if it has one.
 
     Raises:
-        InvalidSpecError: it is not an object of known options.
+        InvalidSpecError: ``x-guidance`` is not an object of known options.
         UnsupportedError: an option cannot be honoured.
     """  # noqa: DOC501 - functions make the errors
     if not isinstance(schema, dict) or KEYWORD not in schema:

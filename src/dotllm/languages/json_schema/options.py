@@ -16,12 +16,12 @@ NumberDigits = Literal["bounded", "any"]
 
 
 class SchemaBudget(NamedTuple):
-    """Limits on the work that one schema may cause. Exceeding one raises `BudgetExceededError`, alike on every machine.
+    """Limits on the work that one schema may cause. Exceeding one raises `BudgetExceededError`, on every machine alike.
 
     ``steps``: steps of the algebra, of about a microsecond each. ``nodes``: boolean combinations of sub-schemas that it
-    makes. ``alternatives``: those of one type in one schema (the product of its anyOf, oneOf and if). ``edges``: those
-    of the automaton over the members of one object or the items of one array; ``total_edges``: those of all such
-    automata.
+    makes. ``alternatives``: the alternatives of one type in one schema (the product of its anyOf, oneOf and if).
+    ``edges``: the edges of the automaton over the members of one object or the items of one array; ``total_edges``: the
+    edges of all such automata.
     """
 
     steps: int = 300_000
@@ -45,7 +45,6 @@ class Options(NamedTuple):
     whitespace: Whitespace = "formatted"
     number_digits: NumberDigits = "bounded"
     separators: tuple[str, str] = (",", ":")
-    """regular expressions of the separators between items or members and between a key and its value; white space is
-    added"""
+    """regular expressions for what separates items and members, and a key and its value; white space is added"""
     source: str | None = None
     """a text that strings and numbers are taken from (see `value_source`)"""

@@ -1,4 +1,4 @@
-"""Finds the pattern of a schema that an error of a regular expression is about.
+"""Finds the pattern of a schema that caused an error of a regular expression.
 
 Patterns are compiled late, when a normal form no longer knows its sub-schemas. So this module compiles the patterns of
 the schema again and takes the one that fails with the same message.

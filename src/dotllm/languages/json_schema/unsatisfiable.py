@@ -31,7 +31,7 @@ from dotllm.suggestions import did_you_mean
 
 MAX_DEPTH = 50
 MAX_LOOKED_AT = 100  # parts of one schema
-MAX_BRANCHES = 8  # of an anyOf, each of which is explained
+MAX_BRANCHES = 8  # of an anyOf: each is explained
 MAX_SHOWN = 40  # characters of a value
 
 Part = tuple[Any, Scope, Pointer, str]
@@ -87,7 +87,7 @@ def why_nothing_satisfies(emitter: Emitter, schema: Any, scope: Scope, pointer: 
 class _Search:
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
-        self.kept: list[Any] = []  # nodes know schemas by identity, so schemas must live on
+        self.kept: list[Any] = []  # keeps schemas alive, as nodes know them by identity
 
     def explain(self, part: Part) -> _Finding:
         """Why nothing satisfies ``part``: what can be found out within the budgets."""

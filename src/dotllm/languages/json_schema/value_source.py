@@ -11,7 +11,7 @@ left after any word; determinised, it is the suffix automaton of the text, with 
 A date may be written as in ISO 8601 if the text contains its year, its month (an English name, or a number in a date)
 and its day. Of an ``enum``, the members whose words the text contains, in upper or lower case, remain.
 
-*Numbers* are those of the text, in digits or in English words, and percentages also as fractions (8 % is 8 or 0.08).
+*Numbers* are those of the text, in digits or in English words; a percentage may be a fraction (8 % is 8 or 0.08).
 
 Values from the schema's annotations may be written, too: its defaults and examples, and the numbers and quoted texts in
 its descriptions (``default is 'miles'``).

@@ -40,8 +40,8 @@ from dotllm.languages.json_schema.options import SchemaBudget
 from dotllm.languages.json_schema.reading.document import Scope
 
 MAX_DEPTH = 100  # of applicators in place (allOf in allOf …); not of documents
-CHECK_DEPTH = 24  # of emptiness checks inside each other
-FEW_FORMS = 16  # of a conjunction: up to here they are met one after another
+CHECK_DEPTH = 24  # of nested emptiness checks
+FEW_FORMS = 16  # of a conjunction: up to this many are met one after another
 
 SCHEMA, AND, OR, NOT, FORM = "schema", "and", "or", "not", "form"
 

@@ -64,7 +64,7 @@ def _pairs(algebra: Algebra, nodes: Sequence[Node]) -> Iterable[tuple[int, int]]
 
 
 def _discriminators(algebra: Algebra, nodes: Sequence[Node]) -> dict[str, dict[int, frozenset[str]]]:
-    """For each property that some of ``nodes`` require and limit to listed strings: these strings, by position."""
+    """For each property that some of ``nodes`` require and limit to listed strings: these strings, by node number."""
     found: dict[str, dict[int, frozenset[str]]] = {}
     for i, node in enumerate(nodes):
         try:

@@ -127,12 +127,12 @@ def _both_named(a: Named | None, b: Named | None) -> Named | None:
 
 
 def closed(nodes: Nodes, constraint: ObjectConstraint, *, strictly: bool = False) -> ObjectConstraint | None:
-    """The objects of ``constraint`` that have only keys it names (``named``); None if there are seen to be none.
+    """The objects of ``constraint`` that have only keys it names (``named``); None if it is seen to be empty.
 
     The constraint stays open unless some schema of the conjunction lists ``properties``. A key that an object must have
     stays allowed even if no schema lists it. If this leaves no object, all keys that the schemas mention stay allowed;
-    if that leaves none, every key does. So closing never takes the last object away. ``strictly``: patterns close a
-    constraint, too, and no other key stays allowed.
+    if that leaves none either, every key does. So closing never takes the last object away. ``strictly``: patterns
+    close a constraint, too, and no other key stays allowed.
 
     This is not part of the algebra: what an object must not be (``not``, ``if``, the other branches of ``oneOf``) is
     excluded as the schema states it, and all schemas that an object must satisfy name its keys together.
@@ -175,7 +175,7 @@ def _needed(constraint: ObjectConstraint, named: Named) -> frozenset[str]:
 def _with_keys(
     nodes: Nodes, constraint: ObjectConstraint, names: frozenset[str], keys: StringLanguage
 ) -> ObjectConstraint | None:
-    """The objects of ``constraint`` that have only these keys; None if there are seen to be none."""
+    """The objects of ``constraint`` that have only these keys; None if it is seen to be empty."""
     properties = constraint.properties
     if not properties.keys() <= names:
         properties = {
@@ -223,8 +223,8 @@ def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, .
 
 
 def key_classes_of(nodes: Nodes, patterns: list[KeyClass], additional: Node) -> tuple[KeyClass, ...]:
-    """The partition of all keys by the ``patterns`` that they match. A key has the values of all these patterns; if it
-    matches none, its value is ``additional``.
+    """The partition of all keys by the ``patterns`` that they match. The value of a key must be that of all these
+    patterns; if the key matches none, it must be ``additional``.
 
     Raises:
         BudgetExceededError: there are too many classes, or the automaton of all patterns is too large.

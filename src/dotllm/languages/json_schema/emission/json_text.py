@@ -2,10 +2,10 @@
 numbers are.
 
 White space may stand between any two tokens, never before the first or after the last. By default it is what formatters
-write: nothing, one space, or a line break and an indentation. So a model that has begun to write blanks must soon go
-on. ``whitespace="any"`` allows any white space of JSON, up to a bound; ``whitespace_pattern`` replaces it; without
-``any_whitespace`` there is none. Every value, bracket and comma is followed by its own white space, so no two stretches
-of white space meet.
+write: nothing, one space, or a line break and an indentation. So a model that has begun to write blanks must soon go on
+with the document. ``whitespace="any"`` allows any white space of JSON, up to a bound; ``whitespace_pattern`` replaces
+it; without ``any_whitespace`` there is none. Every value, bracket and comma is followed by its own white space, so no
+two stretches of white space meet.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class JsonText:
         return self._distinct_open(b"[", "uniqueItems")
 
     def _distinct_open(self, bracket: bytes, keyword: str) -> Expression:
-        """The bracket, if ``keyword`` makes guides remember what follows; other styles refuse ``keyword`` by name."""
+        """A bracket for values whose parts guides remember because of ``keyword``; other styles refuse this keyword."""
         return self.grammar.seq([self.grammar.unique_open(bracket), self.whitespace])
 
     def item(self, value: Expression) -> Expression:
@@ -107,7 +107,7 @@ class JsonText:
         return self.member(StringLanguage.finite([name]), value)
 
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
-        """`named_member` for each. Nearly all members are such members, so they are made many at a time."""
+        """`named_member` for each. Nearly all members have named keys, so they are made many at a time."""
         joined = "".join(names)
         if not names or self.context.forbidden is not None or _NOT_RAW_IN_KEYS.search(joined):
             return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
@@ -178,7 +178,7 @@ def _formatted(grammar: Grammar) -> Expression:
 
 @lru_cache(maxsize=1)
 def _spaces() -> Dfa:
-    """The texts of Unicode's white space."""
+    """All texts of Unicode white space."""
     return Dfa.chars(CharSet.of("".join(filter(str.isspace, map(chr, range(0x110000)))))).star()
 
 
@@ -187,7 +187,7 @@ def separator_texts(pattern: str, sign: str) -> Dfa:
     """The texts of ``pattern`` that are ``sign`` with white space of JSON around it.
 
     Raises:
-        InvalidSpecError: there are none, or ``pattern`` has other texts than ``sign`` with Unicode's white space.
+        InvalidSpecError: there are none, or ``pattern`` matches more than ``sign`` with Unicode white space around it.
     """
     every, middle = regex_to_dfa(pattern, search=False), Dfa.literal(sign)
     found = every & (_BLANKS + middle + _BLANKS)

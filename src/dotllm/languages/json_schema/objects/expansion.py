@@ -1,4 +1,4 @@
-"""Writes object constraints as unions of constraints that need no automaton over their members.
+"""Rewrites object constraints as unions of constraints that need no automaton over their members.
 
 With keys in any order, that automaton would have a state for every subset of the keys.
 """
@@ -32,9 +32,9 @@ def expanded(
     """``constraint``, with keys in any order, as a union of constraints that need no automaton over their members; None
     if there is no such union of moderate size.
 
-    Each constraint comes with sets of other keys: a key of each set must be present. ``by_value``: excluded constraints
-    are first told apart by the values of keys, which is nearly always better. ``counted``: constraints that only count
-    their members are good enough.
+    Each constraint comes with sets of other keys; one key of each set must be present. ``by_value``: excluded
+    constraints are first told apart by the values of keys, which is nearly always better. ``counted``: constraints that
+    only count their members are good enough.
     """
     out: list[tuple[ObjectConstraint, tuple[KeyClass, ...]]] = []
     # Each with the keys by whose values it has been split.
@@ -59,7 +59,7 @@ def expanded(
                 try:
                     pending.extend([(part, some, split) for part in _partition_by_value(algebra, one, discriminator)])
                     continue
-                except BudgetExceededError:  # too many kinds of values: take one excluded constraint after the other
+                except BudgetExceededError:  # too many kinds of values: negate the excluded constraints one by one
                     pass
             rest = one._replace(negated=one.negated[1:])
             pending.extend(
@@ -76,7 +76,7 @@ def counts_members(constraint: ObjectConstraint) -> bool:
 
 
 def _choose_discriminator(constraint: ObjectConstraint, split: frozenset[str]) -> str | None:
-    """The key outside ``split`` whose value most excluded constraints are about; None if no such key is in two of
+    """The key outside ``split`` whose value the most excluded constraints are about; None if no such key is in two of
     them."""
     counts = Counter(
         condition.name

@@ -1,8 +1,8 @@
 """Builds the automaton over the members of an object in the general case, with only the reachable states.
 
 A state consists of the position in the declared order, the keys without a declared place that have been written, the
-number of members, and what is undecided: clauses, and negated constraints that the object may still satisfy. Once it is
-only undecided which keys follow, the rest is an unordered sequence of them. So with keys in any order,
+number of members, and what is undecided: clauses, and negated constraints that the object may still satisfy. Once the
+only open question is which keys follow, the rest is an unordered sequence of them. So with keys in any order,
 ``minProperties: n`` takes a state for every set of up to n keys, not for every set.
 """
 

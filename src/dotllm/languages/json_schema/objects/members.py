@@ -98,7 +98,7 @@ def _run(writer: ObjectWriter, members: Line) -> tuple[Expression, bool]:
 
 
 def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[KeyClass]) -> Expression:
-    """The common case: properties, required keys, and other keys, of which each set in ``some`` must have one."""
+    """The common case: properties, required keys, and other keys, with at least one key of each set in ``some``."""
     grammar, text = writer.grammar, writer.text
     properties, required = constraint.properties, constraint.required
     possible = properties

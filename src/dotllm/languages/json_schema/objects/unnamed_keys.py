@@ -22,7 +22,7 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage,
 
 MAX_FEW_KEYS = 64
 _UNLIKELY = ("\x7f~", "qzqzq", "Qzqzq", "QZQZQ", "x-qzqzq", "qz_qz", "/qzqz", "7171")
-"""Keys that no schema spells out. A language with one of them has many keys, which its automaton takes long to tell."""
+"""Keys that no schema spells out. A language with one of them has many keys; its automaton would take long to tell."""
 
 Others = tuple[StringLanguage, Node, tuple[Node, ...]]
 """Keys that are not named, the node of their values, and that of the same keys in each excluded constraint."""
@@ -55,7 +55,7 @@ def few_keys(keys: StringLanguage) -> list[str]:
 
 
 def with_few_named(constraint: ObjectConstraint, order: Order) -> tuple[ObjectConstraint, list[Others]]:
-    """The same constraint with the keys of small key classes named, and the other key classes: each of these always has
+    """The same constraint with the keys of small key classes named, and the other key classes, each of which always has
     one more key.
 
     Raises:
@@ -108,7 +108,7 @@ def _pairs(
     languages of each list are disjoint.
 
     Yields:
-        Those that are not empty.
+        The intersections that are not empty.
     """
     if len(first) * len(second) > MANY_PAIRS and are_many((*first, *second)):
 

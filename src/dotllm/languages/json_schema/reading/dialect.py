@@ -114,8 +114,8 @@ def name_of_identifier(dialect: Dialect) -> str:
 
 
 def identifier_of(schema: dict[str, Any], dialect: Dialect) -> str | None:
-    """The identifier that makes ``schema`` a separate resource; None if there is none. Only in resources ``$schema``
-    counts."""
+    """The identifier that makes ``schema`` a separate resource; None if it has none. ``$schema`` counts only in
+    resources."""
     value = schema.get(name_of_identifier(dialect))
     if not isinstance(value, str) or value.startswith("#") or (dialect <= Dialect.DRAFT7 and "$ref" in schema):
         return None

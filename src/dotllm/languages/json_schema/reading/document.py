@@ -120,7 +120,7 @@ class Document:
         return found
 
     def _check(self, keyword: str, reference: str, found: ScopedSchema) -> None:
-        """Refuse the target of a reference if it is malformed; no keyword need lead to its place.
+        """Refuse the target of a reference if it is malformed. `check` does not see targets that no keyword leads to.
 
         Raises:
             InvalidSpecError: the target is malformed.
@@ -196,7 +196,7 @@ class Document:
                 resolved = registry.resolver(uri).lookup(f"#{fragment}")
                 contents, dynamic = resolved.contents, False
                 base = self._uri_of.get(id(resolved.resolver.lookup("#").contents), uri)
-        except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two if the way leads through no schema
+        except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two: no schema on the way
             raise self._nothing_there(keyword, reference) from None
         except (Unresolvable, KeyError):
             if reference.startswith("#"):
@@ -358,8 +358,8 @@ def _references(root: Any) -> Iterator[str]:
 
 
 def _leads_somewhere(value: Any, pointer: str) -> bool:
-    """Whether a JSON Pointer names something in ``value``. (The library takes for a position any text that Python's
-    `int` reads, and fails on others.)"""
+    """Whether a JSON Pointer names something in ``value``. (The library takes any text that Python's `int` reads for a
+    position, and fails on others.)"""
     for token in pointer.split("/")[1:]:
         found = below(value, token)
         if found is None:
@@ -394,7 +394,7 @@ def _specification(dialect: Dialect) -> Specification[Any]:
         for found in (*library.subresources_of(contents), *more):
             yield from (one for one in (found if isinstance(found, list) else (found,)) if isinstance(one, dict))
 
-    return Specification(  # type: ignore[call-arg]  # made by attrs, which the library keeps from type checkers
+    return Specification(  # type: ignore[call-arg]  # made by attrs, which the library hides from type checkers
         name=library.name,
         id_of=library.id_of,
         subresources_of=subresources_of,

@@ -48,7 +48,7 @@ _NEEDS = {
     **dict.fromkeys(("minContains", "maxContains"), "contains"),
 }
 _BETWEEN = {"int32": 31, "int64": 63}
-"""OpenAPI's formats of signed integers, with their bits without the sign."""
+"""OpenAPI's formats for signed integers, with the number of bits without the sign."""
 _NOT_ENFORCED = {
     "jwt": "its parts are JSON in base64url, which is not regular; a pattern can say that there are three",
     "json-string": "what a string holds is not looked into",
@@ -219,7 +219,7 @@ def _is_schema_object(value: Any) -> bool:
 
 
 def _referred_to(root: Any) -> frozenset[str]:
-    """The first names of all references into ``root``, wherever they are in it."""
+    """The first name of each reference into ``root``, wherever in ``root`` the reference is."""
     found, pending = set[str](), [root]
     while pending:  # bounded: by the document, once
         value = pending.pop()
@@ -285,7 +285,7 @@ def _quoted(name: str) -> str:
 
 
 def _schema_inside(root: Mapping[str, Any]) -> str:
-    """The JSON Pointer of the outermost schema inside ``root``, which is not a schema; "" if there is none."""
+    """The JSON Pointer of the outermost schema inside ``root``, itself not a schema; "" if there is none."""
     pending: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
     for value, path in pending:  # bounded: by the document, for an error
         if path and _is_schema(value):

@@ -1,4 +1,4 @@
-"""Finds where a schema refers to itself in place: ``{"allOf": [{"$ref": "#"}]}`` defines a value's schema by itself.
+"""Finds where a schema refers to itself in place, as ``{"allOf": [{"$ref": "#"}]}`` does.
 
 Such a schema means nothing (JSON Schema Core 2020-12 §9.4.1). The algebra meets the schema again while reading it, but
 does not know through which reference.

@@ -6,10 +6,9 @@ A validator checks the whole document against its meta-schema first (Core 2020-1
 one pass over the sub-schemas; targets of references elsewhere are checked when they are read (`Document.follow`). So
 the readers of keywords can rely on the types of values.
 
-It allows more than the meta-schemas, namely values that are read alike in all dialects: keywords that outlived their
-draft (`dialect`), numbers as ``exclusiveMinimum`` in draft 4, 1.0 as a count, booleans as schemas, empty or repeated
-entries of ``required`` and ``enum``, and fragments in ``$id``, which many schemas for draft 7 have for no stated
-reason.
+It allows more than the meta-schemas, namely what is read alike in all dialects: keywords that outlived their draft
+(`dialect`), numbers as ``exclusiveMinimum`` in draft 4, 1.0 as a count, booleans as schemas, empty or repeated entries
+of ``required`` and ``enum``, and fragments in ``$id``, which many schemas for draft 7 have for no stated reason.
 """
 
 from __future__ import annotations
@@ -328,7 +327,7 @@ def _may_be(types: Any, name: str) -> bool:
 
 
 def _check_pattern(place: _Place, tokens: Path, keyword: str, pattern: str) -> None:
-    """Refuse a pattern that is not a regular expression, and that no reader reads because of the type."""
+    """Refuse a pattern that no reader reads, because of the type, if it is not a regular expression."""
     try:
         parse(pattern, "ecma", None)
     except InvalidSpecError as error:

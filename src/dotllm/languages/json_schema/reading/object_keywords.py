@@ -64,7 +64,7 @@ def object_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope
 
 
 def _named(schema: dict[str, Any], declared: dict[str, Any]) -> Named | None:
-    """The keys that a schema names, for objects that shall have no others (`objects.closed`)."""
+    """The keys that a schema names, for objects that must have no others (`objects.closed`)."""
     if "additionalProperties" in schema:
         return ALL_NAMED
     if "properties" not in schema and "patternProperties" not in schema:

@@ -71,7 +71,7 @@ class Unevaluated:
     def __init__(self, reader: SchemaReader) -> None:
         self.reader = reader
         self.algebra = reader.algebra
-        self.keyword = ""  # the one whose limits are being found
+        self.keyword = ""  # the keyword that errors name
 
     def limit(self, schema: dict[str, Any], scope: Scope, form: NormalForm) -> NormalForm:
         """``form``, the form of ``schema`` without its unevaluated… keywords, limited by these keywords."""
@@ -107,7 +107,7 @@ class Unevaluated:
             BudgetExceededError: schemas are nested in place too deeply.
         """
         node = self.reader.node(schema, scope)
-        self.algebra.form(node)  # names a malformed keyword now: an "if" alone is read nowhere else
+        self.algebra.form(node)  # reports malformed keywords now: a lone "if" is read nowhere else
         if not isinstance(schema, dict):
             return [(node, NOTHING_EVALUATED)]
         if depth > MAX_DEPTH:
