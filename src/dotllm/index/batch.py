@@ -1,7 +1,7 @@
-"""Masks and steps of a whole batch of guides, of many indexes, in one kernel call.
+"""Masks and steps for a whole batch of guides, on any number of indexes, in one kernel call.
 
-A known mask is a look-up, and the whole batch of look-ups stays in compiled code. One or more threads compute missing
-masks (`mask_misses`, `helper_pool`) and enter them into the shared table. A guide that exceeds its budget fails alone.
+A known mask is a look-up; all look-ups of a batch stay in compiled code. One or more threads compute missing masks
+(`mask_misses`, `helper_pool`) and enter them into the shared table. A guide that exceeds its budget fails alone.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.system import usable_cpus
 
 THREADS = min(8, usable_cpus())
-_FAILED = -2  # in place of a row, until the others have theirs
+_FAILED = -2  # in place of a failed guide's row, until all other rows are found
 _POOL = HelperPool(help_forever)
 
 Failure: TypeAlias = SpecError | EngineFault
 Failures = dict[int, Failure]
-"""The reason of each guide that failed, by its position in the batch; without tracebacks, whose frames would keep the
-whole batch alive."""
+"""Why guides failed, by their positions in the batch. The errors have no tracebacks, whose frames would keep the whole
+batch alive."""
 
 
 def _configs(guides: Sequence[Guide]) -> Int32:
@@ -68,10 +68,9 @@ def _configs(guides: Sequence[Guide]) -> Int32:
 def mask_rows(
     guides: Sequence[Guide], threads: int = THREADS, tokens_left: Sequence[int] | None = None
 ) -> tuple[Int32, Failures]:
-    """Find the row of every guide's mask in `Index.masks`: int32 [n], -1 for a guide that failed, and why it failed.
+    """Find the rows of the guides' masks in `Index.masks`. Returns int32 [n] (-1: the guide failed), and the failures.
 
-    ``tokens_left``: for each guide the number of tokens that may still come, as for `Guide.write_mask`; `NO_LIMIT`: any
-    number.
+    ``tokens_left``: for each guide, the number of tokens that may still come, as for `Guide.write_mask`, or `NO_LIMIT`.
 
     Raises:
         ValueError: the guides are of different vocabularies; or ``threads`` is below 1.
@@ -97,10 +96,10 @@ def mask_rows(
 def limited_masks(
     guides: Sequence[Guide], tokens_left: Sequence[int], failures: Failures
 ) -> Iterator[tuple[int, Int32]]:
-    """Find the masks that limits change. A refusal makes that guide fail. Hold the locks of the indexes.
+    """Find the masks that limits change. A guide whose mask is refused fails. Hold the locks of the indexes.
 
     Yields:
-        The position of a guide, and its mask int32 [words].
+        The position of a guide and its mask, int32 [words].
     """
     for i in tight_guides(guides, tokens_left):
         if i not in failures:
@@ -117,11 +116,11 @@ def rows_of(
     indexes: list[Walkable], configs: Int32, threads: int = THREADS, guides: Sequence[Guide] = (), *,
     hurried: bool = False,
 ) -> tuple[Int32, Failures]:  # fmt: skip
-    """Find the rows of the masks of configurations: int32 [n], -1 for one that failed, and why it failed.
+    """Find the rows of configurations' masks. Returns int32 [n] (-1: the configuration failed), and the failures.
 
-    configs int32 [n]: configs[i] is a configuration of indexes[i]. ``guides``: those at these configurations, if any;
-    they move on if their index is full, and ``indexes`` and ``configs`` are set to their new places. ``hurried``: what
-    takes more than about a millisecond fails (`Unfinished`). Hold the locks of the indexes.
+    configs int32 [n]: configs[i] is a configuration of indexes[i]. ``guides``: the guides at these configurations, if
+    any. A guide whose index is full moves on, and its entries in ``indexes`` and ``configs`` are set to its new place.
+    ``hurried``: a mask that takes more than about a millisecond fails (`Unfinished`). Hold the locks of the indexes.
 
     Raises:
         ValueError: the indexes are of different vocabularies.
@@ -171,7 +170,7 @@ def row_of(index: Walkable, config: int) -> int:
 
 
 def for_each_stateful(guides: Sequence[Guide], failures: Failures, act: Callable[[int, Guide], None]) -> None:
-    """Call act(i, guides[i]) for the guides that remember and have not failed. A refusal makes that guide fail."""
+    """Call act(i, guides[i]) for the stateful guides that have not failed. A guide that is refused fails."""
     for i, guide in enumerate(guides):
         if guide.is_stateful and i not in failures:
             try:
@@ -181,7 +180,7 @@ def for_each_stateful(guides: Sequence[Guide], failures: Failures, act: Callable
 
 
 def _set_own_rows(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
-    """Set the rows of guides whose masks are their own."""
+    """Set the rows of stateful guides, whose masks depend on more than their configuration."""
 
     def set_row(i: int, guide: Guide) -> None:
         rows[i] = -1  # if it fails
@@ -194,13 +193,13 @@ def _find(
     indexes: list[Walkable], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
     threads: int, bitmask: Int32 | None, targets: Int64, written: Bool, guides: Sequence[Guide], hurried: bool = False,
 ) -> None:  # fmt: skip
-    """Compute the masks of the ``missing`` configurations whose rows are NEEDS_ROW, and set their rows.
+    """Compute the masks of the configurations whose rows are NEEDS_ROW (``missing`` of them), and set their rows.
 
-    With a ``bitmask`` int32 [rows, at least words] the mask of configuration i is computed in its row targets[i], and
+    With a ``bitmask`` int32 [rows, at least words], the mask of configuration i is computed in bitmask[targets[i]], and
     written[i] is set.
 
     Raises:
-        MemoryError: a thread found no memory for a mask.
+        MemoryError: a thread could not allocate a mask.
     """
     space = indexes[0].space
     free, scratch = take_scratch(space)
@@ -236,10 +235,10 @@ def _compute(arguments: tuple[Any, ...], fuel: int, job: Int64, wake_fds: Int64)
 
 
 def recover_each(asked: Iterable[tuple[int, Walkable, int]], *, hurried: bool = False) -> Failures:
-    """React to the error codes of kernels: (guide, its index, code). Returns, by guide, why that is impossible.
+    """Recover from the error codes of kernels: (guide, its index, code). Returns which guides cannot recover, and why.
 
-    Each index reacts once to a code, however many guides of a batch have met it. They all try again, and a region that
-    is still too small grows further. (Growing a region for each guide would double it each time.)
+    An index recovers once from a code, however many guides of a batch have met it. Then all of them try again, and a
+    region that is still too small grows further. (Growing a region for each guide would double it each time.)
     """
     refusals: dict[tuple[Walkable, int], Failure | None] = {}
     failures: Failures = {}
@@ -257,7 +256,7 @@ def recover_each(asked: Iterable[tuple[int, Walkable, int]], *, hurried: bool = 
 
 
 def moved_on(guides: Sequence[Guide], indexes: Sequence[Walkable], failures: Failures) -> list[int]:
-    """Let the guides whose ``indexes`` are full move on. Those that do have not failed. Returns them."""
+    """Let the guides whose ``indexes`` are full move on. Removes those that do from ``failures``, and returns them."""
     full = [i for i, refusal in failures.items() if isinstance(refusal, ArenaFull)]
     moved = [i for i in full if guides[i].index is not indexes[i] or guides[i].move_on()]
     for i in moved:
@@ -269,12 +268,12 @@ def _recover(
     indexes: list[Walkable], configs: Int32, scratch: MaskScratch, rows: Int32, failures: Failures,
     guides: Sequence[Guide], hurried: bool,
 ) -> None:  # fmt: skip
-    """React to the errors of `enter_rows`; configurations for which that is impossible have failed."""
+    """Recover from the errors of `enter_rows`. Where that is impossible, the configuration fails."""
     order, codes = scratch.ints[ORDER].tolist(), scratch.ints[CODES].tolist()
     asked = ((i, indexes[i], code) for i, code in zip(order, codes, strict=True) if code < 0)
     refused = recover_each(asked, hurried=hurried)
     for i, refusal in [*refused.items()]:
-        for j in np.flatnonzero(configs == configs[i]).tolist():  # with those that wait for the same mask
+        for j in np.flatnonzero(configs == configs[i]).tolist():  # and all others that wait for the same mask
             if indexes[j] is indexes[i]:
                 refused[j] = refusal
     for i in moved_on(guides, indexes, refused) if guides else ():
@@ -292,12 +291,12 @@ def fill_masks(
 ) -> Failures:
     """Write the mask of guides[i] into ``bitmask[targets[i]]`` (default: row i). A failed guide's row is all zero.
 
-    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct; tokens_left: as `mask_rows`. Nothing is
+    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct; tokens_left: as in `mask_rows`. Nothing is
     written if this raises.
 
     Raises:
-        TypeError: the bitmask or the targets have another type.
-        ValueError: they have another shape, two targets are equal, or the guides are of different vocabularies; or
+        TypeError: the bitmask or the targets have the wrong type.
+        ValueError: they have the wrong shape, two targets are equal, or the guides are of different vocabularies; or
             ``threads`` is below 1.
         IndexError: the bitmask has no such row, or a guide has been set to a configuration that its index does not
             have.
@@ -341,13 +340,13 @@ def fill_masks(
 def advance_guides(
     guides: Sequence[Guide], tokens: Sequence[int], *, hurried: bool = False
 ) -> tuple[list[bool], Failures]:
-    """Call `Guide.advance` for each of ``guides``, which must be distinct; also returns why guides failed.
+    """Call `Guide.advance` for each of ``guides``, which must be distinct. Returns the results, and why guides failed.
 
-    ``hurried``: as `rows_of`. No guide has moved if this raises.
+    ``hurried``: as in `rows_of`. No guide has moved if this raises.
 
     Raises:
         TypeError: the tokens are not integers.
-        ValueError: there is not one for each guide, or the guides are of different vocabularies.
+        ValueError: there is not one token for each guide, or the guides are of different vocabularies.
         IndexError: a guide has been set to a configuration that its index does not have.
     """  # noqa: DOC501 - functions make the errors
     accepted = [False] * len(guides)

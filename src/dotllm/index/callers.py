@@ -1,7 +1,7 @@
-"""Errors for wrong arguments of callers.
+"""Errors for wrong arguments from callers.
 
-The kernels check their arguments, which costs next to nothing: Numba checks types and layouts when it looks for the
-signature, and the kernel checks ranges. The messages here say what was expected and what came.
+The kernels check their arguments at almost no cost: Numba checks types and layouts when it selects the signature, and
+the kernel checks ranges. The messages here say what was expected and what came.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba.core.errors import NumbaTypeError
 from dotllm.arrays import Int64
 from dotllm.index.walkable import Walkable
 
-# Numba raises these for arguments without a signature of the kernel, and for types that it does not know at all
+# Numba raises these for arguments that match no signature of the kernel, and for types that it does not know
 NO_SIGNATURE = (TypeError, NumbaTypeError)
 # a kernel returns these in place of a count
 OTHER_VOCABULARY, WRONG_COUNT, TOO_NARROW, OUT_OF_RANGE, NOT_DISTINCT, NO_CONFIGURATION = range(-1, -7, -1)
@@ -24,11 +24,11 @@ OTHER_VOCABULARY, WRONG_COUNT, TOO_NARROW, OUT_OF_RANGE, NOT_DISTINCT, NO_CONFIG
 def integers(values: Any, what: str) -> Int64:
     """Copy ``values``, a sequence of integers or an array of one dimension, to an int64 array [n].
 
-    Integers beyond 64 bits become the nearest 64-bit ones, which are out of any range, too.
+    Integers beyond 64 bits become the nearest 64-bit integer, which is out of every valid range, too.
 
     Raises:
-        TypeError: they are not integers.
-        ValueError: they do not have one dimension.
+        TypeError: the values are not integers.
+        ValueError: the values do not have one dimension.
     """
     array = np.array(values)
     if array.ndim != 1:
@@ -74,7 +74,7 @@ def not_a_bitmask(bitmask: Any, words: int, layout: str = "C-contiguous, ") -> E
 def error_of(
     code: int, guides: Sequence[Any] = (), numbers: Sequence[Any] | Int64 = (), bitmask: Any = None, words: int = 0
 ) -> Exception:
-    """The error for a kernel's code. numbers: the name of the values of which each guide should have one."""
+    """The error for a kernel's code. numbers: the argument that should hold one value for each guide."""
     if code == OTHER_VOCABULARY:
         return ValueError("the guides of a batch are of one vocabulary; these are of several")
     if code == WRONG_COUNT:

@@ -1,4 +1,4 @@
-"""Finds the masks along drafts: one row for each guide, and one more after each of its draft tokens, in one kernel
+"""Finds the masks along drafts: one row for each guide, and another after each of its draft tokens, in one kernel
 call.
 
 Speculative decoding verifies several tokens of a sequence in one pass of the model, so it needs the mask before each of
@@ -54,8 +54,8 @@ def configs_along(
     """out[starts[g] + g + j]: the configuration of guide g after j of its drafts[starts[g]:starts[g + 1]], or NOWHERE.
 
     codes [guides], in and out. In: 0 if guide g is done and is skipped; any other code: walk it. Out: 0, or the error
-    of `automata.machine.run.advance`, after which guide g must be walked again. Returns 0; or the error of
-    `check_configurations`, and nothing has been done.
+    of `automata.machine.run.advance`, after which guide g must be walked again. Returns 0, or the error of
+    `check_configurations`; then nothing has been done.
     """
     wrong = check_configurations(machines, configs)
     if wrong < 0:
@@ -83,15 +83,15 @@ def configs_along(
 
 
 class Walk:
-    """The configurations along drafts: of each guide before its first draft, after it, and so on."""
+    """The configurations along drafts: for each guide, before its first draft, after it, and so on."""
 
     def __init__(self, guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> None:
-        """Walk. Hold the locks of the guides' indexes. Raises what `mask_rows_along` raises."""
+        """Walk all drafts. Hold the locks of the guides' indexes. Raises what `mask_rows_along` raises."""
         indexes = [guide.index for guide in guides]
         space = indexes[0].space
         counts = np.fromiter(map(len, drafts), np.int32, len(drafts))
         self.starts = np.zeros(len(guides) + 1, np.int32)
-        """int32 [guides + 1]: the first draft of each guide in the list of all."""
+        """int32 [guides + 1]: where each guide's drafts begin in the list of all drafts."""
         np.cumsum(counts, out=self.starts[1:])
         flat = integers(list(chain.from_iterable(drafts)), "drafts")
         self.configs = np.full(len(flat) + len(guides), NOWHERE, np.int32)
@@ -124,13 +124,13 @@ class Walk:
 def mask_rows_along(
     guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int] | None = None
 ) -> tuple[Int32, Int32, Failures]:
-    """Rows and configurations, both int32 [sum(1 + len(drafts[g]))], and by guide why it failed.
+    """Rows and configurations, both int32 [sum(1 + len(drafts[g]))], and why guides failed.
 
     Guide g owns 1 + len(drafts[g]) entries: before its first draft, after it, and so on. After a draft that is not
     allowed (or is padding, below 0) the row is NO_MASK: nothing sampled there can be kept. FINISHED has the row of the
     end tokens, as in `mask_rows`. A failed guide's entries are NO_MASK and NOWHERE.
 
-    tokens_left: as `mask_rows`, before the first draft. A draft that a limit does not allow counts as not allowed.
+    tokens_left: as in `mask_rows`, counted before the first draft. A draft that a limit forbids counts as not allowed.
 
     Raises:
         TypeError: the drafts are not integers.
@@ -145,7 +145,7 @@ def mask_rows_along(
     with Locks(indexes):
         while True:
             rows, configs, failures = _rows_along(guides, drafts, tokens_left)
-            if not moved_on(guides, indexes, failures):  # (to where everything is looked up again)
+            if not moved_on(guides, indexes, failures):  # (otherwise everything is looked up again on the new indexes)
                 return rows, configs, failures
             indexes = [guide.index for guide in guides]
 
@@ -153,7 +153,7 @@ def mask_rows_along(
 def _rows_along(
     guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int] | None
 ) -> tuple[Int32, Int32, Failures]:
-    """`mask_rows_along` on the indexes where the guides stand. Hold their locks."""
+    """`mask_rows_along` on the guides' present indexes. Hold their locks."""
     walk = Walk(guides, drafts)
     indexes = [guide.index for guide in guides]
     out, owner, failures = walk.configs, walk.owner, walk.failures
@@ -178,8 +178,8 @@ def _rows_along(
 
 
 def allowed_drafts(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> list[int]:
-    """The number of its drafts that each guide allows (`Guide.accepts`); below 0: ask the guide, which remembers or has
-    failed.
+    """How many of its drafts each guide allows (`Guide.accepts`). Below 0: the guide is stateful or has failed; ask the
+    guide itself.
 
     Raises:
         Exception: what `mask_rows_along` raises.
@@ -195,9 +195,9 @@ def allowed_drafts(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> 
 
 
 def advance_along(guides: Sequence[Guide], tokens: Sequence[Sequence[int]]) -> list[bool]:
-    """Let each guide (all distinct) take its tokens if it allows all of them. Returns for each whether it has.
+    """Let each guide (all distinct) take its tokens if it allows all of them. Returns, for each guide, whether it did.
 
-    Guides that fail stay where they are, and so do those that remember and have more than one token.
+    Guides that fail stay where they are. So do stateful guides, unless every guide has exactly one token.
 
     Raises:
         Exception: what `mask_rows_along` raises.
@@ -222,7 +222,7 @@ def _limit_rows(
     guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int], starts: Int32, rows: Int32,
     configs: Int32, failures: Failures,
 ) -> None:  # fmt: skip
-    """`limit_rows` for each guide under a limit. A refusal makes that guide fail."""
+    """`limit_rows` for each guide under a limit. A guide that is refused fails."""
     for g in tight_guides(guides, tokens_left, configs, 1 + np.diff(starts)):
         if g in failures:
             continue
@@ -234,13 +234,13 @@ def _limit_rows(
 
 
 def limit_rows(guide: Guide, drafts: Sequence[int], tokens_left: int, rows: Int32, configs: Int32) -> int:
-    """Set the rows that a limit changes, along the drafts of one guide, and drop the positions after a draft that the
-    limit does not allow. Returns the first position that is changed; -1: none.
+    """Set the rows that a limit changes along one guide's drafts, and drop the positions after a draft that the limit
+    forbids. Returns the first changed position; -1: none.
 
     rows, configs: int32 [1 + len(drafts)], as `mask_rows_along` finds them without a limit.
 
     Raises:
-        TooFewTokensError: the text cannot be ended with so few tokens.
+        TooFewTokensError: the text cannot end within so few tokens.
     """
     ahead = guide.fork() if len(drafts) else guide
     changed = -1
@@ -267,7 +267,7 @@ def is_set(mask: Int32, token: int) -> bool:
 def _set_own_rows(
     guides: Sequence[Guide], drafts: Sequence[Sequence[int]], starts: Int32, rows: Int32, failures: Failures
 ) -> None:
-    """Set the rows of guides whose masks are their own."""
+    """Set the rows of stateful guides, whose masks depend on more than their configuration."""
 
     def set_rows(g: int, guide: Guide) -> None:
         ahead = guide.fork()

@@ -1,12 +1,12 @@
 """Guide: one sequence on an Index.
 
-It holds only the number of its configuration and the numbers before it, so rollback, fork and preemption are list
+A guide holds only the number of its configuration and the numbers before it, so rollback, fork and preemption are list
 operations.
 
-Numbers belong to one index, which may become full. Then the guide moves: its configuration is made again on another
-index of the same automaton (`GrammarIndex.newest`), and the numbers before it stay those of the old index. Guides of
-many long texts may fill that one, too, so the second move is to a private index. A text that fills its private index
-needs more than an index may have, and ends.
+A number belongs to one index, which may become full. Then the guide moves: its configuration is made again on another
+index of the same automaton (`GrammarIndex.newest`), and the earlier numbers stay those of the old index. Many long
+texts may fill the new index, too, so the second move is to a private index. A text that fills its private index needs
+more memory than an index may have, and ends with an error.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from dotllm.jit import kernel
 #
 # If only one text can follow, its canonical tokenisation is a good draft, except for its last tokens. The tokenizer
 # would have read the text after them, too, and might have merged it with them (`"name` + `":`). So a token is dropped
-# if a longer token could replace it: the draft stops before the first token at which the rest of the forced text is a
-# proper prefix of another token.
+# if a longer token could replace it: the draft stops before the first token at whose start the rest of the forced text
+# is a proper prefix of another token.
 
 
 MAX_FORCED = 512  # bytes of look-ahead
@@ -40,8 +40,8 @@ MAX_FORCED = 512  # bytes of look-ahead
 
 @kernel(nb.int64(nb.uint8[::1], nb.int32[::1], nb.int64, nb.uint8[::1], nb.int64[::1]))
 def first_open(trie_byte: UInt8, trie_end: Int32, nodes: int, text: UInt8, starts: Int64) -> int:
-    """The number of ``starts`` (ascending offsets into ``text``) before the first one from which the rest of the text
-    is the beginning of a longer token."""
+    """How many of ``starts`` (ascending offsets into ``text``) come before the first from which the rest of the text is
+    a proper prefix of a token."""
     for i in range(starts.shape[0]):
         low, high = nb.int64(0), nb.int64(nodes)
         at = starts[i]
@@ -59,7 +59,7 @@ def first_open(trie_byte: UInt8, trie_end: Int32, nodes: int, text: UInt8, start
 
 
 def stable_tokens(space: TokenSpace, text: bytes, tokens: list[int]) -> list[int]:
-    """The leading tokens of a canonical tokenisation of ``text`` that do not change, whatever follows."""
+    """The leading tokens of a canonical tokenisation of ``text`` that stay the same whatever follows."""
     offset = space.token_offset
     lengths = offset[[token + 1 for token in tokens]] - offset[tokens]
     starts = np.cumsum(lengths) - lengths
@@ -70,9 +70,9 @@ def stable_tokens(space: TokenSpace, text: bytes, tokens: list[int]) -> list[int
 
 
 def forced_tokens(index: Walkable, config: int) -> list[int]:
-    """The tokens that must come after ``config``, spelt canonically, as far as they do not change, whatever follows.
+    """The canonical tokens of the text that must come after ``config``, up to the first that later text could change.
 
-    None if no tokens spell the forced text: with a vocabulary that lacks single bytes it may end inside a token.
+    Empty if no tokens spell the forced text: if the vocabulary lacks single bytes, the text may end inside a token.
     """
     text = index.forced_bytes(config, MAX_FORCED)
     try:
@@ -142,12 +142,12 @@ class Guide:
         self.config = config
 
     def catch_up(self, configs: list[int], config: int) -> None:
-        """`follow` through ``configs``, the first of which is the present one, to ``config``."""
+        """`follow` the configurations of ``configs`` (the first is the present one), then ``config``."""
         self._history.extend(configs)
         self.config = config
 
     def accept_string(self, text: str | bytes) -> bool:
-        """Take a text, whatever tokens may spell it; one step for `rollback`. False: it is not allowed here, and
+        """Take a text, whichever tokens spell it; it is one step for `rollback`. False: it is not allowed here, and
         nothing has changed. (Special tokens that a grammar names have no text: `advance` takes them.)"""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         after = self.with_room(lambda: self.index.advance_bytes(self.config, data))
@@ -201,8 +201,8 @@ class Guide:
             self._left, self._own = (), None
 
     def move_on(self) -> bool:
-        """Go to another index of the same automaton, after this one is full (`ArenaFull`). False: this guide has filled
-        one alone."""
+        """Move to another index of the same automaton because this one is full (`ArenaFull`). False: this guide has
+        filled a private index."""
         index = self.index
         if index is self._own:
             return False
@@ -214,7 +214,7 @@ class Guide:
             return self._carry_to(self._own)
 
     def with_room(self, act: Callable[[], T]) -> T:
-        """Call ``act``, which asks this guide's index about its configuration, again after each move of the guide."""
+        """Call ``act``, which asks the index about this guide's configuration. If the index is full, move and retry."""
         while True:
             try:
                 return act()
@@ -261,11 +261,11 @@ class Guide:
 
     def write_mask(self, bitmask: Int32, row: int = 0, tokens_left: int | None = None) -> None:
         """Write the allowed tokens into ``bitmask[row]``; bitmask is int32 [rows, at least words]. Raises TypeError,
-        ValueError or IndexError for anything else.
+        ValueError or IndexError for any other bitmask or row.
 
         ``tokens_left``: the number of tokens that may still come, including the next one and the end token; None: no
         limit. With a limit, only those tokens are allowed after which the remaining tokens can end the text (see
-        `tokens_to_finish`). Raises TooFewTokensError if there is none.
+        `tokens_to_finish`). Raises TooFewTokensError if there are none.
         """
         mask = None if tokens_left is None else self.mask_within(tokens_left)
         if mask is None:
@@ -277,8 +277,8 @@ class Guide:
     def tokens_to_finish(self) -> int:
         """The number of tokens that suffice to end the text, including the end token; 0 after it.
 
-        With at least this many left, masks under a limit (`write_mask`) lead to an end in time, whichever of the
-        allowed tokens are taken. Texts may exist that take fewer tokens (`automata.machine.plans` says which).
+        With at least this many tokens left, masks under a limit (`write_mask`) lead to an end in time, whichever of the
+        allowed tokens are taken. Some texts may need fewer tokens (`automata.machine.plans` says which).
         """
         return self.with_room(lambda: self.index.tokens_to_finish(self.config))
 
@@ -295,7 +295,7 @@ class Guide:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether there is more than one configuration (see `unique.branches`)."""
+        """Whether there is more than one configuration (see `unique.paths.Branch`)."""
         return False
 
     def forced_bytes(self) -> bytes:
@@ -305,7 +305,7 @@ class Guide:
     def forced_tokens(self) -> list[int]:
         """Tokens that spell `forced_bytes` canonically; each is allowed when it is reached.
 
-        The last ones are left out if they could merge with the text after them (`forced`).
+        The last tokens are left out if they could merge with the text after them (`stable_tokens`).
         """
-        # with several configurations, a single one forces nothing
+        # what only one of several configurations forces is not forced
         return [] if self.is_ambiguous else self.with_room(lambda: forced_tokens(self.index, self.config))

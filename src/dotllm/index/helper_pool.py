@@ -1,9 +1,9 @@
-"""Threads that help the caller of a batch for some hundred microseconds, and wait between batches.
+"""Threads that help the caller of a batch for a few hundred microseconds, and wait between batches.
 
-Helpers stay in a kernel, without the GIL, and wait there for a byte from a pipe. So neither the call of a helper nor
-its end needs the interpreter. A task of a `ThreadPoolExecutor` costs its caller 20 µs and begins 20 µs later, and two
-threads that end together wait for each other's GIL. The caller works, too, and waits only for helpers that have begun:
-a helper that comes later finds the job closed.
+Helpers stay in a kernel, without the GIL, and wait there for a byte from a pipe. So a helper needs the interpreter
+neither to begin nor to end. (A task of a `ThreadPoolExecutor` costs its caller 20 µs and begins 20 µs later, and two
+threads that end together compete for the GIL.) The caller works, too, and waits only for helpers that have begun: a
+helper that comes later finds the job closed.
 
 Waking a thread still costs its caller some 10 µs, and the thread begins 10 µs later (several times that in a virtual
 machine). So if jobs follow each other closely, as the chunks of a large batch do, helpers spin on the job for some time
@@ -30,11 +30,11 @@ from numba.extending import intrinsic
 from dotllm.arrays import Int64
 from dotllm.jit import kernel
 
-# Operations that Numba lacks for kernels of several threads without the GIL: atomics, a hint to the processor, system
-# calls.
+# Operations that Numba lacks and that kernels need to run in several threads without the GIL: atomics, a hint to the
+# processor, system calls.
 #
-# The atomic operations work on words of an int64 array. LLVM has them for every machine (one instruction each), the C
-# library has the three calls. A word is given by its address, like an arena (see `kernels`).
+# The atomic operations work on words of an int64 array. LLVM provides them on every machine (one instruction each), and
+# the C library provides the three calls. A word is given by its address, like an arena (see `kernels`).
 
 
 _ORDER = "seq_cst"
@@ -66,7 +66,7 @@ def exchange(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def load(typing_context: Any, address: Any) -> Any:
-    """The word at ``address``; every write before it was set is visible afterwards."""
+    """The word at ``address``; every write made before the word was set is visible afterwards."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(_word(builder, arguments[0]), _ORDER, 8)
@@ -79,7 +79,7 @@ _HINTS = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint"
 
 @intrinsic
 def relax(typing_context: Any) -> Any:
-    """Wait some ten nanoseconds in a loop that polls a word, and leave the core to its other hyper-thread."""
+    """Wait about ten nanoseconds in a polling loop, and leave the core to its other hyper-thread."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         name, numbers = _HINTS.get(builder.module.triple.split("-")[0], (None, ()))
@@ -104,7 +104,7 @@ def _one_byte(context: Any, builder: Any, descriptor: Any, name: str) -> Any:
 
 @intrinsic
 def read_byte(typing_context: Any, descriptor: Any) -> Any:
-    """Wait for a byte from a pipe and take it. 1 on success; otherwise it was interrupted, or the pipe is closed."""
+    """Wait for a byte from a pipe and take it. Returns 1, or something else if interrupted or if the pipe is closed."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _one_byte(context, builder, arguments[0], "read")
@@ -114,7 +114,7 @@ def read_byte(typing_context: Any, descriptor: Any) -> Any:
 
 @intrinsic
 def write_byte(typing_context: Any, descriptor: Any) -> Any:
-    """Put a byte into a pipe: 1 if it took it."""
+    """Put a byte into a pipe. Returns 1 if the pipe took it."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _one_byte(context, builder, arguments[0], "write")
@@ -140,11 +140,11 @@ CLOSED = 1 << 40
 _NUMBER = 8  # word of the job: the number of times it has been opened
 _SOON = 9  # whether another job is likely to follow soon
 _SPINNING = 10  # a bit for each helper that spins
-CONTENT = 16  # words before those that the caller writes: two cache lines
+CONTENT = 16  # the caller's words begin here, after two cache lines
 _JOB_WORDS = 128  # words
-_CLOSE_SPINS = 1500  # wait for the last helper to leave: some 30 µs, about as long as waking a thread
+_CLOSE_SPINS = 1500  # while the last helper leaves: some 30 µs, about as long as waking a thread takes
 _PAUSE_US = 50  # between later spins
-_WAIT_SPINS = 25_000  # wait for another job: some 500 µs
+_WAIT_SPINS = 25_000  # while a helper waits for another job: some 500 µs
 _SOON_NS = 500_000
 
 _T = TypeVar("_T")
@@ -152,7 +152,7 @@ _T = TypeVar("_T")
 
 @kernel(nb.void(L1, L1))
 def open_job(job: Int64, wake_fds: Int64) -> None:
-    """Let helpers join, and wake those that do not spin through ``wake_fds`` (pipes)."""
+    """Let helpers join. Wake those that are not spinning, through their pipes ``wake_fds``."""
     address = nb.int64(job.ctypes.data)
     fetch_add(address, -CLOSED)
     fetch_add(address + 8 * _NUMBER, 1)
@@ -164,8 +164,8 @@ def open_job(job: Int64, wake_fds: Int64) -> None:
 
 @kernel(I(L1, I, I, I))
 def wait_for_job(job: Int64, me: int, pipe: int, last: int) -> int:
-    """Let helper ``me`` wait until there may be a job. Returns the number of the job, which is the next ``last`` (at
-    first 0), or -1 if the pipe has failed."""
+    """Let helper ``me`` wait until there may be a job. Returns the number of the job, which is ``last`` in the
+    next call (0 in the first), or -1 if the pipe has failed."""
     address = nb.int64(job.ctypes.data)
     if load(address + 8 * _SOON) != 0:
         fetch_add(address + 8 * _SPINNING, 1 << me)
@@ -174,7 +174,7 @@ def wait_for_job(job: Int64, me: int, pipe: int, last: int) -> int:
             spins += 1
             relax()
         fetch_add(address + 8 * _SPINNING, -(1 << me))
-        found = load(address + 8 * _NUMBER)  # once more: from now on there will be a byte
+        found = load(address + 8 * _NUMBER)  # once more: a job opened from now on sends a byte
         if found != last:
             return found
     if read_byte(pipe) != 1:
@@ -223,14 +223,14 @@ NO_HELPERS = np.empty(0, np.int64)
 
 
 class HelperPool:
-    """The helpers for one kind of work in this process. One caller at a time has them; other callers work alone."""
+    """The helpers for one kind of work in this process. Only one caller at a time gets them; others work alone."""
 
     def __init__(self, help_forever: Callable[[Int64, int, int], None]) -> None:
         """``help_forever(job, number, pipe)``: a kernel that does the job whenever `wait_for_job` returns one; number:
         1, 2, …"""
         self._help_forever = help_forever
         self._begin()
-        os.register_at_fork(after_in_child=self._begin)  # which has no threads but its own
+        os.register_at_fork(after_in_child=self._begin)  # a child process has no helper threads
 
     def _begin(self) -> None:
         self._taken = threading.Lock()

@@ -1,14 +1,13 @@
 """GrammarIndex: a grammar compiled against a vocabulary, shared by all sequences that follow it.
 
-It starts almost empty and grows as sequences visit new situations (states, transitions, masks); all of it is flat
-arrays (an arena, see `automata.machine.layout`; rows in the `TokenSpace`), so it can be saved, shared and loaded
-warm.
+An index starts almost empty and grows as sequences reach new states, transitions and masks. All of it is flat arrays
+(an arena, see `automata.machine.layout`; rows in the `TokenSpace`), so it can be saved, shared and loaded warm.
 
-An arena has a limit, while texts may need new states for ever. Numbers of configurations are valid only in their own
+An arena has a limit, but texts may need new states without end. Numbers of configurations are valid only in their own
 arena, so an index that is nearly full is left as it is, and renewed: new guides begin on an empty index of the same
-automaton, to which it refers from then on. A guide that meets the limit moves (`Guide.move_on`): its configuration is
-made again where there is room, and the full index is freed with its last guide. All indexes of one automaton (its
-*generations*) share a lock.
+automaton, to which the full index refers from then on. A guide that meets the limit moves (`Guide.move_on`): its
+configuration is made again where there is room, and the full index is freed with its last guide. All indexes of one
+automaton (its *generations*) share a lock.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
 def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
     """Bitmasks int32 [sets, words] of sets of token ids.
 
-    ``exclude``: of all other tokens, without the end tokens and the ids that only pad the vocabulary.
+    A set with ``exclude`` holds all other tokens, except the end tokens and the ids that only pad the vocabulary.
     """
     rows = np.zeros((len(token_sets), vocabulary.words), np.int32)
     for i, (ids, exclude) in enumerate(token_sets):
@@ -103,7 +102,7 @@ class GrammarIndex:
         unique_nodes: frozenset[int] = frozenset(),
         before: Self | None = None,
     ) -> None:
-        """``unique_nodes``: see `Nfa`; if there are any, guides remember (`index.unique`). ``before``: another
+        """``unique_nodes``: see `Nfa`; if there are any, guides are stateful (`index.unique`). ``before``: another
         generation."""
         self.vocabulary = vocabulary
         self.unique_nodes = unique_nodes
@@ -137,11 +136,11 @@ class GrammarIndex:
 
     @classmethod
     def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Self:
-        """Compile a `Grammar`. ``limit``: the most ints that the automaton may grow to.
+        """Compile a `Grammar`. ``limit``: the size in ints up to which the automaton may grow.
 
-        Every byte of the automaton occurs in some token (see `lower`). If each such byte is a token by itself, as in
-        all byte-level and byte-fallback tokenizers, no mask is ever empty. With other vocabularies the first mask is
-        found here, and refused if it is empty; a later empty mask is an error when it is found.
+        Every byte of the automaton occurs in some token (see `lower`). If each of these bytes is also a token of its
+        own, as in all byte-level and byte-fallback tokenizers, no mask is ever empty. With other vocabularies the first
+        mask is found here, and refused if it is empty; an empty mask found later raises an error.
         """
         space = TokenSpace.of(vocabulary)
         prepared = prepare(grammar)
@@ -165,7 +164,7 @@ class GrammarIndex:
         return f"<{type(self).__name__} of {self.vocabulary!r}, {found}, {self.nbytes >> 10:,} KiB>"
 
     def guide(self) -> Guide:
-        """A new sequence at the beginning. (Its ``index`` is another one if this one is nearly full.)"""
+        """A new guide at the beginning of a text. (It is on another index if this one is nearly full.)"""
         index = self.newest() if self.nearly_full else self
         index.used_at = time.monotonic()
         return UniqueGuide(index) if self.unique_nodes else Guide(index)
@@ -182,7 +181,7 @@ class GrammarIndex:
 
     @property
     def remembered_bytes(self) -> int:
-        """Bytes that its guides remember (see `index.unique`)."""
+        """Bytes that its stateful guides hold (see `index.unique`)."""
         return self.remembering.nbytes_on(self) if self.unique_nodes else 0
 
     @property
@@ -199,7 +198,7 @@ class GrammarIndex:
         return int(self.mem[layout.R + 3 * region + 2])
 
     def run(self, kernel: Callable[[Int32], int]) -> int:
-        """Call a kernel with fuel, growing the arena as it asks; raises BudgetExceededError."""
+        """Call a kernel with fuel, and grow the arena when the kernel asks for it. Raises BudgetExceededError."""
         while True:
             self.mem[layout.H_FUEL] = FUEL
             code = int(kernel(self.mem))
@@ -208,7 +207,7 @@ class GrammarIndex:
             self.recover(code)
 
     def recover(self, code: int, *, hurried: bool = False) -> None:
-        """React to an error code of a kernel: make the missing data, grow the arena, or raise the named error."""
+        """Recover from an error code of a kernel: make the missing data, grow the arena, or raise the named error."""
         if code <= layout.NEEDS_WORDS:
             self.space.add_words(layout.NEEDS_WORDS - code)
             return
@@ -236,7 +235,7 @@ class GrammarIndex:
             newest = self._next or self
             if newest is full or newest.nearly_full:
                 newest = newest.renewed()
-                for other in self.generations:  # (for all of them: a chain would keep the generations between alive)
+                for other in self.generations:  # (in all of them: a chain would keep the generations between alive)
                     other._next = newest if other is not newest else None
             return newest
 
@@ -275,7 +274,7 @@ class GrammarIndex:
         if not 0 <= token < space.size:
             return -1
         with self.lock:
-            while True:  # (`run` inlined: its closure would be a tenth of the time of a step)
+            while True:  # (`run` inlined: its closure would take a tenth of the time of a step)
                 mem = self.mem
                 mem[layout.H_FUEL] = FUEL
                 after: int = advance_one(
@@ -320,10 +319,11 @@ class GrammarIndex:
         """The row of the mask of ``config`` in `masks`, computed on the first visit.
 
         Raises:
-            BudgetExceededError: the mask needs more steps, or the arena or the table of rows more memory, than their
-                limits.
-            UnsupportedError: the vocabulary has no tokens that spell any text that may come next
-            (`TokenSpace.spells_nothing`). TypeError, IndexError: as `check_configuration`.
+            BudgetExceededError: the mask needs more steps, or the arena or the table of rows needs more memory, than
+                its limit allows.
+            UnsupportedError: no tokens of the vocabulary spell any text that may come next
+                (`TokenSpace.spells_nothing`).
+            TypeError, IndexError: as `check_configuration`.
         """
         config = self.check_configuration(config)
         with self.lock:
@@ -332,8 +332,8 @@ class GrammarIndex:
     # ---- limits on the tokens that are left
 
     def tokens_to_finish(self, config: int = INITIAL) -> int:
-        """The number of tokens that suffice to end the text at ``config`` (by default: for a whole text), including the
-        end token.
+        """The number of tokens that suffice to end the text at ``config`` (by default, to write a whole text),
+        including the end token.
 
         A limit of at least this many tokens is kept if each mask is found with the number of tokens left
         (`mask_within`).
@@ -349,8 +349,8 @@ class GrammarIndex:
             return limits.tokens_to_finish(self, config)
 
     def mask_within(self, config: int, tokens_left: int) -> Int32 | None:
-        """The tokens, int32 [words], after which the tokens that then remain can end the text; None if these are all
-        that `mask_row` allows.
+        """The mask, int32 [words], of the tokens after which the remaining tokens can end the text; None if it is the
+        mask of `mask_row`.
 
         ``tokens_left``: the number of tokens that may still come, including the next one and the end token.
 
@@ -369,7 +369,7 @@ class GrammarIndex:
         return storage.row_numbers(self.mem)
 
     def charset_numbers(self) -> Int32:
-        """The numbers of the character sets whose tables (`TokenSpace.sets`) are used."""
+        """The numbers of the character sets whose tables (`TokenSpace.sets`) this index uses."""
         with self.lock:
             first, nodes = self.mem.item(layout.H_CHARSET), self.mem.item(layout.H_NODES)
             numbers: Int32 = np.unique(self.mem[first : first + nodes])
@@ -382,12 +382,12 @@ class GrammarIndex:
     # ---- persistence
 
     def save(self, path: str | Path) -> None:
-        """Write the index, with all it has found so far (see `index.storage`)."""
+        """Write the index, with everything it has found so far (see `index.storage`)."""
         storage.write(Path(path), self.to_bytes())
 
     @classmethod
     def load(cls, path: str | Path, vocabulary: Vocabulary) -> Self:
-        """Read what `save` wrote. Raises ValueError for a file that is damaged, newer, or of another vocabulary."""
+        """Read what `save` wrote. Raises ValueError for a file that is damaged, or of another version or vocabulary."""
         return cls.from_bytes(Path(path).read_bytes(), vocabulary)
 
     def to_bytes(self) -> bytes:

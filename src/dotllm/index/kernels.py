@@ -44,7 +44,7 @@ def pointer(typing_context: Any, address: Any) -> Any:
 
 @kernel(I(L1, I1, I1))
 def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
-    """out[i] = the row of guide i, or NEEDS_ROW. Returns the number of NEEDS_ROW, or OTHER_VOCABULARY or
+    """out[i] = the row of guide i, or NEEDS_ROW. Returns how many are NEEDS_ROW, or OTHER_VOCABULARY or
     NO_CONFIGURATION.
 
     machines [n * MACHINE], configs [n].
@@ -92,7 +92,7 @@ def advance_batch(
 ) -> int:
     """out[i] = the configuration of guide i after tokens[i], -1 if it is not allowed, or an error (see run.advance).
 
-    Returns 0; or WRONG_COUNT or the error of `check_configurations`, and nothing has been done.
+    Returns 0. On WRONG_COUNT or an error of `check_configurations`, nothing has been done.
     """
     if tokens.shape[0] != configs.shape[0]:
         return WRONG_COUNT
@@ -118,7 +118,7 @@ def advance_one(
 
 @kernel(nb.void(I1, I1))
 def copy_row(row: Int32, target: Int32) -> None:
-    """Copy a row to a row of a bitmask, which may be wider: the rest is zero."""
+    """Copy a row to a row of a bitmask, which may be wider; its other words become zero."""
     words = min(row.shape[0], target.shape[0])
     for i in range(words):
         target[i] = row[i]
@@ -128,7 +128,7 @@ def copy_row(row: Int32, target: Int32) -> None:
 
 @kernel(nb.void(I2, I1, I2, L1, B1))
 def copy_rows(rows: Int32, numbers: Int32, bitmask: Int32, targets: Int64, written: Bool) -> None:
-    """bitmask[targets[i]] = rows[numbers[i]] (no row: all zero) but where ``written``."""
+    """bitmask[targets[i]] = rows[numbers[i]] (no row: all zero), except where ``written``."""
     for i in range(numbers.shape[0]):
         if not written[i]:
             if numbers[i] < 0:
@@ -141,9 +141,9 @@ def copy_rows(rows: Int32, numbers: Int32, bitmask: Int32, targets: Int64, writt
 def fill_known(
     machines: Int64, configs: Int32, rows: Int32, bitmask: Int32, targets: Int64, out: Int32, all_of_it: bool
 ) -> int:
-    """`known_rows`; if none is missing and they are ``all_of_it``, bitmask[targets[i]] = rows[out[i]].
+    """`known_rows`. If no row is missing, and these rows are ``all_of_it``, also bitmask[targets[i]] = rows[out[i]].
 
-    Or an error (see `callers`), and nothing has been written; other writers of the bitmask rely on this.
+    On an error (see `callers`) nothing has been written; other writers of the bitmask rely on this.
     """
     if bitmask.shape[1] < rows.shape[1]:
         return TOO_NARROW
@@ -170,7 +170,7 @@ def fill_known(
 
 @kernel([I(I2, I, I2, I), I(I2, I, nb.int32[:, :], I)])
 def write_row(rows: Int32, number: int, bitmask: Int32, target: int) -> int:
-    """bitmask[target] = rows[number], the rest of it zero. 0, or an error (see `callers`)."""
+    """bitmask[target] = rows[number], its other words zero. Returns 0, or an error (see `callers`)."""
     words = rows.shape[1]
     if bitmask.shape[1] < words:
         return TOO_NARROW

@@ -1,9 +1,9 @@
-"""Late steps: those of guides that a batch does not wait for. Threads do them.
+"""Late steps: steps of guides for which a batch does not wait. Threads do them.
 
-In a step the guides of a batch (`running`) do only what takes about a millisecond; a hostile specification's mask takes
-300. What is left of it becomes a `LateStep`. If it is not done soon after, its automaton is *slow*: threads alone do
-the steps of all its guides from then on, since the caller of the batch would wait for the lock that a thread holds.
-After some quick steps in a row its guides may run again.
+In a step, the guides of a batch (`running`) do only work that takes about a millisecond; a hostile specification's mask
+takes 300 ms. The rest of the work becomes a `LateStep`. If it is not done soon after, its automaton is *slow*: from
+then on only threads do the steps of its guides, because the caller of the batch would wait for the lock that a thread
+holds. After several quick steps in a row, its guides may run again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class LateStep:
     """The next mask of a guide, perhaps after a token."""
 
     lock: threading.RLock
-    """The lock of its automaton."""
+    """The lock of the guide's automaton."""
     row: int = -1
     """The row of the mask, when it is ``done``."""
     done: Future[Any] = field(default_factory=Future)
     seconds: float = 0.0
 
     def do(self, work: Callable[[], tuple[int, Any]]) -> None:
-        """Find the row, and the result of ``done``, by ``work``, which raises nothing."""
+        """Call ``work``, which raises nothing, to find the row and the result of ``done``."""
         if self.done.set_running_or_notify_cancel():
             began = time.perf_counter()
             self.row, result = work()
@@ -44,7 +44,7 @@ class LateStep:
 
 
 class _Threads:
-    """Those of this process that do late steps."""
+    """The threads of this process that do late steps."""
 
     def __init__(self) -> None:
         self._begin()
@@ -55,7 +55,7 @@ class _Threads:
         self._started = 0
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do ``work``, which raises nothing, soon."""
+        """Let a thread do ``work``, which raises nothing."""
         if self._started < THREADS:
             self._started += 1
             name = f"dotllm-steps-{self._started}"
@@ -72,16 +72,16 @@ _THREADS = _Threads()
 
 
 class LateSteps:
-    """The late steps of a batch's guides, which have names. Not thread-safe."""
+    """The late steps of a batch's guides, by the guides' names. Not thread-safe."""
 
     def __init__(self) -> None:
         self.steps: dict[str, LateStep] = {}
-        """By guide its last one."""
+        """Each guide's last step."""
         self._quick: dict[threading.RLock, int] = {}
-        """By slow automaton, how many steps in a row were quick."""
+        """For each slow automaton, how many steps in a row were quick."""
 
     def is_slow(self, lock: threading.RLock) -> bool:
-        """Whether threads alone do the steps of the automaton with this lock."""
+        """Whether only threads do the steps of the automaton with this lock."""
         return lock in self._quick
 
     def begin(self, name: str, lock: threading.RLock, work: Callable[[], tuple[int, Any]]) -> None:
@@ -94,7 +94,7 @@ class LateSteps:
         return [name for name, step in self.steps.items() if not step.done.done()]
 
     def isolate(self, running: Running) -> list[str]:
-        """Automata with steps that are not done are slow: their guides do not run any more. Returns these."""
+        """Mark the automata of unfinished steps as slow, and stop running their guides. Returns the stopped guides."""
         left = []
         for lock in {self.steps[name].lock for name in self.unfinished()}.difference(self._quick):
             self._quick[lock] = 0
@@ -105,8 +105,8 @@ class LateSteps:
         return left
 
     def rows(self, names: Sequence[str]) -> dict[str, int]:
-        """The rows of the masks of ``names`` that have been found. Guides of automata that are not slow, or no more,
-        are forgotten, and may run."""
+        """The rows of those masks of ``names`` that have been found. Guides whose automata are not slow, or no longer
+        slow, are forgotten and may run."""
         rows = {}
         for name in names:
             step = self.steps[name]
@@ -124,7 +124,7 @@ class LateSteps:
         return rows
 
     def forget(self, name: str) -> bool:
-        """A guide is needed no more. False: a thread does its step, and has the lock until then."""
+        """Forget a guide that is no longer needed. False: a thread is doing its step, and holds the lock until then."""
         step = self.steps.get(name)
         if step is not None and not (step.done.cancel() or step.done.done()):
             return False
