@@ -1,7 +1,7 @@
 """Masks under a limit on the tokens left (see `automata.machine.plans`).
 
-A limit changes nothing while it suffices whatever token comes next. The number of tokens that is enough for that is
-remembered for each configuration, so such a limit costs a comparison; one call of a kernel compares a whole batch.
+A limit changes nothing as long as it suffices whatever token comes next. How many tokens are enough for that is
+remembered for each configuration, so such a limit costs one comparison; one kernel call compares a whole batch.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def tokens_to_finish(index: Walkable, config: int) -> int:
 
     Raises:
         UnsupportedError: no tokens of the vocabulary spell the shortest text.
-        BudgetExceededError: it is too long.
+        BudgetExceededError: the shortest text is too long.
     """  # noqa: DOC501 - a function makes the error
     find_shortest_ways(index)
     trie = trie_of(index.space)
@@ -79,7 +79,7 @@ def tokens_to_finish(index: Walkable, config: int) -> int:
 
 
 def is_tight(index: Walkable, config: int, tokens_left: int) -> bool:
-    """Whether a limit may change the mask; True if that is not known. Hold the index's lock."""
+    """Whether a limit may change the mask; True if unknown. Hold the index's lock."""
     find_shortest_ways(index)
     trie, by_bytes = trie_of(index.space), index.space.counts_bytes
     if by_bytes:
@@ -91,7 +91,7 @@ def mask_within(index: Walkable, config: int, tokens_left: int) -> Int32 | None:
     """See `GrammarIndex.mask_within`. Hold the index's lock.
 
     Raises:
-        TooFewTokensError: the text cannot be ended with so few tokens.
+        TooFewTokensError: the text cannot end within so few tokens.
     """
     tokens_left = min(tokens_left, NEVER)  # (kernels have 32 bits)
     if not is_tight(index, config, tokens_left):
@@ -113,10 +113,10 @@ def find_tight(
     machines: Int64, configs: Int32, counts: Int32, tokens_left: Int64, trie: Trie, by_bytes: bool, fuel: int,
     tight: Bool,
 ) -> int:  # fmt: skip
-    """tight[g] = whether guide g has a limit that may change a mask at one of its next ``counts[g]`` of the ``configs``
-    (true if that is not known). Returns 0.
+    """tight[g] = whether guide g's limit may change the mask at one of its configurations, which are the next
+    ``counts[g]`` of ``configs`` (true if unknown). Returns 0.
 
-    The limit is tokens_left[g] at the first of them, one less at the next, and so on.
+    The limit is tokens_left[g] at the first of these configurations, one less at the next, and so on.
     """
     entry = 0
     for g in range(counts.shape[0]):
@@ -134,10 +134,10 @@ def find_tight(
 def tight_guides(
     guides: Sequence[Guide], tokens_left: Sequence[int], configs: Int32 | None = None, counts: Int32 | None = None
 ) -> list[int]:
-    """The guides whose limits may change a mask, including those that remember, and those for which it is not known.
+    """The guides whose limits may change a mask, including stateful guides and those for which it is unknown.
 
-    tokens_left: as `mask_rows`; configs int32 [sum(counts)]: the next counts[g] belong to guide g, along its drafts (by
-    default, only its own).
+    tokens_left: as in `mask_rows`; configs int32 [sum(counts)]: counts[g] configurations of each guide g, along its
+    drafts (by default, only its present one).
 
     Raises:
         ValueError: ``tokens_left`` does not have one number for each guide.

@@ -3,7 +3,7 @@
 There are three steps. `by_machine` lists the missing masks. `find_rows` computes them on all available threads; each
 thread takes one machine's guides at a time, because an arena belongs to one thread at a time. It also searches the
 table of rows, without the table's lock, so the result is a guess. `enter_rows` runs on one thread, with that lock, and
-has little left to do: confirm the guesses, enter the new rows, tell the machines.
+has little left to do: confirm the guesses, enter the new rows, and record them in the machines.
 
 A batch is done in chunks. All steps share a chunk's arrays: ``ints`` int32 [5, CHUNK + 1] and ``longs`` int64 [2,
 CHUNK], whose rows are named below, and ``scratch`` int32 [rows, words], masks that have no row yet.
@@ -48,7 +48,7 @@ MISSES_PER_THREAD = 8  # fewer masks are not worth a thread
 NO_TARGETS, _NOTHING_WRITTEN = np.empty(0, np.int64), np.zeros(1, np.bool_)
 DUPLICATE = -1  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
-_FAULTS = 1000  # failures of a pipe in a row before its helper ends
+_FAULTS = 1000  # consecutive failures of a pipe after which its helper ends
 
 SPACE = np.dtype(
     [
@@ -79,14 +79,14 @@ TASK = np.dtype(
 )  # fmt: skip
 """The words of a job from CONTENT on: addresses of arrays, sizes, counters."""
 AT_FUEL = CONTENT + TASK.fields["fuel"][1] // 8  # type: ignore[index]
-"""The word of a job with the fuel of each mask, which the caller of `find_rows` sets."""
+"""The word of a job with the fuel for each mask; the caller of `find_rows` sets it."""
 _NEXT_SCRATCH_ROW, _DONE, _COPIED = (TASK.fields[name][1] for name in ("next_scratch_row", "done", "copied"))  # type: ignore[index]
 
 
 @kernel(nb.int64(L1, I1, I2))
 def by_machine(machines: Int64, rows: Int32, ints: Int32) -> int:
-    """List guides whose rows are NEEDS_ROW in ints[ORDER] (CHUNK of them at most), those of one machine together:
-    group g is ORDER from STARTS[g] to STARTS[g + 1]. Returns the number of groups."""
+    """List the guides whose rows are NEEDS_ROW (at most CHUNK of them) in ints[ORDER], grouped by machine: group g is
+    ORDER from STARTS[g] to STARTS[g + 1]. Returns the number of groups."""
     order, starts = ints[ORDER], ints[STARTS]
     groups, n = 0, 0
     for i in range(rows.shape[0]):
@@ -115,8 +115,8 @@ def by_machine(machines: Int64, rows: Int32, ints: Int32) -> int:
 def _compute(job: Int64, me: int) -> None:
     """Compute masks as thread ``me``.
 
-    It begins with its own stretch, the same in each step, so that its core's cache has the arenas and the rows of the
-    bitmask. Then it helps others, from the far ends of their stretches.
+    The thread begins with its own stretch of the groups, the same in each step, so that its core's cache has the arenas
+    and the rows of the bitmask. Then it helps other threads, from the far ends of their stretches.
     """
     address = nb.int64(job.ctypes.data) + 8 * CONTENT
     task = nb.carray(pointer(address), (1,), TASK)[0]
@@ -205,7 +205,7 @@ def _compute(job: Int64, me: int) -> None:
 
 @inner_kernel(nb.void(L1, I))
 def _copy_known(job: Int64, me: int) -> None:
-    """Copy known rows to their targets as thread ``me``: first those of its own stretch, then those of others."""
+    """Copy known rows to their targets as thread ``me``: first in its own stretch, then in the others."""
     address = nb.int64(job.ctypes.data) + 8 * CONTENT
     task = nb.carray(pointer(address), (1,), TASK)[0]
     space = nb.carray(pointer(task.space), (1,), SPACE)[0]
@@ -241,13 +241,13 @@ def find_rows(
     scratch: Int32, targets: Int64, known: Int32, written: Bool,
 ) -> bool:  # fmt: skip
     """Compute the missing masks listed by `by_machine`, together with the helpers that ``wake_fds`` wake. Returns
-    whether that succeeded (a helper may find no memory).
+    whether that succeeded (a helper may run out of memory).
 
-    For guide ORDER[i], CODES[i]: the number of symbols that its mask depends on, DUPLICATE if another guide of its
-    group has the same mask, or an error; TAGS[i]: the mask's hash; GUESSES[i]: its number (see `likely_row`), or -1: it
-    is scratch[SCRATCH_ROWS[i]]. With ``targets`` (none: empty) ``scratch`` is a bitmask: the mask of guide g is written
-    to its row targets[g], and ``written[g]`` is set; masks whose row is ``known[g]`` are copied likewise. space:
-    `addresses`.
+    For guide ORDER[i], CODES[i] is the number of symbols that its mask depends on, DUPLICATE if another guide of its
+    group has the same mask, or an error; TAGS[i] is the mask's hash; GUESSES[i] is its row (see `likely_row`), or -1 if
+    the mask is scratch[SCRATCH_ROWS[i]]. If ``targets`` is not empty, ``scratch`` is a bitmask: the mask of guide g is
+    written to its row targets[g], and ``written[g]`` is set; masks whose row ``known[g]`` is known are copied likewise.
+    space: from `addresses`.
     """
     task = nb.carray(pointer(nb.int64(job.ctypes.data) + 8 * CONTENT), (1,), TASK)[0]
     direct = targets.shape[0] > 0
@@ -272,8 +272,8 @@ def find_rows(
 
 @kernel(nb.void(L1))
 def find_row_alone(job: Int64) -> None:
-    """As `find_rows`, for one guide and no helper, with the arrays of the last `find_rows` with this ``job``: passing
-    them would take as long as computing a small mask."""
+    """As `find_rows`, for one guide and no helper, with the arrays of the last call of `find_rows` with this ``job``:
+    passing them would take as long as computing a small mask."""
     task = nb.carray(pointer(nb.int64(job.ctypes.data) + 8 * CONTENT), (1,), TASK)[0]
     ints = nb.carray(pointer(task.ints), (5, CHUNK + 1), nb.int32)
     longs = nb.carray(pointer(task.longs), (2, CHUNK), nb.int64)
@@ -309,8 +309,8 @@ def enter_rows(
     out: Int32,
 ) -> int:  # fmt: skip
     """Intern the masks that `find_rows` has found, and remember the rows in the machines. out[ORDER[i]] is the row, or
-    still NEEDS_ROW: find it again, after the reaction to CODES[i] if that is below 0. Returns how many still need their
-    rows.
+    still NEEDS_ROW: find it again, after recovering from CODES[i] if that is below 0. Returns how many rows are still
+    needed.
 
     since: `CONTENTS` when `find_rows` was called. Hold the lock of the token space.
     """
@@ -354,7 +354,7 @@ def enter_rows(
 
 
 def addresses(space: TokenSpace) -> Int64:
-    """The words of SPACE of a token space, whose arrays stay where they are."""
+    """The addresses and sizes of a token space's arrays, which never move, as words of SPACE."""
     rows, used, table, meta, free = space.row_store
     found = np.zeros(1, SPACE)
     for name, array in (
@@ -381,12 +381,12 @@ class MaskScratch:
         self.ints = np.zeros((5, CHUNK + 1), np.int32)
         self.longs = np.zeros((2, CHUNK), np.int64)
         self.rows = np.empty((CHUNK + CHUNK // MISSES_PER_THREAD, space.words), np.int32)
-        """A row for each guide, and for each thread one in which it computes a mask before it knows whether that is
-        new."""
+        """A row for each guide, and one for each thread, in which it computes a mask before it knows whether the mask
+        is new."""
         self.space = addresses(space)
         self.job = new_job()
         """The job used when no helper thread is needed."""
-        # For `batch.row_of`: arrays of one guide, and a job that has all addresses.
+        # For `batch.row_of`: arrays for one guide, and a job that has all addresses.
         self.machine, self.config, self.row = np.zeros(MACHINE, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
         self.job_alone = new_job()
         self.job_alone[AT_FUEL] = FUEL
@@ -398,9 +398,9 @@ _scratch: WeakKeyDictionary[TokenSpace, list[MaskScratch]] = WeakKeyDictionary()
 
 
 def take_scratch(space: TokenSpace) -> tuple[list[MaskScratch], MaskScratch]:
-    """The list of free ones, and one of them, which the caller puts back."""
+    """The list of free `MaskScratch` objects, and one taken from it, which the caller puts back."""
     free = _scratch.setdefault(space, [])
     try:
         return free, free.pop()
-    except IndexError:  # (pop without a test first: another thread may take the last one in between)
+    except IndexError:  # (no test before the pop: another thread may take the last one in between)
         return free, MaskScratch(space)

@@ -1,12 +1,12 @@
-"""Kernels: keep the table of mask rows, int32 [rows, words], without duplicates.
+"""Kernels that keep the table of mask rows, int32 [rows, words], without duplicates.
 
 Its arrays, as kernels take them:
 
 * ``rows`` int32 [rows, words]: 32 tokens a word, token t at bit t % 32 of word t // 32;
-* ``used`` int64 [4]: rows ever used, rows that are free again, the epoch, and how many contents there have been;
+* ``used`` int64 [4]: how many rows were ever used, how many are free again, the epoch, how many contents so far;
 * ``table`` int64 [slots, 2]: (hash, row + 1), an open-addressing hash table, slots a power of two, at most half full;
 * ``meta`` int64 [rows, 3]: the hash of a row (-1: free), the epoch it was last interned in, its version;
-* ``free`` int32 [rows]: a stack of the numbers that are free again.
+* ``free`` int32 [rows]: a stack of the row numbers that are free again.
 
 `token_space` says who holds the lock of the table, and when rows are freed.
 """
@@ -27,14 +27,14 @@ ROWS_FULL, EMPTY_ROW = FULL - 64, FULL - 65
 """Errors of kernels: the table is full; a mask allows no token."""
 USED, FREE, EPOCH, CONTENTS = range(4)  # of ``used``
 META_HASH, META_EPOCH, META_VERSION = range(3)
-_PROBES = 64  # most steps of a look-up, which may see the table half rebuilt
+_PROBES = 64  # the most steps of a look-up, which may see the table half rebuilt
 
 
 @kernel(nb.int64(nb.int32[::1]))
 def row_hash(row: Int32) -> int:
     """A hash >= 0 of a row int32 [words]: NH (Black et al., UMAC, 1999), which compiles to vector instructions.
 
-    It sums products of a word of the first half and one of the second, each with a key of its position added.
+    It sums products of a word of the first half and a word of the second, after adding to each a key of its position.
     """
     low = np.uint64(0xFFFFFFFF)
     half = row.shape[0] // 2
@@ -82,9 +82,9 @@ def equal_rows(one: Int32, other: Int32) -> bool:
 
 @kernel(nb.int64(nb.int32[:, ::1], nb.int64[:, ::1], nb.int64, nb.int32[::1]))
 def likely_row(rows: Int32, table: Int64, tag: int, row: Int32) -> int:
-    """The number of the row with this content and hash, or -1, while other threads may change the table.
+    """The number of the row with this content and hash, or -1. Other threads may change the table in the meantime.
 
-    Without the lock this is a guess, which `confirm_row` checks: the row may be freed in the meantime, and its number
+    So without the lock the result is a guess, which `confirm_row` checks: the row may have been freed, and its number
     reused.
     """
     slots = table.shape[0]
@@ -102,8 +102,8 @@ def likely_row(rows: Int32, table: Int64, tag: int, row: Int32) -> int:
 
 @kernel(nb.boolean(nb.int64[::1], nb.int64[:, ::1], nb.int64, nb.int64, nb.int64))
 def confirm_row(used: Int64, meta: Int64, number: int, tag: int, since: int) -> bool:
-    """Whether a guess of `likely_row` holds: row ``number`` still has the hash ``tag``, and had its content before the
-    guess, when there were ``since`` contents (`CONTENTS`). If so it counts as interned now. Hold the lock.
+    """Whether a guess of `likely_row` holds: row ``number`` still has the hash ``tag``, and has had its content since
+    before the guess, when there were ``since`` contents (`CONTENTS`). If so, it counts as interned now. Hold the lock.
     """
     if number < 0 or meta[number, META_HASH] != tag or meta[number, META_VERSION] > since:
         return False
@@ -157,7 +157,7 @@ def intern_row(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32,
 )  # fmt: skip
 def intern_rows(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32, some: Int32, numbers: Int32) -> bool:
     """`intern_row` for all of ``some`` int32 [n, words]: their numbers go to ``numbers`` int32 [n]. False: the table is
-    full, and no number is known. Hold the lock."""
+    full, and ``numbers`` is incomplete. Hold the lock."""
     for i in range(some.shape[0]):
         number = intern_row(rows, used, table, meta, free, row_hash(some[i]), some[i])
         if number < 0:

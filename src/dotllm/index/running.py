@@ -1,8 +1,8 @@
-"""Running guides: those of an engine's batch as arrays.
+"""Running guides: the guides of an engine's batch as arrays.
 
 A step of a batch is one kernel call: it takes a token for each guide, and finds the rows of the next masks. The kernel
-needs 0.02 ms for 256 guides; collecting their numbers from 256 Python objects took twenty times as long. So a guide
-that runs has its numbers in these arrays alone, at its place, and its object is out of date until the guide leaves.
+needs 0.02 ms for 256 guides; collecting their numbers from 256 Python objects took twenty times as long. So a running
+guide keeps its numbers only in these arrays, at its place, and its object is out of date until the guide leaves.
 
 The arrays cover the ordinary step. A guide leaves if anything else happens to it (a token that is not allowed, an
 index that has to grow, the end of its text), and `Guide` and `index.batch` do the rest.
@@ -30,7 +30,7 @@ from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.jit import kernel
 
 _FIRST_PLACES = 64
-_TRAIL = 128  # tokens that a guide takes before it leaves, to note them in its history
+_TRAIL = 128  # the most tokens that a guide takes before it leaves, to note them in its history
 _NO_TOKEN = -1
 TAKEN, ENDED, NOT_TAKEN = 1, 0, -1
 
@@ -40,11 +40,11 @@ def advance_running(
     places: Int32, tokens: Int64, machines: Int64, configs: Int32, trails: Int32, rows: Int32,
     token_data: UInt8, token_offset: Int32, ends: Bool, words: int, fuel: int, out: Int32,
 ) -> int:  # fmt: skip
-    """out[i] = what became of tokens[i] at places[i]: TAKEN, ENDED (taken, and the text has ended), or NOT_TAKEN:
-    nothing has changed there. Returns how many are not TAKEN.
+    """out[i] = what became of tokens[i] at places[i]: TAKEN, ENDED (taken, and the text has ended), or NOT_TAKEN
+    (nothing has changed there). Returns how many are not TAKEN.
 
-    machines [places * MACHINE]; configs, rows [places]. trails [places, 1 + most]: how many configurations before
-    configs[p] are listed, and these. rows[p]: the row of the mask, or NEEDS_ROW.
+    machines [places * MACHINE]; configs, rows [places]. trails [places, 1 + most]: how many earlier configurations are
+    listed for a place, then those configurations. rows[p]: the row of the mask, or NEEDS_ROW.
     """
     others = 0
     for i in range(places.shape[0]):
@@ -68,7 +68,7 @@ def advance_running(
 
 
 class Running:
-    """See the module. Guides have names. Not thread-safe."""
+    """The running guides of a batch, by name (see the module). Not thread-safe."""
 
     def __init__(self, space: TokenSpace) -> None:
         self.space = space
@@ -79,7 +79,7 @@ class Running:
         self._configs, self._rows = np.empty(0, np.int32), np.empty(0, np.int32)
         self._trails = np.empty((0, 1 + _TRAIL), np.int32)
         self._indexes: dict[Walkable, int] = {}
-        """By index how many of its guides run."""
+        """For each index, how many of its guides run."""
         self._locks: Locks | None = None
         self._moved: object = None  # `TokenSpace.moved` at the last look
         self._asked: tuple[list[str], Int32] = [], np.empty(0, np.int32)
@@ -94,7 +94,7 @@ class Running:
         return iter([*self._place])
 
     def enter(self, name: str, guide: Guide) -> None:
-        """``guide``, of this token space and without a memory, runs from now on. Its object is not to be used until it
+        """Let ``guide``, which is of this token space and not stateful, run. Do not use its object until the guide
         leaves."""
         if not self._free:
             self._make_room()
@@ -105,7 +105,7 @@ class Running:
         self._count(guide.index, 1)
 
     def leave(self, name: str) -> None:
-        """If it runs, it does so no more, and its object is what it was in the arrays."""
+        """Stop running a guide, if it runs, and bring its object up to date from the arrays."""
         place = self._place.pop(name, None)
         if place is None:
             return
@@ -115,7 +115,7 @@ class Running:
         self._count(guide.index, -1)
 
     def leave_all(self, lock: RLock) -> dict[str, int]:
-        """Let the guides leave whose indexes have this lock. Returns the rows of their masks, below 0 if not known."""
+        """Let the guides whose indexes have this lock leave. Returns the rows of their masks, below 0 if not known."""
         rows = {n: int(self._rows[p]) for n, p in self._place.items() if self._guides[p].index.lock is lock}
         for name in rows:
             self.leave(name)
@@ -139,7 +139,7 @@ class Running:
         self._free.extend(range(before + more - 1, before - 1, -1))
 
     def places(self, names: list[str]) -> Int32:
-        """int32 [names]: where each runs; -1: it does not. (While a batch stays as it is, they are known.)"""
+        """int32 [names]: the place of each guide; -1: it does not run. (Remembered while the batch stays the same.)"""
         if not self._asked[0] or names != self._asked[0]:
             found = np.fromiter(map(self._place.get, names, repeat(-1)), np.int32, len(names))
             self._asked = names.copy(), found
@@ -152,15 +152,15 @@ class Running:
         return self._locks
 
     def _look_again(self) -> None:
-        """Where arenas are that have grown. Hold the locks."""
+        """Look up where the arenas are, if one of them has moved. Hold the locks."""
         moved = self.space.moved
         if moved is not self._moved:
             self._moved = moved
             self._machines[[*self._guides]] = machines_of([g.index for g in self._guides.values()]).reshape(-1, MACHINE)
 
     def take(self, names: list[str], tokens: list[list[int]]) -> list[int]:
-        """Let each take its token. Returns the positions of those that have not: they do not run, have another number
-        of tokens, or something else has to be done first. Those of them that run leave; so do those that have ended."""
+        """Let each guide take its token. Returns the positions of the guides that have not: they do not run, do not
+        have exactly one token, or need something else first. Those of them that run leave; so do guides that ended."""
         flat = [*chain.from_iterable(tokens)]
         if len(flat) != len(names) or not all(tokens):
             flat = [own[0] if len(own) == 1 else _NO_TOKEN for own in tokens]
@@ -179,7 +179,7 @@ class Running:
         return np.flatnonzero(out == NOT_TAKEN).tolist()
 
     def rows(self, names: list[str]) -> Int32:
-        """The rows of their masks: int32 [names], -1 for one that does not run, also as its mask could not be found."""
+        """The rows of the guides' masks, int32 [names]. -1: the guide does not run, or its mask was not found."""
         places = self.places(names)
         found = self._rows[places] if len(self._rows) else np.full(len(places), NEEDS_ROW, np.int32)
         found[places < 0] = NEEDS_ROW
@@ -191,6 +191,6 @@ class Running:
                 with Locks(indexes):
                     computed, failed = rows_of(indexes, self._configs[own], hurried=True)
                 self._rows[own] = found[missing] = computed
-                for i in failed:  # (asked alone, the guide says why, or moves to an index that has room)
+                for i in failed:  # (asked for its mask, the guide says why, or moves to an index that has room)
                     self.leave(names[missing[i]])
         return found

@@ -1,7 +1,7 @@
-"""Masks with stop tokens: tokens of one request that end its text without being part of it.
+"""Masks with stop tokens: tokens that end one request's text without being part of it.
 
-A stop token is allowed where the text may end. Before that it is allowed only where the grammar itself asks for that
-very token and is complete with it, as a structural tag may.
+A stop token is allowed where the text may end. Elsewhere it is allowed only if the grammar itself asks for that very
+token and is complete after it, as in a structural tag.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dotllm.index.guide import Guide
 from dotllm.index.mask_table import END_ROW
 from dotllm.index.walkable import Walkable
 
-_MEMO = 1 << 12  # rows that are remembered for an index
+_MEMO = 1 << 12  # the most rows that are remembered for an index
 _rows_with_stops: WeakKeyDictionary[Walkable, dict[tuple[tuple[int, ...], int, int, int], int]] = WeakKeyDictionary()
 
 
 def row_with_stops(guide: Guide, row: int, config: int, stops: tuple[int, ...]) -> int:
-    """The row of the mask of ``config``, on the guide's index, with ``stops``; ``row`` is the one without them. END_ROW
+    """The row of the mask of ``config``, on the guide's index, with ``stops``; ``row`` is the row without them. END_ROW
     if no token is left."""
-    # Shared by all requests of this index, unless masks depend on more than the configuration. No index knows these
-    # rows, so a number is valid for one epoch (see `TokenSpace`); so is ``row``.
+    # The memo is shared by all requests of this index, unless masks depend on more than the configuration. No index
+    # refers to these rows, so a number is valid for one epoch (see `TokenSpace`); so is ``row``.
     index = guide.index
     known = {} if guide.is_stateful else _rows_with_stops.setdefault(index, {})
     key = (stops, config, row, index.space.epoch)
@@ -44,7 +44,7 @@ def row_with_stops(guide: Guide, row: int, config: int, stops: tuple[int, ...]) 
 def mask_stops(row: Int32, guide: Guide, stops: tuple[int, ...]) -> bool:
     """Let ``row``, the mask of ``guide``, allow ``stops`` where they may end the text, and forbid them elsewhere.
 
-    False: no token is left. (The guide may be after drafts that are never taken, so this is not an error yet.)
+    False: no token is left. (The guide may stand after drafts that are never taken, so this is not an error yet.)
     """
     can_finish = guide.can_finish
     for token in stops:
@@ -60,15 +60,15 @@ def can_finish_after(tokens: Sequence[int], guide: Guide) -> bool:
 
 
 def _ends_with(token: int, guide: Guide) -> bool:
-    """Whether the grammar itself asks for this special token, and is complete with it. (An ordinary token's text would
-    be missing: vLLM takes a stop token out of the answer.)"""
+    """Whether the grammar itself asks for this special token, and is complete after it. (The text of an ordinary token
+    would be missing from the answer: vLLM removes stop tokens.)"""
     vocabulary = guide.index.vocabulary
     is_special = token < vocabulary.size and vocabulary.token_bytes(token) is None
     return is_special and can_finish_after([token], guide)
 
 
 def set_token(row: Int32, token: int, *, allowed: bool) -> None:
-    """Set the bit of a token that the mask has."""
+    """Set the bit of a token, if the mask has one for it."""
     if token >> 5 >= row.size:
         return
     bit = np.uint32(1 << (token & 31)).view(np.int32)

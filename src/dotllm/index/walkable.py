@@ -1,4 +1,4 @@
-"""Walkable: the interface of an index for guides and batches, so that they do not import the class that makes them."""
+"""Walkable: the interface of an index for guides and batches. With it, they need not import the index's class."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dotllm.index.token_space import TokenSpace
 from dotllm.vocabulary import Vocabulary
 
 TokenSets = list[tuple[frozenset[int], bool]]
-"""Sets of token ids: (ids, whether the set is all tokens but these)."""
+"""Sets of token ids: (ids, whether the set is all tokens except these)."""
 
 
 class Remembers(Protocol):
-    """A guide that remembers the values in its text."""
+    """A stateful guide: it remembers the values in its text."""
 
     index: Walkable
 
     @property
     def nbytes(self) -> int:
-        """About the bytes that it remembers."""
+        """The bytes that it holds, approximately."""
 
 
 class Guides:
-    """The living guides. Thread-safe."""
+    """The living stateful guides of an automaton. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,14 +40,14 @@ class Guides:
             self._guides.add(guide)
 
     def nbytes_on(self, index: Walkable) -> int:
-        """The bytes that the guides on this index remember."""
+        """The bytes that the guides on this index hold."""
         with self._lock:
             guides = list(self._guides)
         return sum(guide.nbytes for guide in guides if guide.index is index)
 
 
 class Walkable(Protocol):
-    """The part of `GrammarIndex` that is used here; each member is described there."""
+    """The part of `GrammarIndex` that guides and batches use; each member is described there."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -63,11 +63,11 @@ class Walkable(Protocol):
 
     @property
     def mem(self) -> Int32:
-        """The arena, int32 [n]; another array after it has grown."""
+        """The arena, int32 [n]; a new array after it has grown."""
 
     @property
     def machine(self) -> bytes:
-        """The words by which kernels know the arena and its token sets (`kernels.MACHINE`)."""
+        """The words that tell kernels where the arena and its token sets are (`kernels.MACHINE`)."""
 
     @property
     def token_sets(self) -> TokenSets:
@@ -75,7 +75,7 @@ class Walkable(Protocol):
 
     @property
     def token_rows(self) -> Int32:
-        """Their bitmasks, int32 [sets, words]."""
+        """The bitmasks of `token_sets`, int32 [sets, words]."""
 
     @property
     def unique_nodes(self) -> frozenset[int]:
@@ -83,11 +83,11 @@ class Walkable(Protocol):
 
     @property
     def remembering(self) -> Guides:
-        """The guides that remember, of all indexes of the automaton."""
+        """The stateful guides of all indexes of the automaton."""
 
     @property
     def configurations(self) -> int:
-        """The number of configurations; theirs are the numbers below it."""
+        """The number of configurations, which are numbered from 0."""
 
     @property
     def masks(self) -> Int32:
@@ -100,16 +100,16 @@ class Walkable(Protocol):
         """A new index of the same automaton."""
 
     def carried(self, other: Walkable, config: int) -> int:
-        """The configuration of this index that equals one of another index of the same automaton."""
+        """The configuration of this index that equals a configuration of another index of the same automaton."""
 
     def run(self, kernel: Callable[[Int32], int]) -> int:
-        """Call a kernel on the arena, growing it as asked."""
+        """Call a kernel on the arena, and grow the arena when the kernel asks for it."""
 
     def recover(self, code: int, *, hurried: bool = ...) -> None:
-        """React to the error code of a kernel."""
+        """Recover from an error code of a kernel."""
 
     def check_configuration(self, config: int) -> int:
-        """Raise an error if the number is not that of a configuration."""
+        """Raise an error unless this is the number of a configuration."""
 
     def advance(self, config: int, token: int) -> int:
         """The configuration after a token; -1: not allowed."""
