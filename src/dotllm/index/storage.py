@@ -1,6 +1,6 @@
-"""Saves an index as a file, with all it has found so far, and loads it.
+"""Saves an index as a file, with everything it has found so far, and loads it.
 
-In order: `verify_nfa` and `first_invalid_region` (are all numbers valid as places in memory?), `restore` (makes the
+In order: `verify_nfa` and `first_invalid_region` (are all numbers valid as places in memory?), `restore` (fills the
 arena), `dump` and `load` (the format).
 """
 
@@ -147,25 +147,25 @@ def verify_nfa(block: Int32, charsets: int, token_sets: int) -> bool:
 
 # Kernels: verify that all numbers of a saved arena are valid places in memory.
 #
-# A checksum finds accidents; it does not say who wrote a file. So every number of a saved index is checked before a
-# kernel works on it. For every index that these checks accept, no kernel reads or writes outside its arrays, and none
-# loops for ever. They do not prove that the index is right: a made-up file may allow texts that its specification does
-# not.
+# A checksum detects accidents; it does not say who wrote a file. So every number of a saved index is checked before a
+# kernel works on it. For every index that passes these checks, no kernel reads or writes outside its arrays, and none
+# loops for ever. The checks do not prove that the index is right: a forged file may allow texts that its specification
+# does not.
 #
-# One pass over the file suffices. Every rule is about an entry and the entries it refers to, and new entries that the
-# machine makes from valid ones are valid, too. Most rules are about ranges. The others:
+# One pass over the file suffices. Each rule concerns an entry and the entries it refers to, and new entries that the
+# machine makes from valid ones are valid, too. Most rules concern ranges. The others are:
 #
-# * Order. An entry comes after the entries that it is built of (a frame set after those that its frames stand on, a
-#   stack after the one below, a memo after the one it continues). So nothing is a part of itself.
+# * Order. An entry comes after the entries that it is built from (a frame set after those that its frames stand on, a
+#   stack after the one below, a memo after the one it continues). So nothing is part of itself.
 # * Arity. The arity of a frame set is the number of frame sets that the symbol below must offer (its highest hole,
-#   plus one). The arity of a state or a symbol is the largest of its frame sets'. A symbol offers its own number of
-#   frame sets. Nothing lies on a symbol that offers less than its arity, and the result of a step, a return or a memo
-#   has no larger arity than its source allows.
+#   plus one). The arity of a state or a symbol is the largest arity of its frame sets. A symbol offers its own number
+#   of frame sets. Nothing lies on a symbol that offers less than its arity, and the result of a step, a return or a
+#   memo has no larger arity than its source allows.
 
 
 ALL_VALID = -1
 INVALID_WAYS = -3
-_HAS_PARTS = -1  # in place of an arity: the frame set is one of parts (see `closure.part_set`)
+_HAS_PARTS = -1  # in place of an arity: the frame set consists of parts (see `closure.part_set`)
 _WIDTH = np.array(L.WIDTH, np.int64)
 
 L1, I1, I2 = nb.int64[::1], nb.int32[::1], nb.int32[:, ::1]
@@ -173,7 +173,7 @@ L1, I1, I2 = nb.int64[::1], nb.int32[::1], nb.int32[:, ::1]
 
 @inner_kernel(nb.boolean(MEM))
 def verify_frames(mem: Int32) -> bool:
-    """Whether the labels of frames exist, and the frame sets they stand on."""
+    """Whether the labels of frames, and the frame sets that the frames stand on, exist."""
     frames, sets = mem[L.AT_FRAME], mem[L.USED_FRAMESET]
     nodes, loops = mem[L.H_NODES], mem[L.H_LOOP_AFTER] - mem[L.H_LOOP_BODY]
     if mem[L.USED_FRAME] < 1 or mem[frames] != L.HOLE or mem[frames + 1] != -1 or mem[frames + 2] != 0:
@@ -193,7 +193,7 @@ def verify_frames(mem: Int32) -> bool:
 
 @inner_kernel(nb.boolean(MEM))
 def verify_lists(mem: Int32) -> bool:
-    """Whether states, frame sets and symbols are lists within the pool, and the first of each is empty."""
+    """Whether states, frame sets and symbols are lists within the pool, and the first list of each kind is empty."""
     left = I(mem[L.USED_POOL])
     pool = left
     for region in (L.STATE, L.FRAMESET, L.SYMBOL):
@@ -237,7 +237,7 @@ def find_frame_set_arities(mem: Int32, arities: Int64) -> bool:
 
 @inner_kernel(I(MEM, I, I, I, L1))
 def max_arity(mem: Int32, first: int, end: int, every: int, arities: Int64) -> int:
-    """The largest arity of the frame sets mem[first:end:every]; -1 if some are not frame sets, or have parts."""
+    """The largest arity of the frame sets mem[first:end:every]; -1 if any of them is not a frame set, or has parts."""
     arity = I(0)
     for i in range(first, end, every):
         fs = mem[i]
@@ -249,7 +249,7 @@ def max_arity(mem: Int32, first: int, end: int, every: int, arities: Int64) -> i
 
 @inner_kernel(nb.boolean(MEM, L1, L1))
 def find_symbol_arities(mem: Int32, arities: Int64, symbol_arities: Int64) -> bool:
-    """Set the arity of every symbol, and in the arena whether it only renames holes. True: all are valid."""
+    """Set the arity of every symbol, and in the arena whether the symbol only renames holes. True: all are valid."""
     sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
     for i in range(symbol_arities.shape[0]):
         entry = mem[L.AT_SYMBOL] + 3 * i
@@ -287,7 +287,7 @@ def verify_states(mem: Int32, arities: Int64, symbol_arities: Int64, state_ariti
         core, push, holes = mem[entry + L.S_CORE], mem[entry + L.S_PUSH], mem[entry + L.S_HOLES]
         if core < 0 or core >= count or push < -1 or push >= symbol_arities.shape[0]:
             return False
-        if core == 0:  # the dead one, or one that was begun when memory ended
+        if core == 0:  # the dead state, or a state that was begun when memory ran out
             if push != 0 or holes != 0 or mem[entry + L.S_FLAGS] != 0:
                 return False
         elif mem[entry + L.S_FLAGS] & L.PENDING:
@@ -314,7 +314,7 @@ def verify_transitions(mem: Int32, state_arities: Int64) -> bool:
         before = nb.int32(L.UNKNOWN)
         for j in range(first, first + classes):
             after = mem[j]
-            if after != before:  # mostly neighbouring classes lead to one state
+            if after != before:  # neighbouring classes mostly lead to the same state
                 before = after
                 if after < L.UNKNOWN or after >= count or (after > 0 and state_arities[after] > state_arities[i]):
                     return False
@@ -333,7 +333,7 @@ def fits(mem: Int32, arity: int, stack: int, symbol_arities: Int64) -> bool:
 
 @inner_kernel(nb.boolean(MEM, L1))
 def verify_stacks(mem: Int32, symbol_arities: Int64) -> bool:
-    """Whether every cell is one deeper than the cell below, which comes before it and offers its arity."""
+    """Whether the cell below every cell comes before it, is one less deep, and offers its arity."""
     cells = mem[L.AT_STACK]
     if mem[L.USED_STACK] < 1 or mem[cells] != 0 or mem[cells + 1] != 0 or mem[cells + 2] != 0:
         return False
@@ -392,7 +392,7 @@ def verify_triple(mem: Int32, triple: Int32, arities: Int64, symbol_arities: Int
             and 0 <= arities[value] <= max(arities[a], arities[b])
         )  # fmt: skip
     if kind == L.T_CANON or kind == L.T_COMPOSE:
-        other = a if kind == L.T_CANON else b  # the symbol below the value offers at least the arity of this one
+        other = a if kind == L.T_CANON else b  # the symbol below the value offers at least the arity of this symbol
         if kind == L.T_COMPOSE and c == 1:  # 1 + symbol; 0: see `run.merge_symbols`
             if value == 0:
                 return True
@@ -402,7 +402,7 @@ def verify_triple(mem: Int32, triple: Int32, arities: Int64, symbol_arities: Int
         entries = mem[L.AT_SYMBOL]
         same = mem[entries + 3 * value + 1] == mem[entries + 3 * a + 1]
         return same and symbol_arities[value] <= symbol_arities[other]
-    # after the memo it continues, so that a look-up ends
+    # a memo comes after the memo that it continues, so a look-up ends
     return kind == L.T_MEMO and value > a and among(value, mem[L.USED_MEMO])
 
 
@@ -431,7 +431,7 @@ def first_invalid_region(mem: Int32, triples: Int32, rows: int) -> int:
 
     Hash tables are not checked: ``triples`` int32 [n, 5] has the entries that will fill one of them. rows: how many
     rows of masks there are. The flag of symbols that only rename holes is written, not checked, as it follows from
-    others.
+    other entries.
     """
     if mem[L.H_HAS_WAYS] == 1 and not verify_ways(mem):
         return INVALID_WAYS
@@ -465,12 +465,12 @@ def first_invalid_region(mem: Int32, triples: Int32, rows: int) -> int:
 
 # Kernels: restore an arena from a saved index, without the GIL.
 #
-# A thread loads an index while the engine's loop runs, often when a request waits for it (`compilation.process`).
-# Each moment of Python here would be taken from that loop.
+# A thread loads an index while the engine's loop runs, often while a request waits for the index
+# (`compilation.process`). Any time spent in Python here would be taken from that loop.
 
 
 TABLES = (L.LISTS, L.TRIPLES)
-"""Regions that are hash tables: not saved (of TRIPLES its entries are), filled again."""
+"""Regions that are hash tables. They are not saved (only the entries of TRIPLES are), but filled again."""
 SCRATCH = (L.BUFFER, L.LOCAL)
 """Scratch regions, without content between two calls."""
 FOUND_AGAIN = (L.PLACES, L.TAILS)
@@ -484,11 +484,11 @@ DOES_NOT_FIT = -2
 @kernel(I(MEM, MEM, nb.int64[::1], I))
 def restore(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
     """Fill the regions of an arena and its hash tables. Returns ALL_VALID, or the first region with invalid numbers
-    (`verify_arena`), or DOES_NOT_FIT if a region's capacity does not suffice for its length.
+    (`first_invalid_region`), or DOES_NOT_FIT if a region's capacity is less than its length.
 
-    saved: the parts that `file.dump` wrote between the automaton and the rows of masks, back to back: the entries of
-    TRIPLES, the shortest ways (or nothing), then the regions that are saved; lengths int64 [parts]: ints in each; rows:
-    the number of rows.
+    saved: the parts that `dump` wrote between the automaton and the rows of masks, back to back: the entries of
+    TRIPLES, the shortest ways (or nothing), then the saved regions; lengths int64 [parts]: the number of ints in each
+    part; rows: the number of rows.
     """
     source, part = lengths[0] + lengths[1], 2
     if lengths[1] != 0:
@@ -519,8 +519,8 @@ def restore(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
 
 @kernel(nb.boolean(MEM, nb.int32[:, ::1]))
 def unpack_rows(packed: Int32, rows: Int32) -> bool:
-    """Fill rows of masks int32 [n, words] (zeroed) from their differences (see `file`). False: these are damaged, or a
-    row allows no token."""
+    """Fill rows of masks int32 [n, words] (zeroed) from their differences (see `_pack_rows`). False: the differences
+    are damaged, or a row allows no token."""
     count, words = rows.shape
     position = 0
     for i in range(count):
@@ -546,8 +546,8 @@ def unpack_rows(packed: Int32, rows: Int32) -> bool:
 
 @kernel(nb.void(MEM, MEM, I))
 def renumber_rows(mem: Int32, renumber: Int32, end_row: int) -> None:
-    """Give the rows that an arena knows (see `file.row_numbers`) their numbers in this process; end_row: the number for
-    the configuration after the end."""
+    """Replace the row numbers in an arena (see `row_numbers`) with the numbers in this process; end_row: the number
+    for the configuration after the end."""
     configs, states, memos = mem[L.AT_CONFIG], mem[L.AT_STATE], mem[L.AT_MEMO]
     for i in range(mem[L.USED_CONFIG]):
         row = mem[configs + 3 * i + 2]
@@ -566,15 +566,15 @@ def renumber_rows(mem: Int32, renumber: Int32, end_row: int) -> None:
 
 # An Index as a file: the automaton, and everything found so far, so that another process starts warm.
 #
-# Layout: MAGIC, lengths of header and payload (uint64, little-endian), the CRC-32 of all the rest (uint32), the header
-# (JSON), the payload: int32 arrays back to back. Bytes after these are not read (caches keep a trailer there, with a
+# Layout: MAGIC, lengths of header and payload (uint64, little-endian), the CRC-32 of both (uint32), the header (JSON),
+# the payload: int32 arrays back to back. Bytes after the payload are not read (caches keep a trailer there, with a
 # stronger checksum). Only the parts of the arena that are in use are written (hash tables are rebuilt). Mask rows are
-# written as differences, because most are either nearly empty or nearly equal to another one.
+# written as differences, because most are either nearly empty or nearly equal to another row.
 #
-# No pickle. The checksum finds accidents (a file cut off, a flipped bit); it proves nothing about who wrote the file.
-# So all numbers that are used as places in memory are checked (`verify_nfa`, `verify_arena`), and a made-up file does
-# not crash the process. It can still allow any text, so load only files from people you trust. The caches authenticate
-# their entries if they have a secret (`compilation.disk`).
+# No pickle. The checksum detects accidents (a truncated file, a flipped bit); it proves nothing about who wrote the
+# file. So all numbers that are used as places in memory are checked (`verify_nfa`, `first_invalid_region`), and a
+# forged file does not crash the process. It can still allow any text, so load only files from people you trust. The
+# caches authenticate their entries if they have a secret (`compilation.disk`).
 
 
 _T = TypeVar("_T", bound=RowOwner)
@@ -600,8 +600,8 @@ def row_numbers(mem: Int32) -> list[Int32]:
 
 
 def _pack_rows(rows: Int32) -> list[Int32]:
-    """Each row as (reference, n, n word positions, n words): differences to the row before it, or to zero (reference
-    -1)."""
+    """Each row as (reference, n, n word positions, n words): its differences from the row before it, or from zero
+    (reference -1)."""
     out: list[Int32] = []
     previous = np.zeros(rows.shape[1], np.int32)
     for i, row in enumerate(rows):
@@ -619,8 +619,8 @@ def _pack_rows(rows: Int32) -> list[Int32]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace the file at ``path``; readers never see half a file. Each writer writes to a temporary file of its own
-    until it is complete."""
+    """Replace the file at ``path``; readers never see half a file. Each writer completes a temporary file of its own
+    first."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         temporary.write_bytes(data)
@@ -638,7 +638,7 @@ def dump(
     charset_numbers: Int32,
     unique_nodes: frozenset[int],
 ) -> bytes:
-    """The content of a file of such an index. ``mem``: a copy of its arena, which this function changes;
+    """The content of the file of an index with these parts. ``mem``: a copy of its arena, which this function changes;
     ``charset_numbers``: the numbers of the tables of ``charsets`` when the copy was made, -1 for sets without
     tables."""
     space = TokenSpace.of(vocabulary)
@@ -685,14 +685,14 @@ def _checksum(*parts: bytes | memoryview) -> bytes:
 
 
 def _automaton(mem: Int32) -> Int32:
-    """The block of the `Nfa` that an arena was made of (`arena.lay_out`)."""
+    """The block of the `Nfa` that an arena was made from (`arena.lay_out`)."""
     first, end = int(mem[at.H_KIND]), int(mem[_END])
     head = [*(mem[at.H_KIND : _END + 1] - first + HEAD).tolist(), int(mem[at.H_START])]
     return np.concatenate((np.array(head, np.int32), mem[first:end]))
 
 
 def _ways(mem: Int32) -> Int32:
-    """The shortest ways (see `plans.ways`), if they have been found."""
+    """The shortest ways (see `plans.find_ways`), if they have been found."""
     first = int(mem[at.H_WAY_COST])
     return mem[first : first + (at.WAY_ARRAYS * int(mem[at.H_NODES]) if mem[at.H_HAS_WAYS] else 0)]
 
@@ -707,11 +707,11 @@ def _triples(mem: Int32) -> Int32:
 def load(raw: bytes, vocabulary: Vocabulary, make: Make[_T]) -> _T:
     """The result of ``make`` for the index in the bytes of a file.
 
-    ``make`` is called with the lock of the rows held, so that none is freed before the index that knows it is
+    ``make`` is called with the lock of the rows held, so that no row is freed before the index that refers to it is
     registered.
 
     Raises:
-        ValueError: the file is damaged, of another version or of another vocabulary.
+        ValueError: the file is damaged, or of another version or vocabulary.
     """
     if len(raw) < _START or raw[: len(MAGIC)] != MAGIC:
         raise ValueError("not an index file")
@@ -767,7 +767,7 @@ def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary, make: 
 
 
 def _number(charset: CharSet, space: TokenSpace) -> int:
-    """`TokenSpace.charset_number` of a set from a file: only sets that `CharSet.of` makes have a UTF-8 form."""
+    """`TokenSpace.charset_number` for a set from a file: only sets that `CharSet.of` makes have a UTF-8 form."""
     known = space.known_charset(charset)
     if known >= 0:
         return known
@@ -777,9 +777,9 @@ def _number(charset: CharSet, space: TokenSpace) -> int:
 
 
 def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[int], max_token_bytes: int) -> Int32:
-    """An arena with this automaton and empty regions of one and a half times the size of those of a file.
+    """An arena with this automaton and empty regions, each one and a half times as large as in a file.
 
-    lengths: of all parts of the file; scratch: capacities of SCRATCH, as they were.
+    lengths: the lengths of all parts of the file; scratch: the capacities of SCRATCH in the file.
 
     Raises:
         ValueError: the file's parts have lengths that no arena has.

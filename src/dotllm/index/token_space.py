@@ -1,6 +1,6 @@
 """The data that all indexes of one vocabulary share: the tries to walk, the character sets, and the table of mask rows.
 
-Rows have no duplicates: the masks of a long JSON text are some dozens of distinct rows, and a hundred schemas share
+Rows have no duplicates: the masks of a long JSON text are a few dozen distinct rows, and a hundred schemas share
 most of theirs. A row has the layout of vLLM, xgrammar and llguidance (see `mask_table`). The large arrays are reserved
 at their final size and filled from the front. The operating system commits a page when it is first written, so nothing
 has to move while kernels run on the arrays.
@@ -8,10 +8,11 @@ has to move while kernels run on the arrays.
 Indexes come and go, and a row stays only as long as an index refers to it: `collect` frees the others, and `intern`
 uses their numbers again. A row number is valid while a live index refers to it; an unreferenced row survives until the
 end of the next epoch. (An epoch lasts from one collection to the next: seconds.) Code that copies rows elsewhere (to a
-GPU) compares ``versions``: the version of a number is raised whenever it gets a content.
+GPU) compares ``versions``: the version of a row number rises whenever the number gets new content.
 
 There is room for the tables of a fixed number of character sets. When little is left, the sets that no index has needed
-for the longest time lose theirs (`make_room`): the indexes that use them forget them first, and walk from then on.
+for the longest time lose their tables (`make_room`): the indexes that use them forget them first, and walk the trie
+from then on.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ class Ranges:
 # Chooses the character sets of a new automaton that are worth tables of the vocabulary (`vocabulary.charset_table`).
 #
 # A table costs time once: a walk over all tokens, and a sort of those that leave the set. That is 1 ms for ``[a-z]``,
-# and 12 ms for a set that lacks a few letters, because half of all tokens leave it. A table saves time at every mask
-# in a loop over the set, which would otherwise walk the tokens that stay inside: up to 3 ms. A node with a loop has
-# two or three such masks. A counted loop (``{1,63}``) has more, because every position near its limit has a mask of
-# its own.
+# and 12 ms for a set that lacks a few letters, because half of all tokens leave it. A table saves time for every mask
+# in a loop over the set: without a table, such a mask walks the tokens that stay inside, which takes up to 3 ms. A node
+# with a loop has two or three such masks. A counted loop (``{1,63}``) has more, because every position near its limit
+# has a mask of its own.
 #
 # `worth_tables` compares the two, in milliseconds:
 #
@@ -92,19 +93,19 @@ class Ranges:
 # A set gets a table if it saves at least its cost. A request waits for all tables of its automaton, so they may cost
 # `MOST_MS` together: sets in counted loops come first, then those with the largest gain.
 #
-# A set that does not pay for one automaton may pay for many. So ``saved`` of a set without a table is kept, and added
-# to that of the next automaton with this set. So the time for tables and for masks without them is at most about twice
-# what it would be if all automata were known beforehand (as in the ski-rental problem).
+# A table that does not pay for one automaton may pay for many. So ``saved`` of a set without a table is kept, and added
+# to ``saved`` of the next automaton with this set. The time for tables and for masks without them is therefore at most
+# about twice what it would be if all automata were known beforehand (as in the ski-rental problem).
 
 
 MOST_MS = 8.0
-"""Most milliseconds for all new tables of an automaton; but a table for a counted loop is always made if it pays."""
+"""The most milliseconds for all new tables of an automaton; the first that pays for a counted loop may take longer."""
 
-_NARROW_MS, _WIDE_MS, _EXITS_PER_MS = 1.0, 2.5, 6_000  # to make one
-_INSIDE_PER_MS = 50_000  # to compute a mask without one
+_NARROW_MS, _WIDE_MS, _EXITS_PER_MS = 1.0, 2.5, 6_000  # to make a table
+_INSIDE_PER_MS = 50_000  # to compute a mask without a table
 _MASKS, _COUNTED_MASKS = 2, 20  # at a node
 _WIDE_SIZE = MAX_CODE_POINT - 0x1000
-_MOST_PASSED_OVER = 4096  # most sets whose sum is kept: clients choose the sets, so there must be a bound
+_MOST_PASSED_OVER = 4096  # the most sets whose sum is kept: clients choose the sets, so there must be a bound
 
 PassedOver = dict[CharSet, float]
 """Sets without tables, and the milliseconds that tables would have saved so far."""
@@ -174,19 +175,19 @@ def counted_charsets(grammar: Grammar) -> set[int]:
 
 
 MAX_CHARSETS = 512  # with tables (each takes 0.3 MB)
-_SPARE_CHARSETS = 1 / 8  # of them for which there is room, when an index is made
-_FREED_CHARSETS = 1 / 4  # of them at once
+_SPARE_CHARSETS = 1 / 8  # the share of MAX_CHARSETS that should be free when an index is made
+_FREED_CHARSETS = 1 / 4  # the share of MAX_CHARSETS that is freed at a time
 MAX_ROW_BYTES = 512 << 20
 MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
-_TRIE_NODES = 24 << 20  # reserved, not used
-_SET_INTS = 8 << 20  # reserved, not used
+_TRIE_NODES = 24 << 20  # reserved address space, not memory in use
+_SET_INTS = 8 << 20  # reserved address space, not memory in use
 _MOST_RANGES = 4096  # of characters that a vocabulary spells
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 
 
 _Parts = list[tuple[Ranges, int, int]]  # start, size
 LARGE = 4 << 20  # bytes: a smaller index may always grow
-MAX_TOGETHER = 1 << 30  # bytes of all indexes of a vocabulary
+MAX_TOGETHER = 1 << 30  # bytes of all indexes of a vocabulary together
 
 
 class RowOwner(Protocol):
@@ -198,7 +199,7 @@ class RowOwner(Protocol):
 
     @property
     def unique_nodes(self) -> frozenset[int]:
-        """Whether its guides remember: see `Nfa`."""
+        """Not empty if its guides are stateful: see `Nfa`."""
 
     @property
     def used_at(self) -> float:
@@ -206,7 +207,7 @@ class RowOwner(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
 
     def charset_numbers(self) -> Int32:
         """The numbers of the tables that it uses."""
@@ -219,7 +220,7 @@ class RowOwner(Protocol):
 
 
 class TokenSpace:
-    """See the module. `of` gives the one instance of a vocabulary."""
+    """See the module. `of` returns the only instance of a vocabulary."""
 
     _instances: ClassVar[weakref.WeakKeyDictionary[Vocabulary, TokenSpace]] = weakref.WeakKeyDictionary()
     _instances_lock = threading.Lock()
@@ -246,10 +247,10 @@ class TokenSpace:
         self.alive_bytes = np.ones(256, np.bool_)
         self.alive_bytes[list(vocabulary.missing_bytes)] = False
         self.spellable_bytes = np.ones(256, np.bool_)
-        """The bytes that are tokens by themselves."""
+        """The bytes that are tokens of their own."""
         self.spellable_bytes[list(vocabulary.unspellable_bytes)] = False
         self.counts_bytes = vocabulary.unspellable_bytes == vocabulary.missing_bytes
-        """Whether every byte that some token has is a token by itself."""
+        """Whether every byte that occurs in a token is also a token of its own."""
         self._living_characters: CharSet | None = living_characters(self.alive_bytes)
         if self._living_characters == ANY_CHAR:
             self._living_characters = None
@@ -276,13 +277,13 @@ class TokenSpace:
         self.set_ints = reserved(_SET_INTS, np.int32)
         self._numbers: dict[CharSet, int] = {}  # by the result of `_living`
         self._sets: list[tuple[CharSet, float, _Parts]] = [(CharSet(()), 0.0, [])] * MAX_CHARSETS
-        """by number: the set, when an index last asked for it, and its parts of other arrays"""
+        """By number: the set, when an index last asked for it, and its parts of other arrays."""
         self._unused = [*reversed(range(MAX_CHARSETS))]
         self._freed_at = np.zeros(MAX_CHARSETS, np.int64)
         self.times_freed = 0
         """The number of times that sets have lost their tables."""
         self.moved: object = None
-        """Another object whenever the memory of an index has moved."""
+        """Becomes another object whenever the memory of an index moves."""
         self._is_freeing = False
         self._passed_over: PassedOver = {}
 
@@ -308,7 +309,7 @@ class TokenSpace:
         return int(self.intern_all(row[None])[0])
 
     def intern_all(self, rows: Int32) -> Int32:
-        """`intern` for rows int32 [n, words]: int32 [n]."""
+        """`intern` for rows int32 [n, words]. Returns int32 [n]."""
         numbers = np.empty(len(rows), np.int32)
         with self.lock:
             if not intern_rows(*self.row_store, rows, numbers):
@@ -316,7 +317,7 @@ class TokenSpace:
         return numbers
 
     def spells_nothing(self) -> UnsupportedError:
-        """The error for a mask without any token, which only vocabularies without a token for each byte can have."""
+        """The error for a mask without tokens, which only a vocabulary that lacks tokens for single bytes can cause."""
         return UnsupportedError(
             "the vocabulary has no tokens that spell any text that may come next under this specification",
             keyword="vocabulary",
@@ -328,10 +329,10 @@ class TokenSpace:
         return BudgetExceededError(f"more than {len(self.rows)} distinct masks", keyword="memory")
 
     def check_share(self, own: int) -> None:
-        """Let an index of ``own`` bytes grow, unless all have together what they may have, and it has more than others.
+        """Let an index of ``own`` bytes grow, unless all indexes together exceed their limit and this one its share.
 
         Raises:
-            BudgetExceededError: it may not.
+            BudgetExceededError: the index may not grow.
         """
         if own < LARGE:
             return
@@ -347,7 +348,7 @@ class TokenSpace:
             )
 
     def register(self, index: RowOwner) -> None:
-        """Register ``index``, which may know rows from now on."""
+        """Register ``index``, which may refer to rows from now on."""
         with self.lock:
             self._indexes.add(index)
             self.has_stateful_guides = self.has_stateful_guides or bool(index.unique_nodes)
@@ -360,12 +361,12 @@ class TokenSpace:
                 index.forget_charsets(self._freed_at > since)
 
     def collect(self) -> int:
-        """Begin an epoch: free the rows that no living index knows and that have not been interned lately. Returns
+        """Begin an epoch: free the rows that no living index refers to and that have not been interned lately. Returns
         their number.
 
-        It waits for each index in turn, not for all at once. A thread that interns a row holds the lock of the index
-        that will know it until the index does (or `lock`, for an index that is not registered yet). So the index of a
-        row interned before this epoch knows the row by the time it is examined, and rows interned since are kept.
+        It waits for one index at a time, never for all together. A thread that interns a row holds the lock of the
+        index that will refer to the row, until the index does (or `lock`, if the index is not registered yet). So when
+        an index is examined, it refers to all its rows interned before this epoch. Rows interned since are kept.
         """
         with self.lock:
             self.rows_used[EPOCH] += 1
@@ -386,7 +387,7 @@ class TokenSpace:
 
     @property
     def versions(self) -> npt.NDArray[np.int64]:
-        """int64 [rows], not contiguous: raised whenever a row number gets a content; 0: it has none yet."""
+        """int64 [rows], not contiguous: raised whenever a row number gets new content; 0: it has had none yet."""
         return self._row_meta[:, META_VERSION]
 
     @property
@@ -409,8 +410,8 @@ class TokenSpace:
         return self._numbers.get(self._living(charset), -1)
 
     def _living(self, charset: CharSet) -> CharSet:
-        """The part of a set that tokens can spell; tables and examples use only this part. (Empty if it has so many
-        ranges that masks are computed faster without tables.)"""
+        """The part of a set that tokens can spell; tables and examples use only this part. (Empty if the part has so
+        many ranges that masks are computed faster without tables.)"""
         return charset if self._living_characters is None else charset & self._living_characters
 
     def charset_number(self, charset: CharSet) -> int:
@@ -437,8 +438,8 @@ class TokenSpace:
             return number
 
     def make_room(self) -> None:
-        """If there is little room, free the tables that have not been needed for the longest time. Hold no lock: the
-        indexes that use them are told, one after another."""
+        """If little room is left, free the tables that have not been needed for the longest time. Hold no lock: this
+        tells the indexes that use them, one after another."""
         with self.lock:
             spare = int(len(self.sets) * _SPARE_CHARSETS)
             if self._is_freeing or (len(self._unused) > spare and 2 * self._nodes.used < len(self.trie_byte)):
@@ -459,7 +460,7 @@ class TokenSpace:
                 self._numbers = {c: n for c, n in self._numbers.items() if not leaving[n]}
                 self._freed_at[leaving] = self.times_freed + 1
                 self.times_freed += 1
-                indexes = list(self._indexes)  # indexes that register later check by themselves (`forget_freed`)
+                indexes = list(self._indexes)  # indexes that register later check for themselves (`forget_freed`)
             for index in indexes:
                 with index.lock:
                     index.forget_charsets(leaving)
@@ -474,9 +475,9 @@ class TokenSpace:
     def charset_numbers(
         self, charsets: Sequence[CharSet], uses: Sequence[int], counted: Callable[[], Collection[int]]
     ) -> Int32:
-        """The numbers of the tables for a new automaton, -1 for sets without any. ``uses``: how many of its nodes loop
-        over each set. New tables are made where they pay (`charset_choice`, which also says what is ``counted``), but
-        always those that are kept on disk.
+        """The numbers of the tables for a new automaton, -1 for sets without tables. ``uses``: how many of its nodes
+        loop over each set. New tables are made where they pay (`worth_tables`, which also describes ``counted``);
+        tables that are kept on disk are always used.
         """
         popular = [is_popular(charset) for charset in charsets]
         charsets = [self._living(charset) for charset in charsets]
@@ -534,7 +535,7 @@ class TokenSpace:
         return np.packbits(members, bitorder="little").view(np.int32), low, high
 
     def _put_trie(self, trie: Trie, parts: _Parts) -> tuple[int, int] | None:
-        """Copy a trie to free space, and add that to ``parts``. Returns its node range; None: no room."""
+        """Copy a trie to free space, and add the space to ``parts``. Returns its node range; None: no room."""
         n, m = len(trie.byte), len(trie.tokens)
         low, tokens = (
             self._nodes.take(n + 1),
