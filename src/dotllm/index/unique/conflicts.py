@@ -1,4 +1,4 @@
-"""Decides whether the unfinished value can still equal an earlier item. Conservative: errors are false positives only.
+"""Decides whether the unfinished value can still equal an earlier item. Conservative: all errors are false positives.
 
 If the members of an object may be written again (additional keys may), only its keys are compared. In an object that
 must not repeat a key, a key is compared like an item, but only while it is being written.
@@ -14,7 +14,7 @@ from typing import Any
 from dotllm.index.unique.scanner import AFTER, ARRAY, COLON, KEY, NAME, NUMBER, OBJECT, STRING, VALUE, WORD, Open, State
 from dotllm.index.unique.values import Chain, Container, Seen, Value, number_may_equal, step_of
 
-_LOOKED_AT = 4  # most complete parts of an open container that are examined
+_LOOKED_AT = 4  # the most complete parts of an open container that are examined
 
 
 def earlier_values(state: State) -> int:
@@ -30,7 +30,7 @@ def earlier_values(state: State) -> int:
 
 
 def has_fewer_conflicts(state: State, completions: int) -> bool:
-    """Whether fewer than this many of `earlier_values` can still equal the current value; it costs more than
+    """Whether fewer than ``completions`` of the `earlier_values` can still equal the current value. Costs more than
     `earlier_values`."""
     count = 0
     inside: list[Open] = []
@@ -96,8 +96,8 @@ def _scalar_may_conflict(state: State, seen: Seen) -> bool:
 
 
 def candidates(seen: Seen, inside: list[Open], state: State) -> Iterable[Value]:
-    """The items that the current one may equal, judged by one part of it: a complete scalar that is not written again,
-    otherwise the part being written. ``inside``: its open containers, innermost first."""
+    """The items that the current item may equal, judged by one of its parts: a complete scalar that is not written
+    again, otherwise the part being written. ``inside``: the item's open containers, innermost first."""
     found, path = _with_complete_part(seen, inside)
     if found is not None:
         return found
@@ -113,7 +113,7 @@ def candidates(seen: Seen, inside: list[Open], state: State) -> Iterable[Value]:
 
 
 def _with_complete_part(seen: Seen, inside: list[Open]) -> tuple[Iterable[Value] | None, str]:
-    """The items that share some complete scalar with the current one (None if it has none), and the path of
+    """The items that share some complete scalar with the current item (None if that has none), and the path of
     ``inside[0]``."""
     path = ""
     for level in range(len(inside) - 1, -1, -1):
@@ -132,10 +132,10 @@ def _step_into(top: Open) -> str:
 
 
 def _latest(top: Open) -> Iterator[tuple[str | int, Value]]:
-    """Go through some complete parts of an open array or object that stay as they are, the last one first.
+    """Go through some complete parts of an open array or object that no longer change, the last one first.
 
     Yields:
-        Key (or number) and value.
+        Key (or position) and value.
     """
     done: Chain = top.done.order if isinstance(top.done, Seen) else top.done
     skipped = 0 if top.kind != OBJECT else done.size - top.fixed
@@ -144,8 +144,8 @@ def _latest(top: Open) -> Iterator[tuple[str | int, Value]]:
 
 
 class StringConflicts:
-    """The strings that must not be completed in ``top`` as a value (as a key, if ``names``): with them the current item
-    might equal an earlier one, or a key would be repeated. Inside such a string nothing else matters."""
+    """The strings that must not be completed in ``top`` as a value (as a key, if ``names``): they might make the
+    current item equal an earlier one, or repeat a key. Inside such a string nothing else matters."""
 
     def __init__(self, top: Open, *, names: bool) -> None:
         self.top = top
@@ -184,7 +184,7 @@ class StringConflicts:
         return state.mode == self.mode and state.top is self.top
 
     def strings(self, text: str) -> Iterator[str]:
-        """Go through those that begin with ``text``.
+        """Go through the strings that begin with ``text``.
 
         Yields:
             A string.
@@ -230,7 +230,7 @@ class StringConflicts:
 
 
 def _string_at(inside: list[Open], value: Value, mode: int) -> Iterable[str]:
-    """The string of ``value`` at the position of the current string, if there is one; for a key, its keys."""
+    """The string of ``value`` at the position of the current string, if any; for a key, the object's keys."""
     part: Any = value
     for i in range(len(inside) - 1, -1, -1):
         top = inside[i]

@@ -1,7 +1,7 @@
 """UniqueGuide: a sequence on an Index with arrays without equal items, or objects without equal keys.
 
-A UniqueGuide holds branches (see `branches`) where a `Guide` holds a configuration. Branches are immutable, so going
-back and forking work as in a `Guide`. Its masks depend on the items read, so no other guide shares them.
+A UniqueGuide holds branches (see `paths.Branch`) where a `Guide` holds a configuration. Branches are immutable, so
+going back and forking work as in a `Guide`. Its masks depend on the items read, so no other guide shares them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from dotllm.index.unique.paths import Branch, Branches, Paths, Tokens, check_bra
 from dotllm.index.unique.scanner import NAME, NUMBER, OUTSIDE, STRING, State, nesting, remembered
 from dotllm.index.walkable import Walkable
 
-_MOST_REMEMBERED = 64 << 20  # most bytes of one answer's items
-_DEEPEST = 500  # most open containers: each costs time at each token, and parsers of JSON stop at 128 to 1,000
+_MOST_REMEMBERED = 64 << 20  # the most bytes of one answer's items
+_DEEPEST = 500  # the most open containers: each costs time at each token, and JSON parsers stop at 128 to 1,000
 
 
 class _Shorter(NamedTuple):
-    """The place of a guide inside a string or number, as the branch of the next token and a number of characters fewer.
-    (Keeping all beginnings of a long string would take the square of its length.)"""
+    """A guide's place inside a string or number. Its text is the first ``length`` characters of the text after the next
+    token. (Keeping every prefix of a long string would take memory quadratic in the string's length.)"""
 
     config: int
     length: int
@@ -49,7 +49,7 @@ def _before(branches: Branches, after: Branches) -> Branches | _Shorter:
 
 
 def _restored(before: Branches | _Shorter, after: Branches) -> Branches:
-    """The branches of which `_before` has kept ``before``."""
+    """The branches from which `_before` has made ``before``."""
     if not isinstance(before, _Shorter):
         return before
     state = after[0].state
@@ -62,7 +62,7 @@ _BEGINNING: Branches = (Branch(INITIAL, OUTSIDE),)
 
 
 class UniqueGuide(Guide):
-    """See the module. Not thread-safe, as a `Guide`."""
+    """See the module. Like a `Guide`, not thread-safe."""
 
     __slots__ = ("__weakref__", "_branches", "_mask", "_past", "_paths", "_plan", "_tokens")
 
@@ -80,12 +80,12 @@ class UniqueGuide(Guide):
 
     @property
     def nbytes(self) -> int:
-        """About the bytes of all items and keys that it remembers."""
+        """The approximate bytes of all items and keys that it remembers."""
         return sum(remembered(branch.state) for branch in self._branches if isinstance(branch.state, State))
 
     @property
     def config(self) -> int:
-        """The configuration of the first branch. Setting it forgets all items (outside marked arrays)."""
+        """The configuration of the first branch. Setting it forgets all items: no marked array or object is open."""
         return self._branches[0].config
 
     @config.setter
@@ -101,7 +101,7 @@ class UniqueGuide(Guide):
             return False
         planned = self._plan
         self._take(after)
-        if planned is not None:  # what has been planned stays possible
+        if planned is not None:  # the rest of the plan stays possible
             following = plans.next_token(self._tokens, planned[1]) if planned[0] is before else None
             self._plan = (after, planned[1].behind(self._tokens, token_id)) if following == token_id else None
         return True
@@ -121,10 +121,10 @@ class UniqueGuide(Guide):
         return bool(after)
 
     def _take(self, after: Branches) -> None:
-        """Stand on the branches ``after`` a step.
+        """Move to the branches ``after`` a step.
 
         Raises:
-            BudgetExceededError: they are too many, remember too much, or are nested too deeply.
+            BudgetExceededError: there are too many, or they remember too much, or are nested too deeply.
         """
         check_branches(len(after))
         states = [branch.state for branch in after if isinstance(branch.state, State)]
@@ -263,7 +263,8 @@ class UniqueGuide(Guide):
 
     @property
     def mask_row(self) -> int:
-        """As `Guide.mask_row`; if the index does not know the row, its number is valid for one epoch (`TokenSpace`)."""
+        """As `Guide.mask_row`; if the index does not refer to the row, the number is valid for one epoch
+        (`TokenSpace`)."""
         return self.index.space.intern(np.ascontiguousarray(self.mask))
 
     def write_mask(self, bitmask: Int32, row: int = 0, tokens_left: int | None = None) -> None:

@@ -1,9 +1,9 @@
-"""The tokens to remove from a mask of the machine: those that repeat an item or a key, or leave only repetitions
-possible.
+"""The tokens to remove from a mask of the machine: those that repeat an item or a key, and those after which only
+repetitions are possible.
 
-Such a token spells a part of an earlier item: a walk along this item visits the few nodes of the token trie that spell
-it. Or the token completes the current item and begins the next, so it contains a comma. The tokens with a comma that
-depend on earlier items are found once for each configuration: nearly always there are none.
+Either such a token spells a part of an earlier item: a walk along this item visits the few nodes of the token trie that
+spell it. Or the token completes the current item and begins the next, so it contains a comma. The tokens with a comma
+that depend on earlier items are found once for each configuration: nearly always there are none.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from dotllm.index.unique.scanner import (
 )
 from dotllm.index.unique.values import NOTHING, Seen
 
-# Decides whether the unfinished value can still become one that the array does not have.
+# Decides whether the unfinished value can still become a value that the array does not have.
 #
 # Nearly always there are more completions than earlier items. Counting paths from a configuration gives a lower bound
 # on the number of completions. The count stops at a limit, because inside an array of few values every path leads to
-# other states. It is repeated with a higher limit when the items outnumber the bound. If the bound does not decide (a
+# new states. It is repeated with a higher limit when the items outnumber the bound. If the bound does not decide (a
 # pattern with few endings, an object whose last member is complete), a depth-first search looks for one completion.
 
 
 UNBOUNDED = 1 << 24  # more than the items of any array
 _COUNT_STEPS = (16, 256, 4096, UNBOUNDED)  # counting stops at one of these numbers
-_COUNTED = 8  # most numbers inside an item that are examined
+_COUNTED = 8  # the most numbers inside an item that are examined
 _LEVELS = 64
-_MOST_CONFIGS = 512  # most bytes examined for one number
+_MOST_CONFIGS = 512  # the most bytes examined for one number
 _MOST_VISITED = 400
 _FEW = 8
 _MOST_SEARCHED = 20_000  # (configuration, value so far)
@@ -58,7 +58,7 @@ Shape = tuple[int, ...]
 
 
 def shape_of(state: State) -> Shape:
-    """The mode and the open containers, innermost first: with the configuration, counting depends on nothing else."""
+    """The mode and the open containers, innermost first: counting depends only on these and the configuration."""
     out = [state.mode, len(state.pending)]
     top: Open | None = state.top
     while top is not None:
@@ -68,7 +68,7 @@ def shape_of(state: State) -> Shape:
 
 
 def emptied(state: State) -> State:
-    """The same state with arrays that have no items yet, and nothing read of the current one: a representative of each
+    """The same state with open containers that have no items, members or keys yet: the representative of its
     shape."""
     kinds: list[Open] = []
     top: Open | None = state.top
@@ -79,7 +79,7 @@ def emptied(state: State) -> State:
     for old in reversed(kinds):
         keys = Seen() if old.keys is not None else None
         below = Open(old.kind, Seen() if old.kind == UNIQUE else NOTHING, below, old.key, keys=keys)
-    assert below is not None  # a state has at least one
+    assert below is not None  # a state has at least one container
     return State(below, state.mode, state.text, state.pending)
 
 
@@ -99,7 +99,7 @@ def any_can_complete(paths: Paths, branches: Branches) -> bool:
 
 
 def count_step(count: int) -> int:
-    """The limit for counting completions that decides whether there are ``count``."""
+    """The limit up to which completions are counted to decide whether there are ``count``."""
     return next((step for step in _COUNT_STEPS if step >= count), UNBOUNDED)
 
 
@@ -136,7 +136,7 @@ def _count(paths: Paths, start: Branch, stop_at: int) -> int:
         if most >= stop_at:
             return most
         if state.mode == AFTER and state.top.kind == UNIQUE and branch is not start:
-            continue  # an item is complete, and perhaps is not allowed
+            continue  # an item is complete, and perhaps not allowed
         if state.mode == COLON and state.top.keys is not None:
             continue  # likewise a key
         for byte in _next_bytes(state, paths.allowed(config)):
@@ -207,8 +207,8 @@ def _numbers(paths: Paths, config: int, stop_at: int) -> int:
 
 
 def _value_key(state: State) -> object:
-    """A key that is equal for two states on one path whose completions are the same values. (Except for zeros at the
-    end of a fraction that only more zeros follow.)"""
+    """A key that two states on one path share only if their completions are the same values. (It also ignores zeros at
+    the end of a fraction; `_exists_completion` checks whether only more zeros can follow.)"""
     frames: list[object] = []
     top: Open | None = state.top
     while top is not None:
@@ -230,7 +230,7 @@ def _has_exponent(state: State) -> bool:
 
 
 def _may_append_digit(paths: Paths, config: int) -> bool:
-    """Whether a digit that is not zero may follow in this number, before an exponent."""
+    """Whether a nonzero digit may follow in this number, before an exponent."""
     agenda, seen = [config], {config}
     while agenda:
         config = agenda.pop()
@@ -244,7 +244,7 @@ def _may_append_digit(paths: Paths, config: int) -> bool:
 
 
 def _exists_completion(paths: Paths, branches: Branches) -> bool:
-    """Whether some completion is allowed: a depth-first search; BudgetExceededError after _MOST_SEARCHED steps."""
+    """Whether some completion is allowed, by depth-first search. BudgetExceededError after _MOST_SEARCHED steps."""
     stack = list(branches)
     looked_at = 0
     visited: set[object] = set()
@@ -253,7 +253,7 @@ def _exists_completion(paths: Paths, branches: Branches) -> bool:
         state = branch.state
         assert isinstance(state, State)
         key = (branch.config, _value_key(state))
-        if key in visited:  # only zeros, the exponent of a zero, or a repeated member lie between
+        if key in visited:  # the two differ only in zeros, the exponent of a zero, or a repeated member
             if state.mode == NUMBER and not _has_exponent(state) and _may_append_digit(paths, branch.config):
                 return True  # after any number of zeros: infinitely many numbers
             continue
@@ -280,14 +280,14 @@ def _exists_completion(paths: Paths, branches: Branches) -> bool:
 _STRUCTURE = frozenset(b'"{}[],:-0123456789tfn')
 _CLOSES = frozenset(b"]}")
 _COMPLETING = (b",", b"]", b"}")
-_MOST_ADDED = 7  # most items and members that a token may complete without a check
+_MOST_ADDED = 7  # the most items and members that a token may complete without a check
 _KEPT = 1 << 16  # configurations
 _KEPT_CONFLICTS = 256
 
 
 def mask_of(paths: Paths, tokens: Tokens, branch: Branch, row: Int32) -> Int32 | None:
-    """``row`` int32 [words], the machine's mask of a branch, without the tokens that lead nowhere; None if none is to
-    be removed."""
+    """``row`` int32 [words], the machine's mask of a branch, without the tokens that lead nowhere; None if there are no
+    such tokens."""
     bad = _stuck_behind_item(paths, tokens, branch, row)
     state = branch.state
     if isinstance(state, State):
@@ -325,10 +325,11 @@ def _stuck_behind_item(paths: Paths, tokens: Tokens, branch: Branch, row: Int32)
 
 
 def _is_safe(paths: Paths, branch: Branch, data: bytes, completions: int) -> bool:
-    """Whether a token that leaves the current item completes no other one, and at least ``completions`` completions are
-    possible after it.
+    """Whether a token that leaves the current item completes no other item, and at least ``completions`` completions
+    are possible after it.
 
-    Such a token needs no comparison with earlier items, if the current one equals none of them and they are fewer.
+    Such a token needs no comparison with earlier items if the current item equals none of them and they are fewer than
+    ``completions``.
     """
     if sum(map(data.count, _COMPLETING)) > _MOST_ADDED:
         return False
@@ -338,7 +339,7 @@ def _is_safe(paths: Paths, branch: Branch, data: bytes, completions: int) -> boo
     completed = 0
     keys_left = int(
         isinstance(state, State) and state.mode in (KEY, NAME)
-    )  # `_repeating_tokens` checks the current one
+    )  # `_repeating_tokens` checks the current key
     for byte in _without_trailing_blanks(paths, branch, data):
         before = branches[0].state
         branches = step(paths, branches, byte)
@@ -364,8 +365,8 @@ def _can_go_on(paths: Paths, branch: Branch, data: bytes) -> bool:
 
 
 def _without_trailing_blanks(paths: Paths, branch: Branch, data: bytes) -> bytes:
-    """A token without the white space at its end that stands between tokens of JSON; such white space changes nothing,
-    but leads to ever new configurations."""
+    """A token without the white space at its end, if that stands between JSON's own tokens. Such white space changes
+    nothing, but leads to ever new configurations."""
     shorter = data.rstrip(b" \t\n\r")
     if len(shorter) < len(data):
         ends = walk(paths, (branch,), shorter)
@@ -375,7 +376,7 @@ def _without_trailing_blanks(paths: Paths, branch: Branch, data: bytes) -> bytes
 
 
 def conflicts_of(paths: Paths, state: State) -> StringConflicts:
-    """The conflicts of the string that is open or may begin. They stay the same up to its last byte."""
+    """The conflicts of the string that is open or may begin. They stay the same up to the string's last byte."""
     names = state.mode in (KEY, NAME)
     found = paths.string_conflicts.get(id(state.top))
     if found is None or found.top is not state.top or found.names != names:

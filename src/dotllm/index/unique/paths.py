@@ -1,7 +1,7 @@
 """Caches the machine's steps by bytes, and finds where marked arrays and objects begin.
 
 Most steps of a look-ahead have been taken before: the inside of a string is one configuration. The cache belongs to an
-index and lives as long as it, like configurations.
+index and, like its configurations, lives as long as the index.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dotllm.jit import inner_kernel, kernel
 from dotllm.vocabulary import Vocabulary
 
 OPENINGS = b"[{"
-_KEPT = 1 << 16  # most configurations cached (some 30 MB); then the cache begins anew
+_KEPT = 1 << 16  # the most configurations cached (some 30 MB); then the cache is cleared
 
 NONE, ALL, SOME = range(3)
-"""The share of possible texts in which the next bracket begins an array without equal items (or an object without equal
-keys)."""
+"""Whether the next bracket begins an array without equal items (or an object without equal keys): in no possible text,
+in all, or in some."""
 
 
 @kernel(I(nb.int32[::1], U8, I, I1, I))
@@ -62,7 +62,7 @@ def resolved(mem: Int32, raw: int, stack: int) -> int:
 
 @kernel(I(MEM, I, I2))
 def only(mem: Int32, config: int, items: Int32) -> int:
-    """The configuration with only these of its items, or an error. items int32 [n, 2]: (node, frame set)."""
+    """The configuration that keeps only ``items`` of ``config``, or an error. items int32 [n, 2]: (node, frame set)."""
     begin(mem)
     for i in range(items.shape[0]):
         done = touch(mem, items[i, 0], items[i, 1])
@@ -87,7 +87,7 @@ ANY_STEPS = 1 << 60
 
 
 class Paths:
-    """See the module. `of` gives the paths of an index."""
+    """See the module. `of` returns the paths of an index."""
 
     _known: ClassVar[weakref.WeakKeyDictionary[Walkable, Paths]] = weakref.WeakKeyDictionary()
 
@@ -184,7 +184,7 @@ class Paths:
         return found
 
     def split(self, config: int, bracket: int) -> tuple[int, int]:
-        """For SOME: the configurations after the bracket, as one that is marked and as one that is not."""
+        """For SOME: the configurations after the bracket if it is marked, and if it is not."""
         found = self._splits.get((config, bracket))
         if found is None:
             marked, others = self._items(config, bracket)
@@ -203,7 +203,7 @@ class Paths:
             return index.run(lambda mem: int(by_id(mem, config, index.token_rows, token)))
 
     def _items(self, config: int, bracket: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """The items (node, frame set) that take a bracket: those that are marked, others."""
+        """The items (node, frame set) that take a bracket: the marked items, and the others."""
         index = self.index
         marked: list[tuple[int, int]] = []
         others: list[tuple[int, int]] = []
@@ -219,7 +219,7 @@ class Paths:
         return marked, others
 
     def _only(self, config: int, items: list[tuple[int, int]]) -> int:
-        """The configuration with only these of its items."""
+        """The configuration that keeps only ``items`` of ``config``."""
         index, pairs = self.index, np.array(items, np.int32)
         with index.lock:
             return index.run(lambda mem: int(only(mem, config, pairs)))
@@ -303,7 +303,7 @@ class Tokens:
 
     @cached_property
     def behind_blanks(self) -> dict[int, list[tuple[bytes, int]]]:
-        """Byte of JSON's structure → (white space, node) for the nodes that it reaches after white space."""
+        """A byte of JSON's structure → (white space, node) for each trie node that it reaches after white space."""
         out: dict[int, list[tuple[bytes, int]]] = {}
         agenda = [(b"", ROOT)]
         while agenda:
@@ -349,9 +349,9 @@ def listed(mask: Int32) -> list[int]:
 
 # A branch: a configuration of the machine, and the text read so far of the marked array (or object) around it.
 #
-# Nearly always there is one branch. There are more if alternatives overlap, and the same text may be an array with
-# ``uniqueItems`` or one without (likewise an object). Then every branch follows the text, and a text is allowed while
-# at least one branch can continue.
+# Nearly always there is one branch. There are more if alternatives overlap, so that the same text may be an array with
+# ``uniqueItems`` or an array without it (likewise an object). Then every branch follows the text, and the text is
+# allowed as long as at least one branch can continue.
 
 
 class Branch(NamedTuple):
@@ -362,7 +362,7 @@ class Branch(NamedTuple):
 
 
 Branches = tuple[Branch, ...]
-MOST_BRANCHES = 64  # after a token: each takes its part of a millisecond at every step
+MOST_BRANCHES = 64  # after a token: each takes a fraction of a millisecond at every step
 _MOST_WITHIN_TOKEN = 1024
 
 
@@ -370,7 +370,7 @@ def step(paths: Paths, branches: Branches, byte: int) -> Branches:
     """The branches after one byte; (): the byte is not allowed.
 
     Raises:
-        BudgetExceededError: there are too many.
+        BudgetExceededError: there are too many branches.
     """
     if len(branches) == 1:
         return one_step(paths, branches[0], byte)
@@ -387,7 +387,7 @@ def step(paths: Paths, branches: Branches, byte: int) -> Branches:
 
 
 def check_branches(count: int, most: int = MOST_BRANCHES) -> None:
-    """Raises BudgetExceededError for too many branches: nested arrays double them where each may be marked or not."""
+    """Raise BudgetExceededError for too many branches: each nested array that may be marked or not doubles them."""
     if count > most:
         raise BudgetExceededError(
             f"nested arrays can be read in more than {most} ways, with different ones of them without equal items: let "

@@ -1,14 +1,14 @@
-"""Plans for guides that remember, under a limit on the tokens left (see `index.limits`).
+"""Plans for stateful guides, under a limit on the tokens left (see `index.limits`).
 
 The automaton's shortest way to the end (`automata.machine.plans`) may repeat an item. So inside a marked array or
 object a plan is searched byte by byte: along the shortest way while nothing is repeated, then along the next shortest
-way. A complete item stays. Outside, nothing is remembered, and the automaton's plans are used: a check, made once,
+way. A complete item is kept. Outside, nothing is remembered, and the automaton's plans are used: a check, made once,
 ensures that the shortest text of a marked array does not itself repeat an item.
 
 The mask under a limit is the automaton's, without the tokens after which a plan would have to avoid an earlier item,
-unless such a plan is found. At most `_MOST_TRIED` tokens are tried, and all their searches share `_MOST_OF_MASK` steps;
-the others are left out. A search that completes finds the same plan as without these bounds, so the plan is found again
-after its token.
+unless such a plan is found. At most `_MOST_TRIED` of these tokens are tried, and all their searches share
+`_MOST_OF_MASK` steps; the rest are left out. A search that completes finds the same plan as without these bounds, so
+the plan is found again after its token.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ from dotllm.index.unique.scanner import (
 from dotllm.index.walkable import Walkable
 from dotllm.jit import U1, I, inner_kernel, kernel
 
-_MOST_STEPS = 20_000  # most steps of a search
-_MOST_OF_MASK = 2_000  # most steps of all searches for a mask
-_MOST_TEXT = 1 << 12  # most bytes of a marked array's shortest text
+_MOST_STEPS = 20_000  # the most steps of a search
+_MOST_OF_MASK = 2_000  # the most steps of all searches for a mask
+_MOST_TEXT = 1 << 12  # the most bytes of a marked array's shortest text
 _MOST_TRIED = 64  # tokens
-_SPARE = 64  # tokens that suffice for an item to differ from all earlier ones, if these are few
-_LONGER = 2  # further tokens for each earlier item, which suffice even if only the length can differ
+_SPARE = 64  # tokens that suffice for an item to differ from all earlier items, if those are few
+_LONGER = 2  # more tokens for each earlier item, which suffice even if only the length can differ
 
 
 class Plan(NamedTuple):
@@ -84,8 +84,8 @@ class Plan(NamedTuple):
 
 @inner_kernel(I(MEM, TRIE, I, U1))
 def spell(mem: Int32, trie: Trie, links: int, out: UInt8) -> int:
-    """Spell the plan that continues at a list of places into ``out``, as far as it is one text of bytes. Returns its
-    length, or an error. H_OUT: whether this list, or another on the way, had several places."""
+    """Spell the plan that continues at a list of places into ``out``, until it stops being a single text of bytes.
+    Returns the length, or an error. H_OUT: whether this list, or another on the way, had several places."""
     n, several = I(0), I(0)
     places = mem[L.AT_PLACES]
     while links > 0 and n < out.shape[0]:
@@ -135,10 +135,10 @@ def plan_text(mem: Int32, trie: Trie, config: int, out: UInt8) -> int:
 
 
 def check_shortest_texts(paths: Paths) -> None:
-    """Find the shortest ways, and whether those through marked arrays repeat nothing. Hold the index's lock.
+    """Find the shortest ways, and check that those through marked arrays repeat nothing. Hold the index's lock.
 
     Raises:
-        UnsupportedError: one repeats an item, or belongs to an object with several keys.
+        UnsupportedError: a shortest way repeats an item, or belongs to an object with several keys.
     """
     index = paths.index
     if paths.repeats_nothing is None:
@@ -154,7 +154,7 @@ def check_shortest_texts(paths: Paths) -> None:
                     goes_on |= state.top.below is None and len(state.top.done) > 0 and state.mode in (KEY, VALUE)
                     state = feed(state, byte)
             paths.needs_several |= goes_on
-            # of an object's shortest texts one may repeat a key and another not, and they are not told apart
+            # one of an object's shortest texts may repeat a key and another not, and this check cannot tell which
             paths.repeats_nothing &= state is OUTSIDE and not (goes_on and opening == ord("{"))
     if not paths.repeats_nothing:
         raise UnsupportedError(
@@ -182,7 +182,7 @@ def _behind_openings(index: Walkable) -> Iterator[tuple[int, int]]:
 
 
 def plan_of(paths: Paths, tokens: Tokens, branches: Branches) -> Plan | None:
-    """The shortest plan that is found. Hold the index's lock."""
+    """The shortest plan that is found, if any. Hold the index's lock."""
     plans = [plan for branch in branches for plan in (_plan(paths, tokens, branch),) if plan is not None]
     return min(plans, key=lambda plan: plan.needed, default=None)
 
@@ -208,7 +208,7 @@ def _plan(paths: Paths, tokens: Tokens, branch: Branch) -> Plan | None:
 
 
 def _text_of_fewest_tokens(paths: Paths, tokens: Tokens, config: int, needed: int) -> bytes:
-    """The text of the ``needed`` tokens that end ``config``. It may be longer than the shortest one."""
+    """The text of the ``needed`` tokens that end ``config``. It may be longer than the shortest text."""
     found = paths.fewest_tokens.get(config)
     if found is None:
         index, found, after = paths.index, b"", config
@@ -222,7 +222,7 @@ def _text_of_fewest_tokens(paths: Paths, tokens: Tokens, config: int, needed: in
 
 
 def _plan_text(paths: Paths, config: int) -> tuple[bytes, bool]:
-    """The automaton's plan for ``config``, and whether its tokens were counted on this text."""
+    """The text of the automaton's plan for ``config``, and whether the plan's tokens were counted on this text."""
     found = paths.plan_texts.get(config)
     if found is None:
         index, trie, out = paths.index, trie_of(paths.index.space), np.empty(_MOST_TEXT, np.uint8)
@@ -243,7 +243,7 @@ def _repeats_nothing(paths: Paths, branch: Branch, text: bytes) -> bool:
 
 
 def _way_out(paths: Paths, start: Branch, *, keep: bool) -> tuple[bytes, int] | None:
-    """The text that leads out of the marked array, and the configuration after it. ``keep``: complete items stay."""
+    """A text that leads out of the marked array, and the configuration after it. ``keep``: complete items stay."""
     ties = count()  # later entries first, because they are deeper (branches are not compared)
     heap: list[tuple[int, int, int, int, Branch, bytes]] = [(0, 0, 0, 0, start, b"")]
     for _ in range(_MOST_STEPS):
@@ -267,8 +267,8 @@ def _way_out(paths: Paths, start: Branch, *, keep: bool) -> tuple[bytes, int] | 
 
 
 def _ways(paths: Paths, config: int, in_text: bool) -> list[tuple[int, int]]:
-    """(bytes from there to the end of the text, byte) for the bytes that may come next, the shortest ways first;
-    between tokens of JSON, no white space if another byte may come."""
+    """(number of bytes from there to the end of the text, byte) for the bytes that may come next, the shortest ways
+    first. Between JSON's own tokens, white space is left out if another byte may come."""
     found = paths.ways.get((config, in_text))
     if found is None:
         allowed = paths.allowed(config)
@@ -289,7 +289,7 @@ def completed(branch: Branch) -> int:
 
 
 def spelling(tokens: Tokens, text: bytes) -> tuple[int, ...] | None:
-    """The fewest tokens that spell ``text``."""
+    """The fewest tokens that spell ``text``; None if no tokens do."""
     best: list[tuple[int, ...] | None] = [None] * len(text) + [()]
     for start in range(len(text) - 1, -1, -1):
         node = ROOT
@@ -323,7 +323,7 @@ def is_far(paths: Paths, branches: Branches, tokens_left: int) -> bool:
 def within(
     paths: Paths, tokens: Tokens, branch: Branch, mask: Int32, tokens_left: int, fits: Callable[[Branch, int], bool]
 ) -> Int32:
-    """The tokens of ``mask``, int32 [words], which ``branch`` allows, after which the text can end in time.
+    """The tokens of ``mask``, int32 [words], the mask of ``branch``, after which the text can end in time.
 
     fits(branch, token): whether a plan with few enough tokens is found after the token.
     """
@@ -349,7 +349,7 @@ def _risky(paths: Paths, tokens: Tokens, branch: Branch, mask: Int32) -> list[in
     state = branch.state
     if not isinstance(state, State):
         return listed(mask & (tokens.with_brackets if paths.needs_several else tokens.opening))
-    if paths.needs_several:  # an item may block one that must follow
+    if paths.needs_several:  # an item may block another that must follow
         return listed(mask)
     if not _remembers(state):
         return listed(mask & tokens.going_on)
@@ -369,7 +369,7 @@ def _risky(paths: Paths, tokens: Tokens, branch: Branch, mask: Int32) -> list[in
 
 
 def _remembers(state: State) -> bool:
-    """Whether an open array has an item, or an object a key, that must not be repeated."""
+    """Whether an open array has an item, or an open object has a key, that must not be repeated."""
     top: Open | None = state.top
     while top is not None:
         if (top.kind == UNIQUE and len(top.done)) or (top.keys is not None and len(top.keys)):

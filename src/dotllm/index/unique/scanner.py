@@ -2,8 +2,8 @@
 
 A state is immutable, so going back, forking and looking ahead cost nothing.
 
-The machine has accepted every byte, so the text is JSON of the schema; only its values matter here. (A look-ahead also
-tries bytes that no JSON text has at the place; these give no state.)
+The machine has accepted every byte, so the text is JSON that fits the schema, and only its values matter here. (A
+look-ahead also tries bytes that JSON does not allow at this place; for these there is no state.)
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _WORDS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
 
 
 class Open(NamedTuple):
-    """An array or an object that is not closed. ``done``: `Seen` of a UNIQUE one, a `Chain` of values of an ARRAY, of
-    (key, value) of an OBJECT; ``key``: whose value is being read; ``fixed``: the number of leading members of an OBJECT
-    that are certainly not written again (as additional keys may be); ``keys``: the keys of an OBJECT that must not
-    repeat one, None if it may."""
+    """An array or an object that is not closed. ``done``: a `Seen` in a UNIQUE array, a `Chain` of values in an ARRAY,
+    of (key, value) in an OBJECT; ``key``: the key whose value is being read; ``fixed``: the number of leading members
+    of an OBJECT that will certainly not be written again (additional keys may be); ``keys``: the keys of an OBJECT that
+    must not repeat a key, otherwise None."""
 
     kind: int
     done: Any
@@ -40,8 +40,8 @@ class Open(NamedTuple):
 
 
 class State(NamedTuple):
-    """``text``: the part read of a string (decoded), number or word; ``pending``: the bytes of a character that is not
-    complete."""
+    """``text``: the part read of a string (decoded), number or word; ``pending``: the bytes of an incomplete
+    character."""
 
     top: Open
     mode: int
@@ -50,7 +50,7 @@ class State(NamedTuple):
 
 
 def remembered(state: State) -> int:
-    """About the bytes of the items and keys of all open arrays and objects."""
+    """The approximate bytes of the items and keys of all open arrays and objects."""
     count, top = len(state.text), state.top
     while True:
         count += top.done.nbytes + (top.keys.nbytes if top.keys is not None else 0)
@@ -83,9 +83,9 @@ class End:
 OUTSIDE = End()
 """The outermost array or object is closed, or has not begun."""
 REPEATED = End()
-"""An item is complete that the array already has, or a key that the object has."""
+"""The array already has the item that is now complete, or the object has the key."""
 NO_STEP = End()
-"""This byte cannot come here in JSON."""
+"""JSON does not allow this byte here."""
 
 
 def feed(state: State, byte: int, unique: bool = False) -> State | End:

@@ -1,11 +1,11 @@
-"""JSON values in a form in which equal ones are equal: JSON Schema's equality (Core §4.2.2), whatever the spelling.
+"""JSON values in a form whose equality is JSON Schema's (Core §4.2.2), whatever the spelling.
 
 A string is a ``str``, an array or object a `Container`; any other value is a tuple that begins with its kind. A number
 is its sign, its digits without zeros at either end, and the exponent of the last digit: this is exact for any exponent,
-while a `Fraction` would have to be written out.
+while a `Fraction` would have to write out all digits.
 
-Equal containers are one object (hash consing: J.-C. Filliâtre and S. Conchon, "Type-safe modular hash-consing", ML
-2006). So comparing and hashing take the same short time for every value, and never recurse: a text may be nested
+Equal containers are one Python object (hash consing: J.-C. Filliâtre and S. Conchon, "Type-safe modular hash-consing",
+ML 2006). So comparing and hashing take the same short time for every value, and never recurse: a text may be nested
 deeper than Python's stack.
 """
 
@@ -22,16 +22,16 @@ from weakref import WeakValueDictionary
 # one.
 #
 # A B-tree whose path to the new entry is copied (J. R. Driscoll et al., "Making data structures persistent", JCSS 38,
-# 1989), so each of the thousands of versions that a guide may go back to costs some hundred bytes.
+# 1989), so each of the thousands of versions that a guide may go back to costs a few hundred bytes.
 
 
 Key = tuple[str, str, str]
-_MOST = 16  # most entries of a node
-NODE_BYTES = 350  # about the bytes of a copied node
+_MOST = 16  # the most entries of a node
+NODE_BYTES = 350  # the approximate bytes of a copied node
 
 
 class Node(NamedTuple):
-    """``keys``: those of the entries of a leaf, or the first key of each of the ``children``."""
+    """``keys``: the keys of a leaf's entries, or the first key of each of the ``children``."""
 
     keys: tuple[Key, ...] = ()
     values: tuple[Any, ...] = ()
@@ -99,15 +99,15 @@ def depth(node: Node) -> int:
 
 
 class Container:
-    """An array or an object. Made by `array` and `object_of` only, so equal ones are identical."""
+    """An array or an object. Only `array` and `object_of` make containers, so equal containers are identical."""
 
     __slots__ = ("__weakref__", "items", "members")
 
     def __init__(self, items: tuple[Value, ...], members: Mapping[str, Value] | None) -> None:
         self.items = items
-        """of an array"""
+        """The items of an array; empty in an object."""
         self.members = members
-        """of an object, None in an array"""
+        """The members of an object; None in an array."""
 
 
 Value = str | tuple[Any, ...] | Container
@@ -137,7 +137,7 @@ def object_of(members: Mapping[str, Value]) -> Container:
 
 
 ZERO: Value = ("number", False, "", 0)
-_ITEM_BYTES = 400  # about the bytes of one value, with its states
+_ITEM_BYTES = 400  # the approximate bytes of one value, with its states
 
 
 def _integer(text: str) -> int:
@@ -163,7 +163,7 @@ def number(text: str) -> Value:
 
 
 def _digits(text: str) -> str:
-    """The digits of the mantissa of a number, without zeros before them."""
+    """The digits of a number's mantissa, without leading zeros."""
     return text.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0")
 
 
@@ -183,7 +183,7 @@ def number_may_equal(text: str, value: Value) -> bool:
 
 
 class Chain:
-    """Values in order. Immutable: adding one makes another, which refers to this one."""
+    """Values in order. Immutable: adding a value makes another chain, which refers to this one."""
 
     __slots__ = ("_hash", "before", "last", "size")
 
@@ -194,7 +194,7 @@ class Chain:
         self._hash: int = 0 if before is None else hash((before._hash, last))
 
     def plus(self, value: Any) -> Chain:
-        """With one more."""
+        """This chain with one more value."""
         return Chain(self, value)
 
     def latest(self) -> Iterator[Any]:
@@ -213,7 +213,7 @@ class Chain:
 
     @property
     def nbytes(self) -> int:
-        """About its bytes, with the states on the way, without the values' own."""
+        """Its approximate bytes, with the states on the way, but without the bytes of the values themselves."""
         return _ITEM_BYTES * self.size
 
     def __len__(self) -> int:
@@ -250,24 +250,24 @@ def scalar_key(path: str, value: Value) -> Key | None:
 
 
 class Seen:
-    """The items of an array so far, in order, or the keys of an object. Immutable: adding one makes another.
+    """The items of an array so far, in order, or the keys of an object. Immutable: adding an item makes another `Seen`.
 
-    All scalars of all items are in one sorted tree, by their paths, so the few items that agree with the text read of
-    the current one are found quickly.
+    All scalars of all items are in one sorted tree, by their paths, so the few items that agree with what has been read
+    of the current item are found quickly.
     """
 
     __slots__ = ("_hash", "_tree", "nbytes", "order")
 
     def __init__(self) -> None:
         self.order = NOTHING
-        """the items, as a chain"""
+        """The items, as a chain."""
         self._tree = EMPTY
         self._hash = 0
         self.nbytes = 0
-        """About the memory of all items, and of earlier versions of this object."""
+        """The approximate bytes of all items, and of earlier versions of this object."""
 
     def plus(self, item: Value) -> Seen:
-        """With one more."""
+        """These items with one more."""
         new = Seen()
         new.order = self.order.plus(item)
         new._hash = self._hash ^ hash(item)
@@ -299,11 +299,11 @@ class Seen:
         return None if key is None else self._while(key, key.__eq__)
 
     def with_path(self, path: str) -> Iterator[Value]:
-        """The items that have a path with this beginning."""
+        """The items that have a path beginning with ``path``."""
         return self._while((path, "", ""), lambda key: key[0].startswith(path))
 
     def with_beginning(self, path: str, text: str) -> Iterator[Value]:
-        """The items with a string at ``path`` that has this beginning."""
+        """The items with a string at ``path`` that begins with ``text``."""
         return self._while(
             (path, _STRING, text), lambda key: key[0] == path and key[1] == _STRING and key[2].startswith(text)
         )
@@ -321,12 +321,12 @@ class Seen:
         return chain(self._while(exactly, exactly.__eq__), longer)
 
     def may_have_string(self, text: str, path: str = "") -> bool:
-        """Whether some item has a string there that begins with ``text``."""
+        """Whether some item has a string at ``path`` that begins with ``text``."""
         found = find(self._tree, (path, _STRING, text))
         return found is not None and found[:2] == (path, _STRING) and found[2].startswith(text)
 
     def next_characters(self, text: str, path: str = "") -> Iterator[str]:
-        """Go through the continuations of the strings there that begin with ``text``.
+        """Go through the continuations of the strings at ``path`` that begin with ``text``.
 
         Yields:
             A character, or "" for the end; each once.
@@ -344,7 +344,7 @@ class Seen:
             found = find(self._tree, (path, _STRING, text + chr(ord(char) + 1)))
 
     def names(self, text: str, path: str) -> Iterator[str]:
-        """Go through the keys, that begin with ``text``, of the objects there (and through numbers of items).
+        """Go through the keys that begin with ``text`` in the objects at ``path`` (and through positions of items).
 
         Yields:
             A key, perhaps twice.
@@ -358,7 +358,7 @@ class Seen:
             found = find(self._tree, (whole + "0", "", "") if slash else (whole, _LAST, ""))
 
     def strings(self, text: str, path: str = "") -> Iterator[str]:
-        """Go through the strings there that begin with ``text``.
+        """Go through the strings at ``path`` that begin with ``text``.
 
         Yields:
             A string.
@@ -369,7 +369,7 @@ class Seen:
             yield key[2]
 
     def words(self, text: str) -> int:
-        """The number of true, false and null with this beginning among the items."""
+        """The number of items that are true, false or null and begin with ``text``."""
         return sum(1 for _ in self._while(("", _WORD, text), lambda key: key[1] == _WORD and key[2].startswith(text)))
 
     def may_have_number(self, text: str) -> bool:
@@ -409,7 +409,7 @@ def _keys(item: Value) -> Iterator[Key]:
     """Go through the keys of an item.
 
     Yields:
-        That of each scalar and empty container, and that of the whole.
+        The key of each scalar and empty container, and, for a container, the key of the whole.
     """
     if isinstance(item, Container):
         yield ("", _WHOLE, str(hash(item)))
