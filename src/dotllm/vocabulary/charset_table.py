@@ -1,9 +1,9 @@
 """Tables of what every token does to a loop over a character set: it stays inside, or leaves after some characters.
 
 A string body, ``.``, ``\\w`` or any other loop over a character set K accepts most tokens of a vocabulary whatever
-follows the loop. These tokens are known beforehand, as rows of bits by number of characters (for ``{n,m}``). Only the
-tokens that leave K need the grammar, and they share few suffixes: in a JSON string, 2,500 trie nodes instead of
-266,000.
+follows the loop. These tokens are known beforehand, as a row of bits for each number of characters (for ``{n,m}``).
+Only the tokens that leave K need the grammar, and they have few distinct suffixes: in a JSON string, 2,500 trie nodes
+instead of 266,000.
 
 One walk of the token trie finds all of this (`token_classes`). Rows are kept for up to `COUNTED` characters; longer
 tokens are listed.
@@ -28,7 +28,7 @@ from dotllm.vocabulary.token_classes import COUNTED, Classifier
 from dotllm.vocabulary.trie import SortedStrings, Trie, build_trie, sort_strings, sorted_forest
 
 SAMPLE = 16
-"""A table's cost is guessed from one token in this many."""
+"""A table's cost is estimated from one token in this many."""
 
 
 class CharsetTable(NamedTuple):
@@ -45,7 +45,7 @@ class CharsetTable(NamedTuple):
     long_tokens: Ints
     """int32[…]: inside tokens of more than 16 characters, most characters first."""
     long_chars: Ints
-    """int32[…]: the numbers of characters of these."""
+    """int32[…]: the numbers of characters of ``long_tokens``."""
     max_chars: int
     """The most characters of an inside token, 0 if there is none."""
     exits: Trie
@@ -53,7 +53,7 @@ class CharsetTable(NamedTuple):
     exits_by_count: Trie
     """One trie of remainders for each j, one after another in the same arrays."""
     exits_by_count_start: Ints
-    """int32[j_max + 2]: nodes of j are ``[start[j], start[j + 1])`` of ``exits_by_count``."""
+    """int32[j_max + 2]: the nodes of j are ``[start[j], start[j + 1])`` of ``exits_by_count``."""
 
     @property
     def nbytes(self) -> int:
@@ -82,7 +82,7 @@ def _rows(counts: Bytes) -> NDArray[Any]:
 
 
 def build_charset_table(charset: CharSet, classifier: Classifier, strings: SortedStrings) -> CharsetTable:
-    """The table of ``charset`` over the tokens of a trie, whose strings are ``strings``."""
+    """The table of ``charset`` over the tokens of the classifier's trie, whose strings are ``strings``."""
     counts, long_tokens, long_chars, positions, groups, whole = classifier.classes(charset)
     longest_first = np.argsort(-long_chars, kind="stable")
     tokens = classifier.trie.tokens[positions]
@@ -130,7 +130,7 @@ def build_exit_words(charset: CharSet, classifier: Classifier, strings: SortedSt
     return Trie(*sorted_forest(strings.data, starts, lengths, tokens, ungrouped, in_order)[:-1])
 
 
-# Tables of character sets in memory, bounded in bytes: the least recently used goes first, but none that is in use.
+# Tables of character sets in memory, bounded in bytes: the least recently used is dropped first, but never one in use.
 
 
 DEFAULT_LIMIT = 32 * 2**20
@@ -143,7 +143,7 @@ class TableCache:
     """Thread-safe; a table is built once however many threads ask for it.
 
     A table that an Index still holds is never dropped: its memory would not be freed, and the next request for it would
-    build a second one. So tables in use may exceed the limit.
+    build a second table. So tables in use may exceed the limit.
     """
 
     def __init__(self, build: Callable[[CharSet], CharsetTable], limit: int = DEFAULT_LIMIT) -> None:

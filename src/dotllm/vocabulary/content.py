@@ -1,7 +1,7 @@
 """The defining data of a vocabulary: the bytes of every token, the ids that end a text, the names of special tokens.
 
-Kernels are compiled for writable C-contiguous arrays (Numba gives read-only ones another type), so arrays are not
-flagged read-only. Nothing writes to them.
+Kernels are compiled for writable C-contiguous arrays (Numba gives read-only arrays another type), so these arrays are
+not flagged read-only. Nothing writes to them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[Any]
-"""int32 arrays in all public places, int64 inside kernels."""
+"""int32 arrays in public interfaces, int64 inside kernels."""
 
 U: Any = np.uint64
-"""Index type inside kernels: Numba makes every signed index wrap around, which costs a fourth to a half of the time of
-these loops. Never mix it with signed integers in arithmetic: the result is a float."""
+"""Index type inside kernels: Numba makes every signed index wrap around, which takes a quarter to a half of the time of
+these loops. Never mix ``U`` with signed integers in arithmetic: the result is a float."""
 
 
 _MAX_BYTES = 2**31 - 1
 
 
 def ids_of(ids: Iterable[int] | int | None) -> tuple[int, ...]:
-    """Token ids as configurations name them (one, several or none), each once, in the order given."""
+    """Token ids as configuration files name them (one, several or none), each once, in the order given."""
     if ids is None:
         return ()
     return (int(ids),) if isinstance(ids, (int, np.integer)) else tuple(dict.fromkeys(map(as_integer, ids)))
@@ -57,7 +57,7 @@ class Content(NamedTuple):
         added_tokens: Mapping[str, int] | None = None,
         size: int | None = None,
     ) -> Content:
-        """Content of ``tokens`` by id, padded with ids of no bytes up to ``size``.
+        """Content of ``tokens`` by id, padded up to ``size`` with ids that have no bytes.
 
         EOS ids and special tokens never have bytes: they must not be reachable as text.
 

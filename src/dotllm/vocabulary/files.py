@@ -1,7 +1,7 @@
 """Tries and tables kept on disk, by the fingerprint of their vocabulary.
 
-Nothing depends on these files: one that is missing, damaged or of another version is made again, and if the disk cannot
-be written (read-only, full), the next process builds them anew.
+Nothing depends on these files: a file that is missing, damaged or of another version is made again, and if the disk
+cannot be written to (read-only, full), the next process builds the data anew.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DamagedFile(Exception):
 
 
 def write_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``arrays`` (uint8, int32 or int64) under ``path``, whose directory is made.
+    """Write ``arrays`` (uint8, int32 or int64) to ``path``, and make its directory.
 
     Raises:
         TypeError: an array has another dtype.
@@ -84,7 +84,7 @@ def read_arrays(path: Path, kind: str) -> dict[str, NDArray[Any]]:
 
     Raises:
         DamagedFile: the file is damaged, or of another kind.
-        OSError: the file is not there, or cannot be read.
+        OSError: the file is missing, or cannot be read.
     """
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < _START:
@@ -107,7 +107,7 @@ def read_arrays(path: Path, kind: str) -> dict[str, NDArray[Any]]:
 
 
 LAYOUT = 1
-"""Raised whenever the meaning of the arrays changes."""
+"""Increased whenever the meaning of the arrays changes."""
 logger = logging.getLogger(__name__)
 _Arrays = Mapping[str, NDArray[Any]]
 

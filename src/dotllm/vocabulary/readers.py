@@ -1,4 +1,4 @@
-"""Readers of tokenizers: from any tokenizer that a server may have to tokens as bytes."""
+"""Readers of tokenizers: they turn any tokenizer that a server may use into tokens as bytes."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class TokenizerContents(NamedTuple):
 # Checks the bytes of tokens against the tokenizer's own decoding, which is the text that users of a model see.
 #
 # A reader works out what each token stands for. Here the tokenizer itself decodes every token between two anchors,
-# some thousands in one call. The text must be that of the bytes (with U+FFFD on both sides where these are not UTF-8).
-# If they differ, the decoding counts: a token stands for the text that it adds between two others. A token stands for
-# no text if its decoding is not definite (a part of a character, where the reader found something else), or if
-# decoding it raises an exception.
+# several thousand in one call. The text must equal the decoded bytes (with U+FFFD on both sides where the bytes are not
+# UTF-8). If they differ, the decoding prevails: a token stands for the text that it adds between two others. A token
+# stands for no text if its decoding is not definite (a part of a character, where the reader found something else), or
+# if decoding it raises an exception.
 
 
 _CHUNK = 8192
-"""Tokens decoded by one call: enough to make calls cheap, few enough to search for one that differs."""
+"""Tokens decoded by one call: enough to make calls cheap, few enough to search for a token that differs."""
 _SHOWN = 8
 """Tokens that the warning names."""
 _TRIED = 16
@@ -139,8 +139,8 @@ def _decoded(ids: list[int], decode: Decode) -> str | None:
 
 
 def _definite(text: str) -> str:
-    """``text`` without the marks of bytes that are not UTF-8: some tokenizers write one for each byte, some write
-    none."""
+    """``text`` without the marks of bytes that are not UTF-8: some tokenizers write a mark for each such byte, some
+    write none."""
     return text.replace(_UNKNOWN, "")
 
 
@@ -154,13 +154,13 @@ def _is_part(text: bytes) -> bool:
 
 # Byte-level BPE: every byte is written as one printable character, so that vocabularies can be text files.
 #
-# The alphabet is the one of GPT-2 (Radford et al. 2019, ``bytes_to_unicode`` of its encoder): printable Latin-1
-# characters stand for themselves, the other 68 bytes for U+0100, U+0101 … in order.
+# The alphabet is GPT-2's (Radford et al. 2019, ``bytes_to_unicode`` of its encoder): printable Latin-1 characters stand
+# for themselves, the other 68 bytes for U+0100, U+0101 … in order.
 
 
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
-_BYTE_OF = np.full(0x100 + len(_OTHERS) + 1, -1, np.int16)  # by code point; the last entry is any larger code point
+_BYTE_OF = np.full(0x100 + len(_OTHERS) + 1, -1, np.int16)  # by code point; the last entry is for any larger code point
 _BYTE_OF[_PRINTABLE] = _PRINTABLE
 _BYTE_OF[0x100:-1] = _OTHERS
 
@@ -181,8 +181,9 @@ def decode_byte_level(strings: Sequence[str]) -> list[bytes]:
 # Applies the ``decoder`` of a Hugging Face tokenizer to single tokens.
 #
 # A decoder turns a list of tokens into text (https://huggingface.co/docs/tokenizers/api/decoders). The decoders of
-# language models work token by token, except at the very start of a text, where a leading space goes away. Generated
-# text continues a prompt, so this does not concern it. Decoders that do not work token by token are refused by name.
+# language models work token by token, except at the very start of a text, where they remove a leading space. Generated
+# text continues a prompt, so the exception does not concern it. Decoders that do not work token by token are refused by
+# name.
 
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -249,7 +250,7 @@ def _apply(step: Mapping[str, Any], texts: list[str]) -> Sequence[str | bytes]:
 
 
 def _strip(text: str, content: str, start: int, stop: int) -> str:
-    """``text`` without up to ``start`` times the character ``content`` before and up to ``stop`` times after it."""
+    """``text`` without up to ``start`` leading and up to ``stop`` trailing characters ``content``."""
     low = 0
     while low < min(start, len(text)) and text[low] == content:
         low += 1
@@ -269,7 +270,7 @@ SPACE = "\u2581"
 
 
 def is_sentencepiece(tokenizer: object) -> bool:
-    """Is it a ``sentencepiece.SentencePieceProcessor``?"""
+    """Whether it is a ``sentencepiece.SentencePieceProcessor``."""
     return all(hasattr(tokenizer, name) for name in ("id_to_piece", "get_piece_size", "IsByte", "IsControl"))
 
 
@@ -290,19 +291,19 @@ def read_sentencepiece(model: Any) -> TokenizerContents:
     return TokenizerContents(tokens, special, () if end < 0 else (end,), model.encode, model.decode)
 
 
-# Hugging Face tokenizers: ``tokenizers.Tokenizer``, and the fast and slow tokenizers of transformers around one.
+# Hugging Face tokenizers: ``tokenizers.Tokenizer``, the fast tokenizers of transformers around one, and the slow ones.
 #
 # They are recognised by their attributes, not by class. So neither library is imported, and wrappers (vLLM's cached and
 # pooled tokenizers, subclasses of the user's class) are read like the tokenizer they wrap.
 
 
 def is_tokenizers(tokenizer: object) -> bool:
-    """Is it a ``tokenizers.Tokenizer``, or something that stands in for one?"""
+    """Whether it is a ``tokenizers.Tokenizer``, or something that stands in for one."""
     return all(hasattr(tokenizer, name) for name in ("get_added_tokens_decoder", "decoder", "model", "get_vocab"))
 
 
 def is_slow_byte_level(tokenizer: object) -> bool:
-    """Is it a tokenizer of transformers, in Python, that writes bytes as GPT-2 does?"""
+    """Whether it is a Python tokenizer of transformers that writes bytes as GPT-2 does."""
     return all(hasattr(tokenizer, name) for name in ("byte_decoder", "get_vocab", "added_tokens_decoder", "encode"))
 
 
@@ -316,7 +317,7 @@ def read_tokenizers(tokenizer: Any) -> TokenizerContents:
     decoder = tokenizer.decoder
     added = tokenizer.get_added_tokens_decoder()
     ids = sorted({*tokenizer.get_vocab(with_added_tokens=True).values(), *added})
-    # The decoder's input: added tokens as they are normalised, and tokens that stand for a byte, like any other.
+    # The decoder's input: added tokens in normalised form, and tokens that stand for a byte like all other tokens.
     strings = dict(zip(ids, map(tokenizer.id_to_token, ids), strict=True))
     decoded = decode_tokens(list(strings.values()), None if decoder is None else json.loads(decoder.__getstate__()))
     texts: dict[int, bytes | None] = dict(zip(ids, decoded, strict=True))
@@ -336,7 +337,7 @@ def read_tokenizers(tokenizer: Any) -> TokenizerContents:
 
 
 def is_slow_sentencepiece(tokenizer: object) -> bool:
-    """Is it a tokenizer of transformers, in Python, around a SentencePiece model?"""
+    """Whether it is a Python tokenizer of transformers around a SentencePiece model."""
     return all(hasattr(tokenizer, name) for name in ("sp_model", "get_vocab", "added_tokens_decoder", "encode"))
 
 
@@ -364,7 +365,7 @@ def read_slow_byte_level(tokenizer: Any) -> TokenizerContents:
 def _by_id(
     ids: Iterable[int], decoded: Iterable[bytes | None], added: dict[int, Any]
 ) -> tuple[list[bytes | None], dict[str, int]]:
-    """Tokens by id and special ids by name. ``added``: AddedToken by id; those not special stand for their own text."""
+    """Tokens by id and special ids by name. ``added``: AddedToken by id; if not special, it stands for its own text."""
     texts: dict[int, bytes | None] = dict(zip(ids, decoded, strict=True))
     texts.update({i: None if token.special else token.content.encode() for i, token in added.items()})
     return _list_by_id(texts), {token.content: i for i, token in added.items() if token.special}
@@ -382,7 +383,7 @@ def _list_by_id(texts: dict[int, bytes | None]) -> list[bytes | None]:
 class _PrivateCopy:
     """Encodes with a copy of a ``tokenizers.Tokenizer``.
 
-    The original belongs to the server, whose threads change its truncation, which raises "Already borrowed" if another
+    The original belongs to the server, whose threads change its truncation; that raises "Already borrowed" if another
     thread is encoding. The copy also reads names of special tokens as ordinary text.
     """
 
@@ -422,21 +423,21 @@ class _Locked:
         return text
 
 
-# tiktoken encodings, and Mistral's tekken, which is such an encoding after a block of special ids.
+# tiktoken encodings, and Mistral's tekken, which is a tiktoken encoding after a block of special ids.
 
 
 def is_tiktoken(tokenizer: object) -> bool:
-    """Is it a ``tiktoken.Encoding``?"""
+    """Whether it is a ``tiktoken.Encoding``."""
     return all(hasattr(tokenizer, name) for name in ("_mergeable_ranks", "_special_tokens", "encode_ordinary"))
 
 
 def is_tekken(tokenizer: object) -> bool:
-    """Is it a ``mistral_common`` Tekkenizer?"""
+    """Whether it is a ``mistral_common`` Tekkenizer."""
     return all(hasattr(tokenizer, name) for name in ("id_to_byte_piece", "num_special_tokens", "n_words"))
 
 
 def read_tiktoken(encoding: Any) -> TokenizerContents:
-    """Contents of a ``tiktoken.Encoding``: its merge ranks are bytes already."""
+    """Contents of a ``tiktoken.Encoding``: the keys of its merge ranks are bytes already."""
     special = dict(encoding._special_tokens)
     texts: dict[int, bytes] = {rank: text for text, rank in encoding._mergeable_ranks.items()}
     size = max([*texts, *special.values()], default=-1) + 1
@@ -520,7 +521,7 @@ def _with_outer(contents: TokenizerContents, outer: Any) -> TokenizerContents:
     """Contents with the added tokens, special tokens and EOS of the wrapper ``outer``."""
     tokens, special = list(contents.tokens), dict(contents.special_tokens)
     added = getattr(outer, "added_tokens_decoder", None)
-    if not isinstance(added, Mapping):  # mistral_common's has a method of this name that raises
+    if not isinstance(added, Mapping):  # mistral_common's tokenizer has a method of this name that raises
         added = {}
     named: dict[int, str] = {i: str(token) for i, token in added.items() if getattr(token, "special", True)}
     ids, names = getattr(outer, "all_special_ids", None), getattr(outer, "all_special_tokens", None)

@@ -1,10 +1,10 @@
-"""Finds which tokens stay inside a character set, and where the others leave it: the walk that `charset_table` is made
-of.
+"""Finds which tokens stay inside a character set, and where the others leave it: the walk on which `charset_table` is
+built.
 
-Bytes that cannot belong to the set cut off whole subtrees of the token trie, so a narrow set is quick. Most sets of
-JSON Schemas are wide: all characters but some of ASCII. A subtree in which none of the missing characters occurs looks
-as it does to the set of all characters, which is known. So only subtrees with a missing character are walked: a tenth
-for ``[^/]``.
+Bytes that cannot belong to the set cut off whole subtrees of the token trie, so a narrow set takes little time. Most
+sets in JSON Schemas are wide: all characters except some of ASCII. For a subtree without any of the missing characters
+the result is the same as for the set of all characters, which is known. So only subtrees with a missing character are
+walked: a tenth of the trie for ``[^/]``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dotllm.jit import kernel
 from dotllm.vocabulary.content import Bytes, Ints, U
 from dotllm.vocabulary.trie import Trie
 
-# The byte automaton of a character set: one UTF-8 encoded member of the set, over and over.
+# The byte automaton of a character set: it reads UTF-8 encoded members of the set, one after another.
 #
-# State 0 stands at a character boundary; every other state stands inside a character and can still finish one. The
-# sequences of ``CharSet.utf8`` make it deterministic by themselves: at one prefix, two of their byte ranges are equal
-# or disjoint (a range wider than one byte covers everything under its lead bytes).
+# State 0 is at a character boundary; every other state is inside a character that can still be completed. The sequences
+# of ``CharSet.utf8`` already make the automaton deterministic: after one prefix, two of their byte ranges are equal or
+# disjoint (a range wider than one byte covers everything under its lead bytes).
 
 
 BOUNDARY = 0
@@ -76,7 +76,7 @@ def charset_automaton(charset: CharSet) -> NDArray[np.int32]:
 
 
 COUNTED = 16
-"""`TokenClasses.counts` does not tell larger numbers of characters apart."""
+"""`TokenClasses.counts` does not distinguish larger numbers of characters."""
 
 
 class TokenClasses(NamedTuple):
@@ -85,15 +85,15 @@ class TokenClasses(NamedTuple):
     counts: Bytes
     """uint8[32 * words]: the characters of inside tokens by id, 0 for others and 17 for more than 16."""
     long_tokens: Ints
-    """int32[…]: the tokens of more than 16 characters, in the order of their bytes …"""
+    """int32[…]: the tokens of more than 16 characters, in the order of their bytes."""
     long_chars: Ints
-    """… and their numbers of characters."""
+    """int32[…]: the numbers of characters of ``long_tokens``."""
     exits: Ints
-    """int32[…]: tokens that exit, as positions in ``trie.tokens``, in ascending order; …"""
+    """int32[…]: tokens that exit, as positions in ``trie.tokens``, in ascending order."""
     exit_chars: Ints
-    """… their whole characters; …"""
+    """int32[…]: the numbers of whole characters with which ``exits`` begin."""
     exit_whole: Ints
-    """… and how many bytes these are."""
+    """int32[…]: the numbers of bytes of these characters."""
 
 
 _I = "int32[::1]"
@@ -152,7 +152,7 @@ def _classify(
 
 @kernel(f"uint64[:, ::1](uint8[::1], {_I})")
 def _letters(byte: Bytes, depth: Ints) -> NDArray[Any]:
-    """uint64[nodes, 2]: the bytes of ASCII that occur in each node's subtree, its own byte included, as bits."""
+    """uint64[nodes, 2]: the ASCII bytes that occur in each node's subtree, its own byte included, as bits."""
     longest = np.int64(0)
     for v in range(len(depth)):
         longest = max(longest, np.int64(depth[v]))
@@ -179,7 +179,7 @@ def _classify_wide(
     lacking: NDArray[Any],
     of_all: tuple[Bytes, Ints, Ints, Ints, Ints, Ints],
 ) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
-    """`TokenClasses` of all characters but those of ASCII that are in ``lacking`` (uint64[2], as bits).
+    """`TokenClasses` of all characters except the ASCII characters in ``lacking`` (uint64[2], as bits).
 
     trie: see `Trie`. delta: int32[states, 256], the automaton of the set. letters: see `_letters`. of_all: the
     `TokenClasses` of all characters.
@@ -245,7 +245,7 @@ def _classify_wide(
 
 
 class Classifier:
-    """Finds the `TokenClasses` of character sets over one trie. ``words``: its tokens are below 32 * words."""
+    """Finds the `TokenClasses` of character sets over one trie. ``words``: its token ids are below 32 * words."""
 
     def __init__(self, trie: Trie, words: int) -> None:
         self.trie = trie
@@ -269,7 +269,7 @@ class Classifier:
 
 
 def _lacking(charset: CharSet) -> NDArray[Any] | None:
-    """The characters of ASCII that are not in the set, as bits, 64 a word; None if it lacks others."""
+    """The ASCII characters that the set lacks, as bits, 64 a word; None if it lacks other characters."""
     ranges = charset.ranges
     if len(ranges) < 2 or ranges[-1] != (0xE000, MAX_CODE_POINT) or ranges[-2][1] != 0xD7FF or ranges[-2][0] > 0x80:
         return None

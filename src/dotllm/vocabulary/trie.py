@@ -23,7 +23,7 @@ from dotllm.vocabulary.content import Bytes, Ints, U
 
 
 KEY_BYTES = 7
-"""Bytes of a string in one key; with 4 bits of length a key is a non-negative int64 (Numba makes floats of uint64)."""
+"""Bytes of a string in one key; with 4 bits of length a key is a non-negative int64 (Numba makes uint64 a float)."""
 SMALL_RUN = 32
 """Runs up to this length are sorted by insertion."""
 
@@ -70,7 +70,7 @@ def _insertion_sort(data: Bytes, starts: Ints, lengths: Ints, order: Ints, low: 
 
 @inner_kernel("void(int64[::1], int32[::1], int64[::1], int32[::1], int32[::1], int64)")
 def _pass(keys: Ints, order: Ints, to_keys: Ints, to_order: Ints, counts: Ints, shift: int) -> None:
-    """Move everything to its place by the eight bits at ``shift``; counts: int32[256] of each value."""
+    """Move all keys by their eight bits at ``shift``; counts: int32[256], how many keys have each value."""
     at = np.int32(0)
     for value in range(U(256)):
         count = counts[value]
@@ -86,7 +86,7 @@ def _pass(keys: Ints, order: Ints, to_keys: Ints, to_order: Ints, counts: Ints, 
 
 @inner_kernel("void(int64[::1], int32[::1], int64[::1], int32[::1])")
 def _radix_sort(keys: Ints, order: Ints, spare_keys: Ints, spare_order: Ints) -> None:
-    """Sort ``keys`` and ``order`` alongside, stable; eight bits a pass, none where all keys agree."""
+    """Sort ``keys``, and ``order`` alongside, stably: eight bits a pass, no pass where all keys agree."""
     counts = allocate.zero_int_rows(8, 256)
     for i in range(U(len(keys))):
         key = keys[i]
@@ -117,7 +117,7 @@ def sort_strings(data: Bytes, starts: Ints, lengths: Ints) -> Ints:
         order[i] = i
     keys, spare_keys = allocate.longs(n), allocate.longs(n)
     spare_order = allocate.ints(n)
-    # Runs still to sort: low, high, bytes known to be equal. They are disjoint and larger than SMALL_RUN.
+    # Runs still to sort: low, high, number of bytes known to be equal. They are disjoint and larger than SMALL_RUN.
     runs = np.empty((n // SMALL_RUN + 1, 3), np.int64)
     runs[0, 0], runs[0, 1], runs[0, 2] = 0, n, 0
     pending = 1
@@ -144,7 +144,7 @@ def sort_strings(data: Bytes, starts: Ints, lengths: Ints) -> Ints:
 
 
 SLACK = 1 << 16
-"""Larger arrays keep their spare room: pages that were never written take no memory, and a copy would."""
+"""Larger arrays keep their spare room: pages that were never written take no memory, but a copy would."""
 
 
 class Trie(NamedTuple):
@@ -157,7 +157,8 @@ class Trie(NamedTuple):
     end: Ints
     """int32[n]: index just past the node's subtree."""
     token_start: Ints
-    """int32[n+1]: ``tokens[token_start[v] : token_start[v + 1]]`` end at v, to ``token_start[end[v]]`` at or below."""
+    """int32[n+1]: ``tokens[token_start[v] : token_start[v + 1]]`` end at v; those up to ``token_start[end[v]]`` end at
+    v or below it."""
     tokens: Ints
     """int32[m]: token ids."""
 
@@ -174,10 +175,10 @@ class Trie(NamedTuple):
 def sorted_forest(
     data: Bytes, starts: Ints, lengths: Ints, ids: Ints, groups: Ints, order: Ints
 ) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
-    """One trie per group, one after another, of non-empty strings; ``order`` lists them sorted by (group, bytes).
+    """Tries of non-empty strings, one per group, one after another. ``order``: the strings sorted by (group, bytes).
 
-    ``groups``: int32[n] of numbers ≥ 0 by string. The last array returned is int32[max group + 2]: where the nodes of
-    each group start. Ends and token_start are absolute.
+    ``groups``: int32[n], the number ≥ 0 of each string's group. The last array returned is int32[max group + 2]: where
+    the nodes of each group start. Ends and token_start are absolute.
     """
     count = len(order)
     longest = most_nodes = np.int64(0)
@@ -191,13 +192,13 @@ def sorted_forest(
     tokens = allocate.ints(count)
     group_count = np.int64(groups[order[count - 1]]) + 1 if count > 0 else np.int64(0)
     group_start = allocate.zero_ints(group_count + 1)
-    path = allocate.ints(longest + 1)  # the node at each depth of the string before
+    path = allocate.ints(longest + 1)  # the node at each depth of the previous string
     path_length = before = v = U(0)
     group = 0
     for i in range(U(count)):
         item = U(order[i])
         start, length = U(starts[item]), U(lengths[item])
-        shared = U(0)  # bytes in common with the string before
+        shared = U(0)  # bytes in common with the previous string
         if group == groups[item]:
             limit = min(length, path_length)
             while shared < limit and data[before + shared] == data[start + shared]:

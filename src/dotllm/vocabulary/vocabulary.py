@@ -1,7 +1,7 @@
-"""Vocabulary: the tokens of a model as bytes, and all that can be computed from them before there is a grammar.
+"""Vocabulary: the tokens of a model as bytes, and everything that can be computed from them without a grammar.
 
-All of it is in NumPy arrays: 131,072 Python objects would cost every garbage collection of the process some
-milliseconds.
+All of it is in NumPy arrays: 131,072 Python objects would add some milliseconds to every garbage collection of the
+process.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings, spell_greed
 # Spells bytes as the model's own tokenizer does.
 #
 # Tokenizers read whole texts, and some put a space before them. A piece of a generated text does not begin a text, and
-# may end inside a character. So `spell_canonically` tokenises the longest part that is UTF-8 and compares the bytes. If
-# the tokenizer has added a space, it tries again with an anchor in front, and drops the anchor's tokens.
+# may end inside a character. So `spell_canonically` tokenises the longest prefix that is UTF-8 and compares the bytes.
+# If the tokenizer has added a space, it tries again with an anchor in front, and drops the anchor's tokens.
 
 
 ANCHORS = ("", "\n", ".")
-"""Texts put before the one to spell; all of them are tokens that do not merge with most texts."""
+"""Texts put before the text to spell: none, then tokens that do not merge with most texts."""
 
 
 def spell_canonically(
@@ -70,8 +70,8 @@ def spell_canonically(
 
 # Character sets that most grammars use; their tables are kept on disk with the vocabulary.
 #
-# Tables of sets of a few ranges cost little more to build than to read. The files are mostly for \w, whose UTF-8
-# automaton alone takes milliseconds, and for processes that share their pages.
+# Tables of sets of a few ranges cost little more to build than to read. The files mostly serve \w, whose UTF-8
+# automaton alone takes milliseconds, and processes that share their pages.
 
 
 JSON_STRING_CHARS = ~CharSet.of((0x00, 0x1F), '"\\')
@@ -92,13 +92,13 @@ _FEW_RANGES = frozenset(
 
 @lru_cache(maxsize=1)
 def word_characters() -> CharSet:
-    r"""The set of \w as Python's ``re`` understands it for str patterns. Some 30 ms, once."""
+    r"""The set of \w as Python's ``re`` understands it for str patterns. Takes some 30 ms, once."""
     every = np.arange(MAX_CODE_POINT + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     return CharSet.of(*((found.start(), found.end() - 1) for found in re.finditer(r"\w+", every)))
 
 
 def is_popular(charset: CharSet) -> bool:
-    """Is a table of this set worth a file?"""
+    """Whether a table of this set is worth a file."""
     if len(charset.ranges) < 100:
         return charset in _FEW_RANGES
     return charset == word_characters()
@@ -125,12 +125,12 @@ class Vocabulary:
         token_offset: int32[size + 1]; id t is ``token_data[token_offset[t] : token_offset[t + 1]]`` (special: empty).
         trie: all tokens that have bytes.
         eos_token_ids: ids that end a text; they have no bytes.
-        special_tokens: ids by name that stand for no text.
+        special_tokens: ids by name of tokens that stand for no text.
         added_tokens: ids by name of tokens that stand for their text, and can be asked for as tokens.
         fingerprint: SHA-256 of the content in hexadecimal.
         max_token_bytes: length of the longest token.
         missing_bytes: byte values that occur in no token: text with them cannot be generated.
-        unspellable_bytes: byte values that are not tokens by themselves.
+        unspellable_bytes: byte values that are not tokens of their own.
     """
 
     def __init__(self, content: Content, encoder: Callable[[str], list[int]] | None = None) -> None:
@@ -168,7 +168,7 @@ class Vocabulary:
     ) -> Vocabulary:
         """A vocabulary of byte strings by id; None (or b"") for ids that stand for no text, as EOS and special ids do.
 
-        ``size`` pads with ids that are never allowed (models whose output is wider than their tokenizer).
+        ``size`` pads with ids that are never allowed (for models whose output is wider than their tokenizer).
 
         Raises:
             ValueError: an id is out of range, or all tokens together have more than 2 GiB.
@@ -185,12 +185,12 @@ class Vocabulary:
         size: int | None = None,
     ) -> Vocabulary:
         """The vocabulary of a tokenizer: of transformers (fast or slow), tokenizers, mistral_common, tiktoken,
-        SentencePiece, or one of vLLM's wrappers around them. Its tokens have the bytes that it decodes them to.
+        SentencePiece, or one of vLLM's wrappers around them. Each token has the bytes that the tokenizer decodes it to.
 
-        ``eos_token_ids`` are the ids that end a text, all of them (as in a generation config); by default the one the
-        tokenizer names. ``further_eos_token_ids`` are additional ones (a generation config may name several); of these,
-        ids that stand for text or that the tokenizer lacks are left out. ``size`` is the width of the model's output if
-        that is not the tokenizer's: tokens beyond it do not exist for the model, and are left out with a warning.
+        ``eos_token_ids`` are all ids that end a text (as in a generation config); by default, the id that the tokenizer
+        names. ``further_eos_token_ids`` are additional ids (a generation config may name several), without those that
+        stand for text or that the tokenizer lacks. ``size`` is the width of the model's output if it is not the
+        tokenizer's: tokens beyond it do not exist for the model, and are left out with a warning.
 
         Raises:
             UnsupportedError: the tokens have no bytes of their own; the keyword says which tokenizer.
@@ -219,9 +219,9 @@ class Vocabulary:
         return self.token_data[start:end].tobytes() if start < end else None
 
     def charset_table(self, charset: CharSet) -> CharsetTable:
-        """What every token does to a loop over ``charset``: a millisecond or two the first time.
+        """What every token does to a loop over ``charset``. Takes a millisecond or two the first time.
 
-        Tables are shared. Those in use are kept, and of the others the most recently used, up to 32 MiB.
+        Tables are shared. Tables in use are kept, and so are the most recently used others, up to 32 MiB.
         """
         return self._tables.get(charset)
 
@@ -250,8 +250,8 @@ class Vocabulary:
     def encode(self, text: bytes) -> list[int]:
         """Ids of tokens whose bytes are exactly ``text``, which may begin and end inside characters. Thread-safe.
 
-        Uses the tokenizer's own spelling, as if ``text`` continued another text; the longest matches for parts that it
-        cannot spell exactly, and for vocabularies without a tokenizer. Raises ValueError if no tokens spell it.
+        Uses the tokenizer's own spelling, as if ``text`` continued another text; the longest matches for parts that the
+        tokenizer cannot spell exactly, or if there is no tokenizer. Raises ValueError if no tokens spell it.
         """
         ids: list[int] = []
         spelt = 0
@@ -289,7 +289,7 @@ class Vocabulary:
 
 
 def _cut(contents: TokenizerContents, size: int) -> TokenizerContents:
-    """``contents`` without the ids from ``size`` on; warns of those left out."""
+    """``contents`` without the ids from ``size`` on; warns about those left out."""
     tokens, special = contents.tokens[:size], contents.special_tokens
     left_out = {i: name for name, i in special.items() if i >= size}
     left_out.update({i: text.decode(errors="replace") for i, text in enumerate(contents.tokens[size:], size) if text})
