@@ -2,9 +2,9 @@
 
 Triton looks at each argument of each launch (its type, whether it is a multiple of 16, …) to find the variant that was
 compiled for it, which takes some 50 µs on the host: 3 % of a step of a small model, whose pace the host sets. Here the
-caller guarantees that all arguments with one ``key`` need the same variant. So the variant is found once, and later
-launches call its ``run`` directly, as Triton would. Tensors are passed as addresses (Triton would ask the driver about
-each of them), and the hooks of profilers are left out. A launch takes 7 µs (H200, Triton 3.6).
+caller guarantees that all arguments with the same ``key`` need the same variant. So the variant is found once, and
+later launches call its ``run`` directly, as Triton would. Tensors are passed as addresses (Triton would ask the driver
+about each of them), and the hooks of profilers are left out. A launch takes 7 µs (H200, Triton 3.6).
 
 https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/runtime/jit.py (JITFunction.run)
 https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/compiler/compiler.py (CompiledKernel.__getitem__)
@@ -70,7 +70,7 @@ def _apply_rows(
     MOST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (i, b): set the logits that row slots[i] of the table does not allow to -inf, in block b of a row."""
+    """Program (i, b): in block b of row where[i], set to -inf the logits that row slots[i] of the table forbids."""
     i = tl.program_id(0)
     slot = tl.load(slots + i).to(tl.int64)
     row = tl.load(where + i).to(tl.int64)
@@ -99,12 +99,13 @@ def apply_rows(
     """Mask ``logits`` in place.
 
     logits: float [rows, vocabulary], last dimension contiguous. where: int32 [count or more], rows of logits, distinct.
-    slots: int32 [count or more], the row of ``table`` for each. (Either below 0: no mask. Both may lie in the host's
-    pinned memory.) table: int32 [slots, words], 32 tokens a word; tokens beyond the last word are not allowed.
+    slots: int32 [count or more], the row of ``table`` for each. (If either is below 0, there is no mask. Both may lie
+    in the host's pinned memory.) table: int32 [slots, words], 32 tokens a word; tokens beyond the last word are not
+    allowed.
 
-    Where requests have up to ``most_positions`` rows of logits, and only the device knows how many, ``where`` is
-    request * most_positions + position. starts: int32 [requests + 1], the first row of each; a position beyond those
-    that a request has is not masked.
+    If requests have up to ``most_positions`` rows of logits, and only the device knows how many, ``where`` is request *
+    most_positions + position. starts: int32 [requests + 1], the first row of each request; positions that a request
+    does not have are not masked.
     """
     stride, words, vocabulary = logits.stride(0), table.stride(0), logits.shape[-1]
     aligned = logits.data_ptr() % 16 == 0 and table.data_ptr() % 16 == 0
@@ -150,7 +151,7 @@ _launch_sums = Launcher(_log_sums)
 def log_sums(logits: Any, count: int, where: Any, sums: Any, starts: Any = None, most_positions: int = 1) -> None:
     """Write the log-sum-exp of each block of `BLOCK` logits of some rows to ``sums``, float32 [count, blocks].
 
-    logits, where, starts, most_positions: as in `apply_rows`; of a position that a request does not have, all are
+    logits, where, starts, most_positions: as in `apply_rows`; the sums of a position that a request does not have are
     -inf. No ``where`` is below 0.
     """
     stride, blocks, vocabulary = logits.stride(0), sums.shape[1], logits.shape[-1]

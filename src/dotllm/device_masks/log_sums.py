@@ -1,7 +1,7 @@
-"""Worker: the log-sum-exp of chosen rows of logits, without a wait for the device.
+"""Worker: the log-sum-exp of chosen rows of logits, without waiting for the device.
 
-The difference of two of them, after a mask and before it, is the logarithm of the probability that the mask leaves.
-On a GPU a kernel reads each row once. (torch's own ``logsumexp`` writes several copies of all rows in float32.)
+A row's log-sum-exp after a mask, minus its log-sum-exp before, is the logarithm of the probability that the mask
+leaves. On a GPU a kernel reads each row once. (torch's own ``logsumexp`` writes several copies of all rows in float32.)
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import torch
 from dotllm.arrays import Int32
 from dotllm.device_masks.mask_table import Staging
 
-_ROWS_AT_ONCE = 32  # that torch copies
+_ROWS_AT_ONCE = 32  # rows that torch copies at a time
 
 
 class LogSums:
-    """See the module. One for a model runner: the memory of the row numbers is used again."""
+    """See the module. Each model runner has one, which reuses the memory of the row numbers."""
 
     def __init__(self, device: torch.device, *, by_kernel: bool) -> None:
         """``by_kernel``: the device runs Triton's kernels, which can read the host's pinned memory."""
@@ -41,9 +41,9 @@ class LogSums:
 
 
 def by_torch(logits: torch.Tensor, rows: torch.Tensor, starts: Any = None, most_positions: int = 1) -> torch.Tensor:
-    """The same on any device."""
+    """The same sums on any device."""
     rows = rows.long()
     if starts is not None:
         begin = starts.long()[rows // most_positions] + rows % most_positions
-        rows = begin.clamp(max=len(logits) - 1)  # (what a request does not have is not read)
+        rows = begin.clamp(max=len(logits) - 1)  # (for a position that a request does not have, any row will do)
     return torch.cat([torch.logsumexp(logits[some].float(), 1) for some in rows.split(_ROWS_AT_ONCE)])

@@ -1,8 +1,8 @@
-"""Worker: the table of mask rows on the device, and the way of a step's row numbers to it.
+"""Worker: the table of mask rows on the device, and how a step's row numbers get there.
 
 New rows are few, and one copy brings all of them to the device. Row numbers come in every step. Copying a few hundred
-of them would take the host longer than the launch of the kernel that needs them. So the kernel itself reads them from
-the host's pinned memory, while the host does something else
+of them would take the host longer than launching the kernel that needs them. So the kernel itself reads them from the
+host's pinned memory, while the host does something else
 (https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#mapped-memory).
 """
 
@@ -31,7 +31,7 @@ class Staging:
 
     def __init__(self, device: torch.device) -> None:
         self._pinned = device.type != "cpu"
-        self._outgrown: list[Any] = []  # a launch may still wait to read it
+        self._outgrown: list[Any] = []  # a launched kernel may still have to read it
         self._make_room(_MIN_NUMBERS)
 
     def write(self, first: Int32, second: Int32) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,7 +52,7 @@ class Staging:
 
 
 class MaskTable:
-    """Rows by slot, int32 [slots, words] on ``device``; grows as slots come."""
+    """Rows by slot, int32 [slots, words] on ``device``; grows with new slots."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -73,7 +73,7 @@ class MaskTable:
 
     @torch.inference_mode()  # vLLM's steps run in inference mode, outside of which their tensors cannot be written
     def _take(self, message: MaskRows) -> None:
-        """The rows that ``message`` brings."""
+        """Take the rows that ``message`` brings."""
         if message.sender != self.sender:  # another engine core, whose slots mean other rows
             self.sender = message.sender
             words = message.new_rows.shape[1]

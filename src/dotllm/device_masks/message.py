@@ -9,17 +9,17 @@ import numpy.typing as npt
 
 from dotllm.arrays import Int32
 
-TABLE_SLOTS = 16384  # most rows kept on the device (256 MiB at 131,072 tokens); others are sent each time
+TABLE_SLOTS = 16384  # the most rows kept on the device (256 MiB at 131,072 tokens); others are sent each time
 
 
 @dataclass
 class MaskRows:
-    """The masks of one step. Every rank of a worker group gets the same one and keeps its own table.
+    """The masks of one step. Every rank of a worker group gets the same message and keeps its own table.
 
-    It takes the place of ``GrammarOutput.grammar_bitmask``; vLLM only hands that on.
+    It takes the place of ``GrammarOutput.grammar_bitmask``; vLLM only passes that field on.
 
-    sender: which engine core's table the slots belong to (a worker that meets another one begins anew).
-    counts: int32 [requests], positions of each constrained request: one, plus one for each of its drafts.
+    sender: which engine core's table the slots belong to (a worker that meets another sender starts a new table).
+    counts: int32 [requests], how many positions each constrained request has: one, plus one for each of its drafts.
     slots: int32 [sum(counts)], the table slot of each position's mask; below 0: everything is allowed.
     new_slots, new_rows: int32 [n] and [n, words], slots to fill before anything is applied.
     """
@@ -32,8 +32,8 @@ class MaskRows:
 
 
 def positions(counts: Int32, first: npt.ArrayLike, most: npt.ArrayLike | None = None) -> Int32:
-    """int32 [sum(counts)]: the positions of request i are first[i], first[i] + 1, … (below 0 if it is not in this
-    batch), at most ``most``[i] of them; the rest are below 0, too."""
+    """int32 [sum(counts)]: the positions of request i are first[i], first[i] + 1, … (below 0 if the request is not in
+    this batch), at most ``most``[i] of them; the rest are below 0, too."""
     start = np.asarray(first, np.int32)
     before = np.cumsum(counts) - counts
     steps = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(before, counts)

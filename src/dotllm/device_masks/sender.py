@@ -14,12 +14,12 @@ from dotllm.device_masks.message import TABLE_SLOTS, MaskRows, positions
 from dotllm.index.draft_rows import NO_MASK
 from dotllm.index.token_space import TokenSpace
 
-_MEMO = 1 << 12  # rows that are remembered
-_IN_FLIGHT = 64  # steps whose results have not come; an engine has two, or one for each pipeline stage
+_MEMO = 1 << 12  # the most rows that are remembered
+_IN_FLIGHT = 64  # steps whose results have not arrived; an engine has two, or one for each pipeline stage
 
 
 class StepMasks:
-    """The base of both senders: rows that no index knows, and the message of a step (`message`)."""
+    """The base of both senders: rows that no index refers to, and the message of a step (`message`)."""
 
     def __init__(self, space: TokenSpace) -> None:
         self.space = space
@@ -31,14 +31,14 @@ class StepMasks:
         raise NotImplementedError
 
     def sent_with(self, step: object) -> None:
-        """The last message goes to the workers with ``step``, which `arrived` is told of again."""
+        """The last message goes to the workers with ``step``, which is later passed to `arrived`."""
 
     def arrived(self, step: object) -> None:
-        """The results of ``step`` have come, so the workers have taken its message."""
+        """The results of ``step`` have arrived, so the workers have taken its message."""
 
     def row(self, tokens: tuple[int, ...], *, allowed: bool) -> int:
-        """The row that allows only ``tokens``, or everything but them (NO_MASK if there are none). A server has a few
-        such rows. No index knows them, so their numbers are valid for one epoch (see `TokenSpace`). Raises
+        """The row that allows only ``tokens``, or everything except them (NO_MASK if ``tokens`` is empty). A server has
+        a few such rows. No index refers to them, so their numbers are valid for one epoch (see `TokenSpace`). Raises
         BudgetExceededError when there is no room for the row."""
         if not tokens:
             return NO_MASK
@@ -57,7 +57,7 @@ class StepMasks:
 
 
 class _InFlight(NamedTuple):
-    """Rows that went with a step whose results have not come."""
+    """Rows that went with a step whose results have not arrived."""
 
     step: object
     slots: Int32
@@ -65,19 +65,19 @@ class _InFlight(NamedTuple):
 
 
 class RowSender(StepMasks):
-    """Where workers keep a table: knows which rows they have; one for the lifetime of an engine core and its workers.
+    """For workers that keep a table: knows which rows they have. Lives as long as an engine core and its workers.
 
-    Row r has slot r while r < TABLE_SLOTS. Rows beyond that follow the table for one step only, and are sent whenever
+    Row r has slot r if r < TABLE_SLOTS. Other rows get slots after the table for one step only, and are sent whenever
     they are needed.
 
-    A step may fail and the engine go on (vLLM's fault tolerance); then no worker has taken its rows. So rows are sent
-    until the results of a step that brought them have come.
+    A step may fail while the engine goes on (vLLM's fault tolerance); then no worker has taken its rows. So rows are
+    sent again until the results of a step that brought them have arrived.
     """
 
     def __init__(self, space: TokenSpace) -> None:
         super().__init__(space)
         self.sender = secrets.randbits(62)
-        # The version of each row that the workers have, because row numbers are used again (see `TokenSpace`).
+        # The version of each row that the workers have, because row numbers are reused (see `TokenSpace`).
         self._taken = np.zeros(TABLE_SLOTS, np.int64)
         self._last: tuple[Int32, npt.NDArray[np.int64]] | None = None  # slots and versions of the last message
         self._in_flight: deque[_InFlight] = deque(maxlen=_IN_FLIGHT)
@@ -108,7 +108,7 @@ class RowSender(StepMasks):
             self._last = None
 
     def arrived(self, step: object) -> None:
-        """The workers have its rows. Those of a step before it whose results have not come are sent again."""
+        """The workers have the rows of ``step``. Rows of earlier steps without results are sent again."""
         if any(sent.step is step for sent in self._in_flight):
             while (sent := self._in_flight.popleft()).step is not step:
                 pass
@@ -116,7 +116,7 @@ class RowSender(StepMasks):
 
 
 class Bitmasks(StepMasks):
-    """Where workers keep no table: vLLM's bitmask."""
+    """For workers that keep no table: vLLM's bitmask."""
 
     def __init__(self, space: TokenSpace, block: int = 0) -> None:
         """``block``: rows of the bitmask that each request has; 0: one for each of its positions."""
