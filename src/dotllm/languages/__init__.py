@@ -1,2 +1,2 @@
-"""The languages of specifications: each package or module turns its notation into a `Grammar`, or refuses it by
-name."""
+"""The languages of specifications: each package or module turns its notation into a `Grammar` or refuses it with a
+named error."""

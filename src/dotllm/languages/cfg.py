@@ -14,8 +14,8 @@ from dotllm.languages.token_names import TokenNames
 
 Dialect = Literal["auto", "lark", "ebnf"]
 
-# `name ::=` at the beginning of a line (with a rule option, perhaps). vLLM looks for "::=" anywhere outside comments;
-# this finds the same grammars, but does not take a "::=" inside a string for a definition.
+# `name ::=` at the beginning of a line, with an optional rule option. vLLM looks for "::=" anywhere outside comments.
+# This expression finds the same grammars, but does not take a "::=" inside a string for a definition.
 _EBNF_RULE = re.compile(r"^[ \t]*[A-Za-z_][\w.-]*[ \t]*(?:\[[^\]\n]*\][ \t]*)?(?:\r?\n[ \t]*)?::=", re.MULTILINE)
 
 
@@ -27,9 +27,9 @@ def detect_dialect(text: str) -> Literal["lark", "ebnf"]:
 def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenNames | None = None) -> Grammar:
     """The Grammar of a text in Lark (llguidance's dialect) or EBNF (GBNF, xgrammar) notation.
 
-    ``token_names``: the tokenizer's; without them a grammar that names one is refused. Raises
-    InvalidSpecError, UnsupportedError or BudgetExceededError with line and column as ``location``. The result may be
-    left-recursive: see `dotllm.grammar.transform.prepare`.
+    ``token_names``: the tokenizer's; without them a grammar that names a token is refused. Raises InvalidSpecError,
+    UnsupportedError or BudgetExceededError with line and column as ``location``. The result may be left-recursive:
+    see `dotllm.grammar.transform.prepare`.
 
     Raises:
         InvalidSpecError: ``text`` is not a string, or not a grammar; ``location`` is a line and column.

@@ -1,11 +1,12 @@
 """TagDispatch, on characters and on tokens: free text until a tag appears, then the tag's rule.
 
 The free text is the automaton of Aho and Corasick ("Efficient string matching", CACM 18(6), 1975) over the tags and
-the excluded strings: its states are the prefixes of these; completing a tag leads to its rule; no edge completes an
-excluded string. The text may end in any state of the free text.
+the excluded strings. Its states are the prefixes of these strings. Completing a tag leads to its rule; no edge
+completes an excluded string. The text may end in any state of the free text.
 
-Tags may overlap. If several tags end at one place, the longest counts. A complete tag may still become a longer one
-(``<f`` and ``<form``); at such a place the text may neither end nor continue in another way.
+Tags may overlap. If several tags end at one place, the longest counts. A complete tag may be the beginning of a
+longer one (``<f`` and ``<form``): the tag's rule or the rest of the longer tag follows it; free text neither
+continues nor ends there.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ Symbols = Sequence[str]
 
 
 def symbols(text: str, special_tokens: Mapping[str, int]) -> list[str]:
-    """``text`` with the names of special tokens (where they do not overlap, the longest from the left) as one symbol
-    each."""
+    """``text`` with the name of each special token as one symbol; leftmost, longest names first, without overlaps."""
     names = [name for name in special_tokens if len(name) > 1 and name in text]
     if not names:
         return list(text)
@@ -33,7 +33,7 @@ def symbols(text: str, special_tokens: Mapping[str, int]) -> list[str]:
 
 
 def literal(grammar: Grammar, text: str, special_tokens: Mapping[str, int]) -> Expression:
-    """``text``, its special tokens matched by their ids."""
+    """``text``, with its special tokens matched by their ids."""
     parts: list[Expression] = []
     plain = ""
     for symbol in symbols(text, special_tokens):
@@ -53,7 +53,7 @@ def tag_dispatch(
     loop: bool,
     special_tokens: Mapping[str, int] | None = None,
 ) -> Expression:
-    """Any text, in which ``expression`` follows wherever its ``tag`` has appeared; ``loop``: more text may follow the
+    """Any text in which a tag, wherever it appears, is followed by its expression; ``loop``: more text may follow the
     expression.
 
     The text may contain a special token only where a tag begins or continues with it. No tag and no excluded string may
@@ -65,7 +65,7 @@ def tag_dispatch(
     fail = _failures(children, order)
     done = len(children)
     goto: list[dict[str, int]] = [children[0]] + [{} for _ in order]
-    waiting = [False] * len(children)  # a tag is complete before this state, which leads only to a longer tag
+    waiting = [False] * len(children)  # a tag ends before this state, which only continues a longer tag
     for state in order:
         goto[state] = {**goto[fail[state]], **children[state]}
         # A string that is complete in a state is also complete in its longest proper suffix.
@@ -98,10 +98,10 @@ def tag_dispatch(
 
 
 def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
-    """Refuse tags that could never be written.
+    """Refuse tags that contain an excluded string and so could never be written.
 
     Raises:
-        InvalidSpecError: an excluded string stands in a tag.
+        InvalidSpecError: a tag contains an excluded string.
     """
     for tag in tags:
         for text in excluded:
@@ -112,8 +112,8 @@ def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
 def token_tag_dispatch(
     grammar: Grammar, tags: Sequence[tuple[int, Expression]], excluded: Sequence[int], *, loop: bool
 ) -> Expression:
-    """`tag_dispatch` with tokens: any tokens but the excluded ones, and an expression after each token that is a
-    tag."""
+    """`tag_dispatch` over tokens: any tokens but the excluded ones, with a tag's expression after each token that is
+    a tag."""
     free = grammar.tokens([*(tag for tag, _ in tags), *excluded], exclude=True)
     edges: list[Edge] = [(0, free, 0)]
     for tag, expression in tags:
@@ -124,7 +124,8 @@ def token_tag_dispatch(
 def _trie(
     tags: Sequence[Symbols], excluded: Sequence[Symbols]
 ) -> tuple[list[dict[str, int]], list[tuple[int, ...]], list[bool], list[bool]]:
-    """Children of every prefix; the tags and whether an excluded string end there; whether a tag begins with it."""
+    """For every prefix: its children, the tags that end there, whether an excluded string ends there, and whether a
+    tag begins with it."""
     children: list[dict[str, int]] = [{}]
     ends: list[int] = []
     begins_tag = [False]

@@ -14,7 +14,7 @@ from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression
 from dotllm.languages.token_names import TokenNames, token_expression
 
-# Text of a GBNF or xgrammar EBNF grammar → tokens. White space and ends of lines have no meaning.
+# Text of a GBNF or xgrammar EBNF grammar → tokens. White space and line ends have no meaning.
 
 
 _TOKEN = re.compile(
@@ -40,7 +40,7 @@ _HINTS = {
 
 
 class EbnfToken(NamedTuple):
-    """``kind`` is a group of the expression above, or the sign itself, or "END". (In GBNF a NUMBER may name a rule.)"""
+    """``kind`` is a group of the expression above, the sign itself, or "END". (In GBNF a NUMBER may name a rule.)"""
 
     kind: str
     text: str
@@ -74,7 +74,7 @@ _DIGITS = {"x": 2, "u": 4, "U": 8}
 
 
 def string(source: Source, begin: int, end: int) -> str:
-    """The string that the literal at ``begin:end``, quotes included, stands for."""
+    """The value of the string literal at ``begin:end``, quotes included."""
     text = source.text[begin + 1 : end - 1]
     if "\\" not in text:
         return text
@@ -86,7 +86,7 @@ def string(source: Source, begin: int, end: int) -> str:
 
 
 def character_class(source: Source, begin: int, end: int) -> CharSet:
-    """The set that the class at ``begin:end``, brackets included, stands for; ``[^]`` is any character."""
+    """The set of the character class at ``begin:end``, brackets included; ``[^]`` is any character."""
     at, stop = begin + 1, end - 1
     if at == stop:
         raise source.invalid(
@@ -146,7 +146,7 @@ MACROS = frozenset({"Token", "ExcludeToken", "TagDispatch", "TokenTagDispatch", 
 
 
 class Macro(NamedTuple):
-    """A use of a macro: its name, its positional and its named arguments, a tuple as a list."""
+    """A use of a macro: its name, its positional arguments and its named ones. A tuple is a list."""
 
     name: EbnfToken
     values: list[EbnfToken | list[EbnfToken]]
@@ -237,7 +237,7 @@ class _Expansion:
 
 # GBNF and xgrammar EBNF → Grammar, in one pass over the tokens.
 #
-# No recursion: a frame per open parenthesis holds what has been read inside it.
+# There is no recursion: for each open parenthesis a frame holds what has been read inside it.
 
 
 MAX_COUNT = 2**30 - 1
@@ -251,14 +251,14 @@ _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None),
 def ebnf_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
     """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
 
-    Raises InvalidSpecError for a text that is not a grammar, UnsupportedError for one that cannot be enforced;
-    ``location`` says where.
+    Raises InvalidSpecError for a text that is not a grammar and UnsupportedError for a grammar that cannot be
+    enforced; ``location`` says where.
     """
     return _EbnfCompiler(text, token_names).compile()
 
 
 class _EbnfFrame:
-    """An open parenthesis: the alternatives before, and the sequence so far."""
+    """An open parenthesis: its finished alternatives, and the sequence so far."""
 
     __slots__ = ("at", "choices", "parts")
 
@@ -312,7 +312,7 @@ class _EbnfCompiler:
         return following[:1] == ["::="] or following == ["CLASS", "::="]
 
     def _check_options(self, token: EbnfToken) -> None:
-        """``[capture]`` and ``[capture="…"]``, as in Lark, say what to report; no other option is supported."""
+        """Refuse all options but ``[capture]`` and ``[capture="…"]``, which, as in Lark, only say what to report."""
         for option in token.text[1:-1].split(","):
             name = option.split("=")[0].strip()
             if name not in WITHOUT_EFFECT:

@@ -1,4 +1,4 @@
-"""Reads the JSON of a request, or refuses it by name."""
+"""Reads the JSON of a request or refuses it with a named error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Location
 
-# Halves of surrogate pairs. JSON's "\ud800" arrives in a Python string as one; no Unicode text contains them.
+# Lone surrogates. JSON's "\ud800" becomes one in a Python string; no Unicode text contains them.
 
 
 HALF = re.compile("[\ud800-\udfff]")
 
 
 def is_unicode(text: str) -> bool:
-    """Whether no half of a surrogate pair is in ``text``."""
+    """Whether ``text`` is free of lone surrogates."""
     return text.isascii() or HALF.search(text) is None
 
 
@@ -26,7 +26,7 @@ def read_json(text: str, what: str, location: Location | None = None) -> Any:
 
     Raises:
         InvalidSpecError: ``text`` is not JSON.
-        BudgetExceededError: the value is nested too deeply, or has an integer of more than 4,300 digits.
+        BudgetExceededError: the value is nested too deeply or has an integer of more than 4,300 digits.
     """
     with stack_limit(what, location):
         try:

@@ -1,11 +1,9 @@
-"""Memo: remembers a function's results, bounded in bytes. For functions of users' texts.
-
-
+"""Memo: a cache of a function's results, bounded in bytes. For functions of users' texts.
 
 `functools.lru_cache` counts entries, and the entries of a function that makes automata differ by five orders of
 magnitude. A Memo keeps two generations of half the bytes each. An entry that is used moves to the younger generation.
-When the younger one is full, it becomes the older one, and the entries of the old one are dropped. A hit costs one
-look-up in a dict.
+When the younger generation is full, it becomes the older one, and the entries of the older one are dropped. A hit
+costs one look-up in a dict.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ V = TypeVar("V")
 
 
 class Memo(Generic[P, V]):
-    """A function of hashable positional arguments, and its memory. Thread-safe; threads that ask at the same time for
-    an unknown result each compute it."""
+    """A function of hashable positional arguments with its cache. Thread-safe; threads that ask for the same unknown
+    result at the same time each compute it."""
 
     def __init__(self, function: Callable[P, V], nbytes: Callable[..., int], limit: int) -> None:
         """``nbytes``: the size of a value and its arguments; at most ``limit`` bytes are kept."""
@@ -34,7 +32,7 @@ class Memo(Generic[P, V]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all entries."""
+        """The bytes of all entries."""
         return self._young_bytes + self._old_bytes
 
     def __len__(self) -> int:

@@ -1,17 +1,17 @@
-"""The texts of a grammar as they are quoted in another text: in a JSON string, or raw, without the marks of a reader.
+"""The texts of a grammar, quoted in another text: in a JSON string, or raw, without a reader's marks.
 
-A tool call holds an argument as a JSON string or raw between two marks. A grammar says what the argument is; the answer
-has to hold it as it is quoted. The reader looks for its marks anywhere, so none may occur in what is quoted.
+A tool call holds an argument as a JSON string, or raw between two marks. A grammar describes the argument; the answer
+must hold its quoted form. The reader looks for its marks everywhere, so no mark may occur in the quoted text.
 
-Quoting reads a text character by character. What it writes for one, and whether that would complete a mark, depends on
-the end of what it has written before: on a state of the automaton of Aho and Corasick over the marks. So the quoted
-texts of a grammar are again those of a grammar, by the construction of Bar-Hillel, Perles and Shamir ("On formal
-properties of simple phrase structure grammars", 1961): a rule for each rule, state before it and state after it. The
-states are nearly always the first one between rules, so the grammar hardly grows. Where they are not, most rules begin
-with a character of no mark, which leads to the first state from any other: such a rule has one copy for all of them.
+Quoting reads a text character by character. What it writes for a character, and whether that would complete a mark,
+depends on the end of the text written so far: on a state of the automaton of Aho and Corasick over the marks. So the
+quoted texts of a grammar are again the texts of a grammar, by the construction of Bar-Hillel, Perles and Shamir ("On
+formal properties of simple phrase structure grammars", 1961): one rule for each triple of a rule, a state before it
+and a state after it. Between rules the state is nearly always the first one, so the grammar hardly grows. Elsewhere
+most rules begin with a character of no mark, which leads to the first state: such a rule has one copy.
 
-*In a JSON string* every text can be quoted, in exactly one way: as most writers of JSON do it, and a character that
-would complete a mark is escaped (``</tool_call\\u003e``). *Raw*, a text with a mark in it cannot be, and is left out.
+*In a JSON string* every text can be quoted, in exactly one way: as most writers of JSON do it, with a character that
+would complete a mark escaped (``</tool_call\\u003e``). *Raw*, a text that contains a mark is left out.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar import kinds as K
 
 _MOST_FIRST_CALLS = 50
-"""Rules that begin with one another, as deep as they are followed to find one that begins alike."""
+"""The depth to which chains of first calls are followed to find states from which a rule begins alike."""
 MAX_EDGES = 200_000
-"""Edges of all automata of a quoted grammar."""
+"""The most edges that all automata of a quoted grammar may have together."""
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ESCAPED = frozenset({'"', "\\", *map(chr, range(32))})
-"""The characters that a JSON string holds escaped only."""
+"""The characters that a JSON string can hold only escaped."""
 
 
 class Quoting:
-    """How characters are written, and which texts of the result a reader would take for marks."""
+    """How characters are written, and which strings in the result a reader would take for marks."""
 
     def __init__(self, marks: Iterable[str], *, in_json: bool) -> None:
         self.in_json = in_json
@@ -53,7 +53,7 @@ class Quoting:
         self._fail = self._failures()
         written = {character for mark in marks for character in mark}
         self.each = CharSet.of("".join(written | _ESCAPED if in_json else written))
-        """The characters that are written one by one; every other is as it is, and leads to the first state."""
+        """The characters handled one by one; all others are written as they are and lead to the first state."""
 
     def _failures(self) -> list[int]:
         fail, order = [0] * len(self._children), deque(self._children[0].values())
@@ -79,7 +79,7 @@ class Quoting:
         return state
 
     def character(self, state: int, character: str) -> tuple[bytes, int] | None:
-        """What is written for a character after ``state``, and the next state; None if it cannot be."""
+        """What is written for a character after ``state``, and the next state; None if it cannot be written."""
         plain = character
         if self.in_json and character in _ESCAPED:
             plain = _SHORT.get(character) or f"\\u{ord(character):04x}"
@@ -91,10 +91,10 @@ class Quoting:
         return None if after is None else (raw, after)
 
     def text(self, state: int, text: bytes) -> tuple[bytes, int] | None:
-        """What is written for ``text`` after ``state``, and the next state; None if it cannot be."""
+        """What is written for ``text`` after ``state``, and the next state; None if it cannot be written."""
         try:
             characters = text.decode()
-        except UnicodeDecodeError:  # parts of characters, as automata of bytes have them
+        except UnicodeDecodeError:  # parts of characters, which occur in automata over bytes
             after = self._after(state, text)
             return None if after is None else (text, after)
         parts = []
@@ -107,21 +107,21 @@ class Quoting:
         return b"".join(parts), state
 
     def may_end(self, state: int, closing: str) -> bool:
-        """Whether ``closing`` may follow: what stands before it and its beginning do not form a mark."""
+        """Whether ``closing`` may follow: no mark is completed before its last byte."""
         return self._after(state, closing.encode()[:-1]) is not None
 
 
 def _units(character: str) -> Iterator[int]:
-    """The UTF-16 code units of a character, which JSON escapes."""
+    """The UTF-16 code units of a character, as JSON escapes them."""
     raw = character.encode("utf-16-be")
     return (int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2))
 
 
 def quoted(source: Grammar, into: Grammar, quoting: Quoting, closing: str = "") -> Expression:
-    """The texts of ``source`` as they are quoted, as an expression of ``into``; ``closing`` follows them.
+    """The quoted texts of ``source`` as an expression of ``into``; ``closing`` follows them.
 
     Raises:
-        UnsupportedError: ``source`` asks for tokens, or for items that differ.
+        UnsupportedError: ``source`` asks for tokens, unique items or keys, or parts in any order.
         BudgetExceededError: the result is too large.
     """
     if source.token_sets:
@@ -138,13 +138,13 @@ def quoted(source: Grammar, into: Grammar, quoting: Quoting, closing: str = "") 
 
 
 Label = int
-"""An expression of the source: a set or a text, or the call of a rule."""
+"""An expression of the source: a set, a text or a rule call."""
 _At = tuple[int, int]
-"""A state of a rule's automaton, and one of the quoting."""
+"""A state of a rule's automaton, and a state of the quoting."""
 
 
 class _Automaton:
-    """The automaton of a rule's body, without empty edges."""
+    """The automaton of a rule's body, without epsilon edges."""
 
     def __init__(self, grammar: Grammar, body: int) -> None:
         self._empty: list[list[int]] = [[], []]
@@ -208,7 +208,7 @@ class _Automaton:
     def _network(
         self, layout: Sequence[int], most_edges: int, begin: int, end: int, todo: list[tuple[int, int, int]]
     ) -> None:
-        """Its states; of a counted network once for each number of edges."""
+        """Add the network's states: for a counted network, one copy of them for each number of edges."""
         states, start, finals = layout[0], layout[1], layout[3 : 3 + layout[2]]
         edges = layout[3 + layout[2] :]
         if states * (most_edges + 1) > MAX_EDGES:
@@ -244,12 +244,12 @@ class _Quoted:
         self.source, self.into, self.quoting = source, into, quoting
         self._automata: dict[int, _Automaton] = {}
         self._ends: dict[_At, set[int]] = {}
-        """By rule and state before it: the states after it."""
+        """The states after a rule, by the rule and the state before it."""
         self._callers: dict[_At, set[_At]] = {}
         self._edges: dict[_At, list[tuple[_At, Expression | _At, _At]]] = {}
         self._leaves: dict[tuple[int, int], list[tuple[Expression, int]]] = {}
         self._expressions: dict[object, Expression] = {}
-        """By what is written: the same texts are the same expression."""
+        """By the text written: equal texts share an expression."""
         self._entries: dict[_At, int] = {}
         self._firsts: dict[tuple[int, tuple[object, ...]], int] = {}
         self._rules: dict[tuple[int, int, frozenset[int]], Rule] = {}
@@ -261,7 +261,7 @@ class _Quoted:
         self._find_ends(root)
         ends = {state for state in self._ends[root, 0] if self.quoting.may_end(state, closing)}
         expression = self._body(root, 0, ends)
-        while self._agenda:  # it looks for cancellation
+        while self._agenda:  # checks for cancellation
             cancellation.check()
             rule, before, afters = self._agenda.pop()
             self.into.define(self._rules[rule, before, afters], self._body(rule, before, afters))
@@ -274,7 +274,7 @@ class _Quoted:
         return self._automata[rule]
 
     def _find_ends(self, root: int) -> None:
-        """Explore all rules from the states in which they begin, until no new state after one is found."""
+        """Explore all rules from the states in which they begin, until no new state is found after any rule."""
         todo = deque([(root, 0)])
         self._ends[root, 0] = set()
         waiting = set(todo)
@@ -298,7 +298,7 @@ class _Quoted:
                 waiting |= again
 
     def _explore(self, rule: int, before: int) -> set[_At]:
-        """Find the edges of a rule's automaton that begins in a state; the rules that it calls, and where."""
+        """Find the edges of a rule's automaton from ``before``; return its calls, each with the state before it."""
         automaton, edges, calls = self._automaton(rule), list[tuple[_At, Expression | _At, _At]](), set[_At]()
         seen = {(0, before)}
         todo = [(0, before)]
@@ -325,10 +325,10 @@ class _Quoted:
         return calls
 
     def _entry(self, rule: int, before: int, depth: int = 0) -> int:
-        """The first state known in which a rule begins as it does in ``before``: all edges of its beginning are alike.
+        """The first known state from which the rule's first edges are the same as from ``before``.
 
-        A rule that may be empty ends where it begins, so it has only ``before``; as do one that calls itself first,
-        and one that begins ``_MOST_FIRST_CALLS`` deep.
+        It is ``before`` itself for a rule that may be empty (it ends where it begins), for a rule that calls itself
+        first, and where first calls are nested more than ``_MOST_FIRST_CALLS`` deep.
         """
         key = (rule, before)
         if key not in self._entries:
@@ -353,10 +353,10 @@ class _Quoted:
         return self.into.call(self._rules[key])
 
     def _body(self, rule: int, before: int, afters: Collection[int]) -> Expression:
-        """The automaton of a rule from one state of the quoting to any of others.
+        """The automaton of a rule from the quoting state ``before`` to any of ``afters``.
 
-        Its last states after which nothing follows are one. So a call that stands last is one call, wherever it ends,
-        and not one for each state after it, each with a copy of what is called.
+        Its final states without further edges are merged. So a call in last position is one call, wherever it ends,
+        not one call, with a copy of the called rule, for each state after it.
         """
         edges, automaton = self._edges[rule, before], self._automaton(rule)
         backwards: dict[_At, list[_At]] = {}
@@ -442,7 +442,7 @@ class _Quoted:
             yield self._expressions[key], end
 
     def _any_of(self, written: Iterable[bytes]) -> Expression:
-        """Any one of these texts. Those that differ in the last byte alone share it: an edge is copied many times."""
+        """Any of these texts; those that differ only in the last byte share it: an edge is copied many times."""
         lasts: dict[bytes, list[int]] = {}
         for text in written:
             lasts.setdefault(text[:-1], []).append(text[-1])

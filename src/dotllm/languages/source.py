@@ -11,7 +11,7 @@ from dotllm.suggestions import did_you_mean
 
 
 class Source:
-    """Turns offsets into lines and columns, which are the locations of the errors about grammars."""
+    """Turns offsets into lines and columns, the locations in errors about grammars."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -27,10 +27,10 @@ class Source:
         return InvalidSpecError(message, location=self.location(at), keyword=keyword, code=code, help=help)
 
     def without_first_rule(self, first: str, defined: Mapping[str, int], other: str, notation: str) -> InvalidSpecError:
-        """The refusal of a grammar without the rule ``first``, with which answers begin.
+        """The refusal of a grammar that lacks the rule ``first``, with which answers begin.
 
-        ``defined``: the rules, and their places. ``other``: the name of that rule in another notation, where it is
-        defined as in ``notation``.
+        ``defined``: the rules and their places. ``other``: the name of the first rule in the other notation, whose
+        rules look like ``notation``.
         """
         name = other if other in defined else next(iter(defined), "")
         help = f"rename {name!r} to {first!r}, if answers begin with it" if name else ""
@@ -40,7 +40,7 @@ class Source:
         return self.invalid(f"the grammar has no rule {first!r}", where, first, "unknown_rule", help)
 
     def undefined(self, what: str, name: str, at: int, known: Iterable[str]) -> InvalidSpecError:
-        """The refusal of a ``name`` at ``at`` that is not among ``known``."""
+        """The refusal of ``name`` at ``at``, which is not among ``known``."""
         return InvalidSpecError(
             f"{what}{name} is not defined",
             location=self.location(at),
@@ -55,10 +55,10 @@ class Source:
 
     @contextmanager
     def inside(self, at: int, first: int | None = None) -> Iterator[None]:
-        """A context in which refusals of a text embedded at ``at`` (a schema, a regular expression) get their place in
+        """A context that gives refusals of a text embedded at ``at`` (a schema, a regular expression) their place in
         the grammar.
 
-        ``first``: the place of offset 0 of an expression that is written literally in the grammar.
+        ``first``: the place in the grammar of offset 0 of an expression that is written literally there.
 
         Raises:
             SpecError: the refusal raised within, with its place in the grammar.

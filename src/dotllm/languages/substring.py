@@ -1,4 +1,4 @@
-"""All substrings of a sequence of chunks, as a suffix automaton: linear in the text, and deterministic chunk by chunk.
+"""All substrings of a sequence of chunks, as a suffix automaton: linear in the text and deterministic over chunks.
 
 A. Blumer et al., "The smallest automaton recognizing the subwords of a text", Theoretical Computer Science 40, 1985.
 """
@@ -20,7 +20,7 @@ def words_of(text: str) -> list[str]:
 
 def substring_expression(chunks: Iterable[str], grammar: Grammar) -> Expression:
     """``chunks[n:m]`` joined, for any n <= m."""
-    links = [-1]  # suffix link of every state
+    links = [-1]  # the suffix link of every state
     lengths = [0]
     edges: list[dict[str, int]] = [{}]
     last = 0

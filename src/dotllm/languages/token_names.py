@@ -1,4 +1,4 @@
-"""``<|name|>``, ``<[12,20-30]>``, ``<[^12]>``, ``<[*]>``: tokens named, or matched by their ids."""
+"""``<|name|>``, ``<[12,20-30]>``, ``<[^12]>``, ``<[*]>``: tokens matched by name or by id."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class TokenNames(NamedTuple):
     """The tokens of a tokenizer that have names: ids by name."""
 
     special: Mapping[str, int] = _NONE
-    """Tokens that stand for no text. If the text of a structural tag names one, the token is meant."""
+    """Tokens that stand for no text. A name in the text of a structural tag means the token."""
     added: Mapping[str, int] = _NONE
-    """Tokens that stand for their text (``<tool_call>`` of Qwen 3). They are meant where a token is asked for, but not
-    in a text, which other tokens can also write."""
+    """Tokens that stand for their text (``<tool_call>`` of Qwen 3). Their names mean the tokens where a token is
+    asked for, but not in a text, which other tokens can also write."""
     ends: frozenset[int] = frozenset()
     """The ids at which generation stops, with or without a name."""
 
@@ -37,7 +37,7 @@ class TokenNames(NamedTuple):
 
     @property
     def named_ends(self) -> dict[int, str]:
-        """The names of ``ends`` by id; for one without a name, the id."""
+        """The names of ``ends`` by id; an id without a name is its own name."""
         return {token: str(token) for token in self.ends} | {
             token: name for names in (self.added, self.special) for name, token in names.items() if token in self.ends
         }

@@ -1,8 +1,8 @@
-"""LarkGrammar → Grammar: the rules, what is ignored between terminals, templates, embedded JSON Schemas and tokens.
+"""LarkGrammar → Grammar: rules, ignored text between terminals, templates, embedded JSON Schemas and tokens.
 
-The language is that of the context-free grammar over characters. There is no lexer: a terminal stands for every text
-its expression matches, wherever the grammar has it. (A lexer that always takes the longest match would forbid some of
-these texts; none that a lexer accepts is missing.) `lazy` says which texts a lazy terminal takes away from others.
+The grammar is context-free over characters. There is no lexer: a terminal stands for every text that its expression
+matches, wherever it occurs in the grammar. (A lexer that always takes the longest match would forbid some of these
+texts; every text that it accepts is accepted here.) `lazy` says which texts a lazy terminal removes from others.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TERMINAL_KINDS = (LarkNodeKind.LITERAL, LarkNodeKind.RANGE, LarkNodeKind.PATTER
 def lark_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
     """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
 
-    Raises InvalidSpecError for a text that is not a Lark grammar, UnsupportedError for one that cannot be enforced;
-    ``location`` says where.
+    Raises InvalidSpecError for a text that is not a Lark grammar and UnsupportedError for a grammar that cannot be
+    enforced; ``location`` says where.
     """
     parser = Parser(text)
     document = parser.parse()
@@ -82,7 +82,7 @@ class _LarkCompiler:
         self._agenda: list[tuple[Rule, Definition, tuple[Argument, ...]]] = []
 
     def compile(self) -> Expression:
-        """The expression of the whole."""
+        """The expression of the whole grammar."""
         options = self._options()
         start = self.document.rules.get("start")
         if start is None:
@@ -114,7 +114,7 @@ class _LarkCompiler:
         return options
 
     def _check_names(self) -> None:
-        """Names must be defined everywhere, not only where ``start`` reaches them."""
+        """Check that all names are defined, not only those that ``start`` reaches."""
         document = self.document
         parameters = {
             (i, name)
@@ -218,7 +218,7 @@ class _LarkCompiler:
             raise self.source.invalid(f"the template {argument.name} has no arguments here", at, argument.name)
         return argument
 
-    # --- terminals; each use is its own if some are lazy
+    # --- terminals; if some are lazy, each use is separate
 
     def _lazy_rule(self, definition: Definition) -> Expression:
         terminals, expression = self.terminals, self.terminals.expression(definition)
@@ -250,13 +250,13 @@ class _LarkCompiler:
         if isinstance(schema, str):  # (a str would be read as the text of a schema)
             raise self.source.invalid("a schema must be an object or a boolean", at, "%json")
         with self.source.inside(at):
-            # (as in llguidance; options of a request are not for grammars)
+            # (as in llguidance; a request's options do not apply to grammars)
             return schema_expression(schema, self.grammar, Options(additional_properties="open"))
 
-    # --- what is ignored
+    # --- ignored text
 
     def _lexeme(self, terminal: Expression) -> Expression:
-        """A terminal, followed by whatever is ignored."""
+        """A terminal, followed by ignored text."""
         if self.ignored is None or terminal == self.grammar.empty():
             return terminal
         lexeme = self._lexemes.get(terminal)

@@ -1,20 +1,21 @@
-"""Takes from terminals the texts that a lazy terminal which can start at the same place would end.
+"""Removes from terminals the texts that begin with a match of a lazy terminal that may start at the same place.
 
-llguidance's lexer runs all terminals that may come next at once, and a lazy one that matches wins. So in ::
+llguidance's lexer runs all terminals that may come next in parallel, and a lazy terminal that matches wins. So in ::
 
     start: tool* TEXT
     tool: head "=foo>" …
     head[lazy]: TEXT "<function"
     TEXT: /(.|\\n)*/
 
-the free text at the end never runs over a ``<function``. dotllm has no lexer, so the terminals themselves are cut down:
-where ``head`` may start, ``TEXT`` is the texts that do not begin with one of ``head``.
+the free text at the end never contains ``<function``. dotllm has no lexer, so it restricts the terminals themselves:
+where ``head`` may start, ``TEXT`` stands for the texts that do not begin with a text of ``head``.
 
 Whether ``head`` may start depends on the text before it. The terminals that may start are a property of places in the
-rules; places are the states of one automaton for each rule. A lazy terminal *always* meets a use of another one if it
-may start wherever this use may: on every way that leads to the use without consuming anything, there is a place from
-which calls alone reach the lazy one. It *never* meets the use if no text leads both to a place of the use and to a
-place of the lazy one. In all other cases the grammar is refused, because one expression would have two meanings.
+rules; places are the states of one automaton for each rule. A lazy terminal *always* meets a use of another terminal
+if it may start wherever the use may: every path that leads to the use without consuming anything passes a place from
+which calls alone reach the lazy terminal. It *never* meets the use if no text leads both to a place of the use and to
+a place of the lazy terminal. In all other cases the grammar is refused, because one expression would have two
+meanings.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from dotllm.languages.source import Source
 
 MAX_PLACES = 50_000  # of all rules
 MAX_PAIRS = 200_000  # of places that one text may lead to
-_JSON = r'[ \t\r\n]*[\[{"\-0-9tfn](.|\n)*'  # the beginnings of a JSON value, and anything after them
+_JSON = r'[ \t\r\n]*[\[{"\-0-9tfn](.|\n)*'  # the first character of a JSON value, then anything
 
 
 class Use(NamedTuple):
@@ -52,12 +53,12 @@ class Use(NamedTuple):
 
 
 def json_texts() -> Dfa:
-    """Texts whose beginnings include those of all JSON values."""
+    """Texts that begin as a JSON value does: a superset of all JSON values."""
     return regex_to_dfa(_JSON, search=False)
 
 
 class Uses:
-    """All uses of terminals in one grammar that has lazy ones."""
+    """All uses of terminals in a grammar that has lazy terminals."""
 
     def __init__(self, grammar: Grammar, source: Source) -> None:
         self.grammar = grammar
@@ -119,8 +120,8 @@ class Uses:
         return use.lower(texts.difference(cut, budget))
 
     def _texts_from(self, lazy: tuple[int, ...], proper: bool) -> Dfa:
-        """Texts that begin with one of these lazy uses, followed by more text if ``proper``. (Of two lazy ones that
-        match at once, both win.)"""
+        """Texts that begin with a text of one of these lazy uses, followed by more text if ``proper``. (If two lazy
+        terminals match together, both win.)"""
         language = self._known_texts.get((lazy, proper))
         if language is None:
             budget = Budget()
@@ -130,7 +131,7 @@ class Uses:
         return language
 
     def _check(self, number: int, other: int) -> None:
-        """Refuse use ``number`` if it matters that use ``other`` may start where it does."""
+        """Refuse use ``number`` if lazy use ``other``, which may start where it does, would remove texts from it."""
         use, lazy = self.all[number], self.all[other]
         if use.texts is None:
             return
@@ -142,13 +143,13 @@ class Uses:
             )
 
     def _is_cut_text(self, number: int) -> bool:
-        """Whether a use is of a text, not lazy itself, that starts where lazy terminals may."""
+        """Whether a use is a text (not a token), is not lazy, and starts where lazy terminals may."""
         use = self.all[number]
         return not use.lazy and use.texts is not None and bool(self._taken.get(number))
 
     def _check_pair(self, number: int, following: int) -> None:
-        """Refuse a text that is cut where a lazy terminal may start, if it may be the beginning of what that terminal
-        matches and another such text may go on with it: llguidance's lexer would have read the terminal."""
+        """Refuse a restricted text that may end inside a match of its lazy terminal if another restricted text may
+        complete that match: llguidance's lexer would have read the lazy terminal."""
         use, after, lazy = self.all[number], self.all[following], self._taken[number]
         assert use.texts is not None
         budget = Budget()
@@ -165,7 +166,7 @@ class Uses:
         return self.source.unsupported(message, use.at, "lazy")
 
     def _may_overlap(self, one: int, two: int) -> bool:
-        """Whether one text may be both terminals."""
+        """Whether some text may match both terminals."""
         first, second = self.all[one], self.all[two]
         if first.expression == second.expression:
             return True
@@ -181,9 +182,9 @@ class Uses:
 
 
 class _Places:
-    """The rules as automata: places, and what leads from one to another.
+    """The rules as automata: places, and the moves, calls and texts between them.
 
-    A move that consumes nothing is *sure* if it can be made whatever came before; those at the ends of counted
+    A move consumes nothing. It is *sure* if it is possible whatever came before; the moves at the ends of counted
     repetitions are not sure.
     """
 
@@ -192,7 +193,7 @@ class _Places:
         self.moves: list[tuple[int, int, bool]] = []
         self.calls: list[tuple[int, int, int]] = []  # from, rule, to
         self.texts: list[tuple[int, int, int]] = []  # from, use, to
-        self.ends: dict[int, tuple[int, int]] = {}  # of the rules
+        self.ends: dict[int, tuple[int, int]] = {}  # begin and end of each rule
         self._build(grammar, {int(use.rule): number for number, use in enumerate(uses)})
         derives = analyse(grammar).derives
         self.empty = [bool(derives[use.expression] & EMPTY) for use in uses]
@@ -208,7 +209,8 @@ class _Places:
         leaving: dict[int, list[tuple[int, int]]] = {}
         for source, use, target in self.texts:
             leaving.setdefault(source, []).append((use, target))
-        # The uses that may come next, and where they lead. Many kernels have the same ones, so these are numbered.
+        # The uses that may come next, and where they lead. Many kernels have equal sets of them, so the sets are
+        # numbered.
         numbers: dict[tuple[tuple[int, int], ...], int] = {}
         self.class_of: dict[int, int] = {}
         for kernel in self.kernels:
@@ -256,7 +258,7 @@ class _Places:
                     self.ends[a] = self._place(), self._place()
                     todo.append((grammar.rule_body[a], *self.ends[a]))
                 self.calls.append((source, a, target))
-            elif kind != K.NEVER:  # nothing, or an ignored text, which changes nothing
+            elif kind != K.NEVER:  # the empty text, or an ignored text, which counts as empty
                 self.moves.append((source, target, True))
 
     def _empty_rules(self, *, sure: bool) -> set[int]:
@@ -273,7 +275,7 @@ class _Places:
         for source, rule, target in self.calls:
             callers.setdefault(rule, []).append((source, target))
         rules: set[int] = set()
-        seen = {end for _, end in self.ends.values()}  # places from which nothing leads to the end of their rule
+        seen = {end for _, end in self.ends.values()}  # places from which their rule's end needs no text
         todo = list(seen)
         while todo:
             cancellation.check()
@@ -292,8 +294,8 @@ class _Places:
         return rules
 
     def _backwards(self, empty_rules: set[int], *, sure: bool) -> list[list[int]]:
-        """For each place: the places from which a move that consumes nothing leads there. ``sure``: without returns,
-        which depend on the caller."""
+        """For each place: the places from which one step that consumes nothing leads there. ``sure``: without unsure
+        moves and without returns, which depend on the caller."""
         back: list[list[int]] = [[] for _ in range(self.size)]
         for source, target, is_sure in self.moves:
             if is_sure or not sure:
@@ -311,12 +313,12 @@ class _Places:
         return back
 
     def _always(self, uses: int) -> list[int]:
-        """For each use: the lazy ones, as bits, that may start wherever the use may."""
-        good = [0] * self.size  # for each place: the lazy uses that calls alone reach
+        """For each use: the lazy uses, as bits, that may start wherever it may."""
+        good = [0] * self.size  # for each place: the lazy uses that calls alone reach from it
         for source, use, _ in self.texts:
             good[source] |= self.lazy & (1 << use)
         _spread([place for place in range(self.size) if good[place]], good, self.back_sure, None)
-        unsure = [0] * self.size  # those that do not meet the use on some way there
+        unsure = [0] * self.size  # for each place: the lazy uses that some path to it does not meet
         for kernel in self.kernels:
             unsure[kernel] = self.lazy & ~good[kernel]
         _spread(self.kernels, unsure, self.forward, good)
@@ -326,7 +328,7 @@ class _Places:
         return always
 
     def _met(self, uses: int) -> list[int]:
-        """For each use: the lazy ones that may start at a place where the use may."""
+        """For each use: the lazy uses that may start at some place where it may."""
         met = [0] * uses
         for texts, lazy in zip(self.classes, self.lazy_in, strict=True):
             for use, _ in texts:
@@ -334,7 +336,7 @@ class _Places:
         return met
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """Uses that may follow each other.
+        """Pairs of a use and a use that may follow it.
 
         Yields:
             Each pair once.
@@ -347,8 +349,8 @@ class _Places:
                     yield use, after
 
     def met_apart(self, may_overlap: Callable[[int, int], bool]) -> list[int]:
-        """For each use: the lazy ones that may start at another place, if one text leads to both places by the same
-        terminals, or by others that match the same text.
+        """For each use: the lazy uses that may start at another place, if one text leads to both places, by the same
+        terminals or by others that match the same text.
 
         Raises:
             BudgetExceededError: there are too many such pairs of places.
@@ -384,7 +386,7 @@ def _members(bits: int) -> list[int]:
 
 
 def _reached(start: int, links: list[list[int]]) -> set[int]:
-    """The places that links lead to, the first one among them."""
+    """The places that links lead to from ``start``, which is one of them."""
     seen = {start}
     todo = [start]
     while todo:  # bounded: by the places, each added once
@@ -396,7 +398,7 @@ def _reached(start: int, links: list[list[int]]) -> set[int]:
 
 
 def _spread(starts: list[int], bits: list[int], links: list[list[int]], stops: list[int] | None) -> None:
-    """Give every place the bits of the places that lead to it, except where they stop."""
+    """Propagate bits along the links; ``stops``: for each place, the bits that do not enter it."""
     todo = list(starts)
     while todo:
         cancellation.check()

@@ -1,7 +1,7 @@
 """Text → tokens → LarkGrammar: definitions, statements and the expressions in them.
 
-The expressions need no recursion: a frame per open bracket holds what has been read inside it. Precedence, from the
-loosest: ``|``, ``&``, one after another, the repetitions, ``~`` before something.
+Expressions are parsed without recursion: for each open bracket a frame holds what has been read inside it.
+Precedence, from the loosest: ``|``, ``&``, sequence, repetition, prefix ``~``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from dotllm.languages.source import Source
 
 # The syntax of a Lark grammar, before names are resolved: nodes in one list, children before their parents.
 #
-# It is flat, like the Grammar that it becomes, so that every pass over it is a loop, and no nesting of the text is too
-# deep.
+# It is flat, like the Grammar that it becomes, so every pass over it is a loop, and no nesting is too deep.
 
 
 class LarkNodeKind(Enum):
@@ -33,7 +32,7 @@ class LarkNodeKind(Enum):
     STRUCTURED_REGEX = "%regex"  # the JSON object
     GRAMMAR = "%lark"  # the LarkGrammar in the braces
     REFERENCE = "@ reference"  # str
-    TEMPLATE = "template"  # str: its name, or that of a parameter; the children are the arguments
+    TEMPLATE = "template"  # str: its name or a parameter's; the children are the arguments
     SEQUENCE = "sequence"
     CHOICE = "alternatives"
     REPEAT = "repetition"  # (minimum, maximum or None)
@@ -51,8 +50,8 @@ class LarkNode(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A rule, a terminal or an ignored terminal. Its nodes are ``nodes[first : root + 1]``; ``root`` is the whole of
-    it."""
+    """A rule, a terminal or an ignored terminal. Its nodes are ``nodes[first : root + 1]``; ``root`` is the whole
+    definition."""
 
     name: str
     first: int
@@ -71,7 +70,7 @@ class LarkGrammar(NamedTuple):
     terminals: dict[str, Definition]
     imports: dict[str, tuple[str, int]]  # local name of a terminal → name in `common`, offset
     ignored: list[Definition]
-    options: dict[str, Any]  # of all %llguidance
+    options: dict[str, Any]  # of all %llguidance statements
 
     @property
     def names(self) -> list[str]:
@@ -80,15 +79,15 @@ class LarkGrammar(NamedTuple):
 
 
 def is_terminal(name: str) -> bool:
-    """Lark's convention: terminals are in capitals."""
+    """Whether a name is a terminal's: in capitals, by Lark's convention."""
     return name.lstrip("_")[:1].isupper()
 
 
 # Text of a Lark grammar → tokens.
 #
-# One regular expression does the work. ``%json``, ``%regex`` and ``%llguidance`` are followed by a JSON value, which is
-# read here and becomes the token's value. Comments vanish. Newlines are tokens, because they end definitions, except
-# after a backslash.
+# One regular expression does the work. ``%json``, ``%regex`` and ``%llguidance`` are followed by a JSON value, which
+# is read here and becomes the token's value. Comments are dropped. Newlines are tokens, because they end definitions,
+# unless they follow a backslash.
 
 
 JSON_DIRECTIVES = frozenset({"%json", "%regex", "%llguidance", "%grammar_options"})
@@ -114,18 +113,18 @@ def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-# Numbers exactly as they are written: a schema's bounds are exact.
+# Numbers keep their exact values, as a schema's bounds are exact.
 _JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse_constant)
 _JSON_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class LarkToken(NamedTuple):
-    """``kind`` is a group of the expression above, or the sign itself, or "END"."""
+    """``kind`` is a group of the expression above, the sign itself, or "END"."""
 
     kind: str
     text: str
     at: int
-    value: Any = None  # of a DIRECTIVE that has one, its JSON
+    value: Any = None  # the JSON value of a DIRECTIVE that has one
 
 
 def tokenise(source: Source) -> list[LarkToken]:
@@ -177,9 +176,9 @@ def _lost(source: Source, at: int) -> Exception:
     return source.invalid(f"unexpected {character!r}" + (f": {hints[character]}" if character in hints else ""), at)
 
 
-# Escapes in the string literals of grammars: JSON's and Python's, which Lark's own reader takes.
+# Escapes in the string literals of grammars: JSON's and Python's, which Lark's own reader accepts.
 #
-# A backslash before any other character stands for itself, as in those languages.
+# A backslash before any other character stands for itself, as in Python.
 
 
 _SIMPLE = {c: c for c in "\"\\/'"} | dict(zip("nrtbfav0", "\n\r\t\b\f\a\v\0", strict=True))
@@ -187,7 +186,7 @@ _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|x(..)|u(....)|U
 
 
 def unescape(text: str, source: Source, at: int) -> str:
-    """The string a literal stands for; ``at`` is where the literal begins, for errors."""
+    """The string that a literal stands for; ``at`` is where the literal begins, for errors."""
     if "\\" not in text:
         return text
 
@@ -198,7 +197,7 @@ def unescape(text: str, source: Source, at: int) -> str:
                 raise source.invalid(f"too few digits after \\{simple}", at + match.start())
             return _SIMPLE.get(simple, match.group())
         try:
-            if high is not None:  # a surrogate pair, as JSON writes what is beyond the BMP
+            if high is not None:  # a surrogate pair, as JSON writes characters beyond the BMP
                 return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
             code = int(next(code for code in codes if code is not None), 16)
             if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
@@ -211,7 +210,7 @@ def unescape(text: str, source: Source, at: int) -> str:
 
 
 MAX_COUNT = 2**30 - 1
-MAX_NESTED = 32  # grammars in grammars
+MAX_NESTED = 32  # levels of nested grammars
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
@@ -226,7 +225,7 @@ _REFUSED = {
 
 
 class _LarkFrame:
-    """An open bracket: the alternatives before, the operands of & before, the sequence so far."""
+    """An open bracket: its finished alternatives, the finished operands of ``&``, and the sequence so far."""
 
     __slots__ = ("arguments", "at", "choices", "negations", "opener", "operands", "parts", "template")
 
@@ -248,12 +247,12 @@ class Parser:
         self.source = Source(text)
         self.tokens = tokenise(self.source)
         self.i = 0
-        self.nested = 0  # how many %lark are open
+        self.nested = 0  # the number of open %lark
         self.document = LarkGrammar([], {}, {}, {}, [], {})
 
     @property
     def token(self) -> LarkToken:
-        """The next token, which has not been consumed."""
+        """The next token, not yet consumed."""
         return self.tokens[self.i]
 
     def parse(self) -> LarkGrammar:
@@ -328,7 +327,7 @@ class Parser:
         return tuple(names)
 
     def _attributes(self) -> tuple[bool, int | None]:
-        """``[lazy, suffix="…"]``: whether it is lazy, and the node of its suffix."""
+        """``[lazy, suffix="…"]``: whether the definition is lazy, and the node of its suffix."""
         lazy, suffix = False, None
         self.i += 1
         while self.token.kind != "]":  # bounded: by the text
@@ -426,7 +425,7 @@ class Parser:
             elif kind == "~":
                 self.i += 1
                 frame.negations += 1
-            elif kind == "->" and len(frames) == 1:  # the name of an alternative shapes the parse tree
+            elif kind == "->" and len(frames) == 1:  # an alternative's name only shapes the parse tree
                 self.i += 1
                 self._expect("NAME", "a name")
                 if self.token.kind not in ("NEWLINE", "|", "END", "}"):
@@ -444,19 +443,19 @@ class Parser:
                 self._end_atom(frame, self._atom())
 
     def _begins_template(self) -> bool:
-        """``name{`` begins a template, unless a number or a comma follows: then it is a repetition."""
+        """Whether ``name{`` begins a template; before a number or a comma it begins a repetition."""
         following = [token.kind for token in self.tokens[self.i + 1 : self.i + 3]]
         return following[:1] == ["{"] and following[1:] not in (["NUMBER"], [","])
 
     def _continues(self) -> bool:
-        """Whether the line that follows continues the definition: it starts with a bar."""
+        """Whether the next line starts with a bar and so continues the definition."""
         i = self.i
         while self.tokens[i].kind == "NEWLINE":  # bounded: by the text
             i += 1
         return self.tokens[i].kind == "|"
 
     def _skip_newline_after_bar(self) -> None:
-        """After a bar at the end of a line, the definition goes on in the next line, unless that begins a new one."""
+        """Skip newlines after a bar: the definition goes on in the next line, unless that line begins a new one."""
         i = self.i
         while self.tokens[i].kind == "NEWLINE":  # bounded: by the text
             i += 1
@@ -509,7 +508,7 @@ class Parser:
         return text
 
     def _end_atom(self, frame: _LarkFrame, node: int) -> None:
-        """Apply the ~ before an atom and the repetition after it, and add it to the sequence."""
+        """Apply the ``~`` before an atom and the repetition after it, and add the result to the sequence."""
         at = self.document.nodes[node].at
         if frame.negations % 2:
             node = self._node(LarkNodeKind.NOT, None, at, node)
@@ -522,7 +521,7 @@ class Parser:
         frame.parts.append(node)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """The repetition that stands here, if one does."""
+        """The repetition at the current token, if there is one."""
         kind = self.token.kind
         following = self.tokens[self.i + 1].kind if kind != "END" else ""
         if kind in _OPERATORS:

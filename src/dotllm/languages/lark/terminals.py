@@ -22,7 +22,7 @@ from dotllm.suggestions import did_you_mean
 # The terminals of Lark's library ``common``, as regular expressions.
 #
 # Lark writes C_COMMENT and ESCAPED_STRING with lazy quantifiers, which say when its lexer stops, not what a comment is.
-# Here these terminals are the texts that Lark's lexer returns.
+# Here these terminals match the texts that Lark's lexer returns.
 #
 # https://github.com/lark-parser/lark/blob/master/lark/grammars/common.lark
 
@@ -67,16 +67,16 @@ _FLAGS = frozenset("imsxu")
 
 
 class Terminals:
-    """The terminals of one grammar, compiled when they are first asked for."""
+    """The terminals of one grammar, compiled on first use."""
 
     def __init__(self, document: LarkGrammar, source: Source, grammar: Grammar) -> None:
         self.document = document
         self.source = source
         self.grammar = grammar
-        self.budget = Budget()  # of the definition at hand
+        self.budget = Budget()  # of the current definition
         self._expressions: dict[str, Expression] = {}
         self._dfas: dict[str, Dfa] = {}
-        self._defined: dict[int, Dfa] = {}  # by where the definition is
+        self._defined: dict[int, Dfa] = {}  # by the definition's offset
         self._weights: dict[str, int] = {}
         self._uses: dict[str, int] = {}
         for node in document.nodes:
@@ -90,7 +90,7 @@ class Terminals:
         return self._expressions[name]
 
     def expression(self, definition: Definition) -> Expression:
-        """The whole of a definition, as a terminal."""
+        """A whole definition as a terminal."""
         self.budget = Budget()
         with self.source.inside(definition.at):
             return self._expression(definition)
@@ -116,7 +116,7 @@ class Terminals:
         raise self.source.invalid(f"a terminal cannot contain a {node.kind.value}", node.at, node.kind.value)
 
     def dfa(self, definition: Definition) -> Dfa:
-        """The automaton of the whole of a definition."""
+        """The automaton of a whole definition."""
         self.budget = Budget()
         with self.source.inside(definition.at):
             return self._definition_dfa(definition)
@@ -140,7 +140,7 @@ class Terminals:
         return [(node.value, node.at) for node in nodes if node.kind is LarkNodeKind.NAME]
 
     def _in_order(self, name: str, at: int, done: Container[str]) -> Iterator[str]:
-        """List the terminals that ``name`` is made of, parts first, itself last, except those that are ``done``; the
+        """List the terminals that ``name`` consists of, parts first and itself last, except those in ``done``; the
         caller adds each to ``done`` as it comes. Depth first, iterative.
 
         Yields:
@@ -186,7 +186,8 @@ class Terminals:
         return expression
 
     def _weight(self, first: int) -> int:
-        """About how many NFA nodes the expressions from ``first`` on need, without those they refer to."""
+        """The approximate number of NFA nodes of the expressions from ``first`` on, without the expressions they
+        refer to."""
         grammar = self.grammar
         total = 0
         for node in range(first, len(grammar)):
@@ -223,7 +224,7 @@ class Terminals:
             node = nodes[i]
             parts = [built[child - first] for child in node.children]
             if below_algebra[i - first]:
-                expression = grammar.never()  # not used: its ancestor is built from its DFA
+                expression = grammar.never()  # not used: an ancestor is built from its DFA
             elif node.kind in (LarkNodeKind.AND, LarkNodeKind.NOT):
                 expression = self.lower(self._dfa_of(first, i))
             elif node.kind is LarkNodeKind.SEQUENCE:
@@ -329,7 +330,7 @@ class Terminals:
     def _pattern(self, node: LarkNode) -> str:
         """The regular expression of a PATTERN, or of a LITERAL that ignores case.
 
-        ``\\d``, ``\\w`` and ``\\s`` are Unicode's, as they are for Lark and llguidance.
+        ``\\d``, ``\\w`` and ``\\s`` are Unicode's, as in Lark and llguidance.
         """
         text, option = node.value
         if node.kind is LarkNodeKind.LITERAL:
@@ -341,12 +342,13 @@ class Terminals:
 
     @staticmethod
     def _first(node: LarkNode, pattern: str) -> int:
-        """The place of offset 0 of its ``pattern``: after the slash, less the length of the flags put before it."""
+        """The place of offset 0 of ``pattern``: after the slash, minus the length of the flags put before the
+        expression."""
         return node.at + 1 + len(node.value[0]) - len(pattern)
 
 
 def _sequence_of(automata: list[Dfa], budget: Budget) -> Dfa:
-    """The concatenation of automata, put together as a balanced tree."""
+    """The concatenation of automata, built as a balanced tree."""
     level = automata or [Dfa.epsilon()]
     while len(level) > 1:
         pairs = [level[i].concat(level[i + 1], budget) for i in range(0, len(level) - 1, 2)]

@@ -1,4 +1,4 @@
-"""Reads a pattern: characters, escapes, classes, groups, whole expressions; a class for each on top of the last."""
+"""Reads a pattern in layers, each a subclass of the one before: escapes, character classes, groups, expressions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Scanner:
         )
 
     def unsupported(self, what: str, at: int, why: str = "is not regular", help: str = "") -> UnsupportedError:
-        """The error that ``what``, at offset ``at``, is refused, and ``why``; ``help`` says what to write instead."""
+        """The refusal of ``what`` at offset ``at``, with the reason ``why``; ``help`` says what to write instead."""
         message = f"unsupported in a regular expression: {what} ({self.text[at : at + 8]!r}) {why}"
         return UnsupportedError(message, location=Offset(at), keyword=what, help=help)
 
@@ -125,11 +125,12 @@ class EscapeScanner(Scanner):
     """Reads escapes; ``self.at`` is just past the backslash, whose offset is ``start``."""
 
     def is_octal(self) -> bool:
-        """`re`: three octal digits up to 377 are a character even without a leading zero."""
+        """Whether three octal digits up to 377 follow, which `re` reads as a character even without a leading
+        zero."""
         return _OCTAL.match(self.text, self.at) is not None
 
     def class_escape(self) -> CharSet | None:
-        r"""``\d \w \s \p{…}`` and their complements, with ``self.at`` on their letter; None for other escapes."""
+        r"""``\d \w \s \p{…}`` and their complements, with ``self.at`` at their letter; None for other escapes."""
         char = self.text[self.at : self.at + 1]
         if not char or char not in "dwsDWSpP":
             return None
@@ -153,7 +154,7 @@ class EscapeScanner(Scanner):
         return charset
 
     def character_escape(self, start: int) -> int:
-        """The code point an escape stands for; the same inside and outside classes."""
+        """The code point that an escape stands for, inside and outside classes alike."""
         text, at = self.text, self.at
         char = text[at : at + 1]
         if not char:
@@ -229,7 +230,7 @@ class EscapeScanner(Scanner):
 
 
 MAX_NESTED_CLASSES = 100
-# Most ranges in all classes of an expression.
+# The most ranges that all classes of an expression may have together.
 _MAX_WORK = 1_000_000
 
 _COMMON_CLASS = re.compile(r"\[\^?(?:[^\]\\\[]|\\.){1,200}\]")
@@ -246,7 +247,7 @@ _OPERAND = re.compile(r"\[|\\[dDwWsSpP]")
 
 @lru_cache(maxsize=4096)
 def _common_class(text: str, dialect: Dialect, flags: Flags) -> CharSet | None:
-    """The set of a `_COMMON_CLASS`; None if it is wrong: the caller, which knows the place, refuses it."""
+    """The set of a `_COMMON_CLASS`; None if it is invalid: the caller, which knows the offset, refuses it."""
     scanner = ClassScanner(text, dialect, flags)
     scanner.at = 1
     try:
@@ -264,7 +265,7 @@ class ClassScanner(EscapeScanner):
         self._work = 0
 
     def char_class(self, start: int) -> CharSet:
-        """A class; ``self.at`` is just past its ``[``. Nested classes stand only after an operator."""
+        """A class; ``self.at`` is just past its ``[``. Nested classes are read only after an operator."""
         common = _COMMON_CLASS.match(self.text, start)
         if common is not None:
             charset = _common_class(common[0], self.dialect, self.flags)
@@ -337,7 +338,7 @@ class ClassScanner(EscapeScanner):
             if text[self.at + 1] == "-" and self._opens_operand(self.at + 2):
                 top.add(low)
                 return
-            if isinstance(low, CharSet):  # [\w-x]: Annex B of ECMA-262 reads the hyphen as itself
+            if isinstance(low, CharSet):  # [\w-x]: Annex B of ECMA-262 takes the hyphen literally
                 top.add(low)
                 return
             hyphen = self.at
@@ -385,10 +386,10 @@ class ClassScanner(EscapeScanner):
 
 
 class _Class:
-    """A class being read: a union of members, after the operators so far.
+    """A class being read: the result of the operators so far, and the union of the members after the last one.
 
-    Under ``(?i)`` its characters are folded, but not its members: nested classes and ``\\p`` have been folded already,
-    and folding ``\\W`` would put ``k`` into it, because ``\\W`` has the Kelvin sign.
+    Under ``(?i)`` its characters are folded, but its member sets are not: nested classes and ``\\p`` are already
+    folded, and folding ``\\W`` would add ``k`` to it, because ``\\W`` contains the Kelvin sign.
     """
 
     def __init__(self, offset: int, flags: Flags) -> None:
@@ -402,7 +403,7 @@ class _Class:
         self.operator = ""
 
     def add(self, member: int | CharSet) -> None:
-        """A character or a set."""
+        """Add a character or a set."""
         if isinstance(member, CharSet):
             self.members.append(member)
         else:
@@ -418,9 +419,9 @@ class _Class:
         return CharSet.of(*ranges)
 
     def apply(self, operator: str) -> int:
-        """``operator`` stands after the operand read so far; operators are applied from left to right.
+        """End the operand before ``operator``; operators are applied from left to right.
 
-        Returns the work done, in ranges; an operation takes several times the work of reading.
+        Returns the work done, in ranges; an operation costs several times as much as reading.
         """
         before = 0 if self.left is None else len(self.left.ranges)
         work = before + len(self.ranges) + sum(len(member.ranges) for member in self.members)
@@ -429,14 +430,14 @@ class _Class:
         return 4 * work
 
     def close(self) -> CharSet:
-        """The set."""
+        """The set, before negation."""
         operand = self._operand()
         if self.left is None:
             return operand
         return self.left & operand if self.operator == "&&" else self.left - operand
 
 
-# Reads the beginnings of groups: what follows ``(``, with the flags that hold from there.
+# Reads the openings of groups: the text after ``(``, and the flags in force from there on.
 
 
 _FLAGS = re.compile(r"\?([aiLmsux]*)(?:-([imsx]+))?([:)])")
@@ -460,7 +461,7 @@ class Group:
     """An open group: how it closes, and the alternatives and parts read so far."""
 
     offset: int
-    flags: Flags  # to go back to
+    flags: Flags  # to restore at its end
     look: tuple[bool, bool] | None = None  # (ahead, negated)
     atomic: bool = False
 
@@ -475,14 +476,14 @@ class Group:
 
 
 class GroupScanner(ClassScanner):
-    """Reads the beginnings of groups."""
+    """Reads the openings of groups."""
 
     def __init__(self, text: str, dialect: Dialect, flags: Flags) -> None:
         super().__init__(text, dialect, flags)
         self.inside_look = 0
 
     def open_group(self, start: int) -> Group | None:
-        """Read what follows ``(``; None where no group was opened (comments, flags)."""
+        """Read the text after ``(``; None if it opens no group (a comment or flags)."""
         text, flags = self.text, self.flags
         at = self.at = start + 1
         if not text.startswith("?", at) and not text.startswith("*", at):
@@ -516,14 +517,14 @@ class GroupScanner(ClassScanner):
         raise self.invalid("unknown extension of a group", start)
 
     def comment(self, start: int) -> None:
-        """Pass over ``(?#…)``, which begins at ``start``."""
+        """Skip ``(?#…)``, which begins at ``start``."""
         end = self.text.find(")", start)
         if end < 0:
             raise self.invalid("missing ')' of the comment", start)
         self.at = end + 1
 
     def _set_flags(self, found: re.Match[str], start: int) -> Group | None:
-        """``(?i-s:`` opens a group, ``(?i)`` holds to the end of the group it stands in."""
+        """``(?i-s:`` opens a group; ``(?i)`` holds to the end of the enclosing group."""
         on, off, closer = found.groups()
         if "L" in on:
             raise self.unsupported("locale flag", start, "depends on the machine")
@@ -559,14 +560,14 @@ class GroupScanner(ClassScanner):
 # ===============  ===================================  ==============================================
 #
 # In both, ``\d`` and ``\w`` are ASCII; ``(?u)`` makes ``\d \w \s \b`` Unicode, ``(?a)`` makes them and ``(?i)``
-# ASCII. ``$`` and ``\Z`` are the very end, never before a final line feed. Flags in the middle hold to the end of
-# their group. Set operations are read where they cannot mean anything older: ``&&`` or ``--`` before ``[`` or a class
-# escape.
+# ASCII. ``$`` and ``\Z`` match only at the very end, never before a final line feed. Flags in the middle hold to the
+# end of their group. Set operations are read only where the signs have no older meaning: ``&&`` or ``--`` before
+# ``[`` or a class escape.
 #
 # The parser keeps its own stack, so only `MAX_NESTING` limits nesting. An error carries the offset in the text.
 
 
-MAX_LENGTH = 500_000  # some microseconds a character
+MAX_LENGTH = 500_000  # a few microseconds per character
 MAX_NESTING = 100  # every pass over a tree recurses at most three calls per group
 MAX_ATOMIC = 200  # each needs its own proof
 
@@ -710,12 +711,12 @@ class _Parser(GroupScanner):
             raise self.invalid("nothing to repeat before '{'", start)
         elif char == "\0":
             node = self._letter(self.nul())
-        else:  # signs with a meaning only elsewhere: ] } { # and white space
+        else:  # characters that are special only elsewhere: ] } { # and white space
             node = self._letter(char)
         return self._quantified(node, start)
 
     def _letter(self, char: str) -> Node:
-        """One character by itself."""
+        """One literal character."""
         if not is_unicode(char):
             return NEVER
         if self.flags.ignore_case and not char.isdigit():
@@ -809,7 +810,7 @@ class _Parser(GroupScanner):
     # -- escapes -----------------------------------------------------------------------------------------------------
 
     def _escape(self, start: int) -> Node:
-        """What follows a backslash outside a class; ``self.at`` is just past the backslash."""
+        """An escape outside a class; ``self.at`` is just past the backslash."""
         char = self.text[self.at : self.at + 1]
         if char == "b":
             self.at += 1
@@ -834,5 +835,5 @@ class _Parser(GroupScanner):
 
 
 def _number(digits: str) -> int:
-    """A count. More than 20 digits are too many in any case, and Python reads at most 4,300."""
+    """A count, from its first 20 digits: a longer one is too large anyway, and Python reads at most 4,300 digits."""
     return int((digits.lstrip("0") or "0")[:20])

@@ -1,8 +1,8 @@
 """The abstract syntax of regular expressions, and constructors that keep it small.
 
-Nodes are immutable; a node may stand in several places of a tree. `seq`, `alt` and `repeat` apply only identities of
+Nodes are immutable; a node may occur at several places in a tree. `seq`, `alt` and `repeat` apply only identities of
 languages (dotllm decides which texts match, never what a group captures): ``(a|a)*`` becomes ``a*`` and
-``(a{1,9}){1,9}`` becomes ``a{1,81}``. Such doubly counted expressions cost a machine most.
+``(a{1,9}){1,9}`` becomes ``a{1,81}``. Nested counts cost a machine most.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Never(Node):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Text(Node):
-    """Exactly this string, not empty."""
+    """Exactly this non-empty string."""
 
     text: str
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Chars(Node):
-    """One code point out of a set, not empty."""
+    """One code point of a non-empty set."""
 
     charset: CharSet
 
@@ -64,10 +64,10 @@ class Alt(Node):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Repeat(Node):
-    """``minimum`` to ``maximum`` (None: any number of) times.
+    """The body, ``minimum`` to ``maximum`` times (None: no upper limit).
 
-    ``run``: it was written as one code point out of a set with one greedy quantifier, so that backtracking tries the
-    longest match first. Only `atomic` cares about the order in which matches are tried.
+    ``run``: it was written as one character or set with one greedy quantifier, so backtracking tries the longest
+    match first. Only `atomic` cares about the order in which matches are tried.
     """
 
     body: Node
@@ -87,7 +87,7 @@ class AssertionKind(Enum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Assertion(Node):
-    """``^``, ``$`` or a word boundary; ``word``: the word characters that a boundary tells from others."""
+    """``^``, ``$`` or a word boundary; ``word``: the word characters, which a boundary separates from others."""
 
     kind: AssertionKind
     word: CharSet
@@ -95,7 +95,8 @@ class Assertion(Node):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Look(Node):
-    """A zero-width assertion: what follows (ahead) or precedes matches ``body``, or, negated, does not."""
+    """A zero-width assertion: the text that follows (``ahead``) or precedes matches ``body`` or, ``negated``, does
+    not."""
 
     body: Node
     ahead: bool
@@ -121,7 +122,7 @@ ANY_TEXT = Repeat(ANY, 0, None)
 
 
 def chars(charset: CharSet) -> Node:
-    """One code point out of ``charset``."""
+    """One code point of ``charset``."""
     if not charset:
         return NEVER
     ranges = charset.ranges
@@ -131,7 +132,7 @@ def chars(charset: CharSet) -> Node:
 
 
 def charset_of(node: Node) -> CharSet | None:
-    """The set of a node that means one code point, else None."""
+    """The set of a node that matches one code point; None for other nodes."""
     if isinstance(node, Chars):
         return node.charset
     if isinstance(node, Text) and len(node.text) == 1:
@@ -167,17 +168,17 @@ def seq(parts: Sequence[Node]) -> Node:
 
 
 def _join(parts: list[Node], count: int) -> None:
-    """Make the last ``count`` parts, which are texts, one."""
+    """Join the last ``count`` parts, which are texts, into one."""
     text = "".join(part.text for part in parts[-count:] if isinstance(part, Text))
     parts[-count:] = [Text(text)]
 
 
 def alt(choices: Sequence[Node]) -> Node:
-    """Any one of ``choices``; those that are single code points become one set."""
+    """Any one of ``choices``; single code points are merged into one set."""
     if len(choices) == 1:
         return choices[0]
     flat: list[Node] = []
-    ranges: list[Range] = []  # of the choices that are single code points, which stand at ``place``
+    ranges: list[Range] = []  # of the choices that are single code points; their set is put at ``place``
     place = -1
     empty = False
     for choice in choices:
@@ -201,7 +202,7 @@ def alt(choices: Sequence[Node]) -> Node:
 
 
 def repeat(body: Node, minimum: int, maximum: int | None) -> Node:
-    """``body`` repeated; ``(x{a,b}){c,d}`` is ``x{ac,bd}`` where the counts it allows leave no gap."""
+    """``body`` repeated; ``(x{a,b}){c,d}`` becomes ``x{ac,bd}`` if the counts that it allows leave no gap."""
     if maximum is not None and maximum < minimum:
         return NEVER
     if maximum == 0 or isinstance(body, Empty):
@@ -212,8 +213,8 @@ def repeat(body: Node, minimum: int, maximum: int | None) -> Node:
         return NEVER if minimum else EMPTY
     if isinstance(body, Repeat):
         low, high = body.minimum, body.maximum
-        # c..d times the interval [a, b]: neighbours k and k + 1 times leave no gap if (k + 1) a <= k b + 1, and for
-        # growing k the condition only gets weaker.
+        # c..d times the interval [a, b]: the intervals for k and k + 1 times leave no gap if (k + 1) a <= k b + 1, a
+        # condition that only gets weaker as k grows.
         gapless = minimum == maximum or (minimum + 1) * low <= 1
         if not gapless and minimum > 0:
             gapless = high is None or (minimum + 1) * low <= minimum * high + 1

@@ -1,11 +1,11 @@
 """Character classes that need the Unicode Character Database: ``\\p{…}``, Unicode ``\\d \\w \\s``, case folding.
 
-The tables are a file of dotllm's (made by ``tools/make_unicode_tables.py``), not the standard library's, so that a
-pattern means the same under every Python. Each property is decoded on first use.
+The tables come from a file of dotllm (made by ``tools/make_unicode_tables.py``), not from the standard library, so a
+pattern means the same under every version of Python. Each property is decoded on first use.
 
-Case-insensitive matching uses *simple case folding* (CaseFolding.txt, status C and S), like ECMA-262: characters match
-when they fold alike. So K matches the Kelvin sign, s matches ſ, ß matches ẞ; ß never matches ss, and the Turkic
-İ and ı match only themselves (Python's `re` lets them match i).
+Case-insensitive matching uses *simple case folding* (CaseFolding.txt, status C and S), as in ECMA-262: characters
+match if they fold to the same one. So K matches the Kelvin sign, s matches ſ, ß matches ẞ; ß never matches ss, and
+the Turkic İ and ı match only themselves (Python's `re` lets them match i).
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def _decode(text: str) -> Iterator[tuple[int, int]]:
 def unicode_property(text: str) -> CharSet | None:
     """The set of ``\\p{text}``: a general category, a script, ``Script=…``, or a binary property. None: unknown.
 
-    Names match loosely (case, spaces, ``_`` and ``-`` do not count), long or short, with or without ``Is`` before.
+    Names match loosely (case, spaces, ``_`` and ``-`` do not count), long or short, with or without the prefix
+    ``Is``.
     """
     name = text.upper().translate(_LOOSE)
     if "=" in text:
@@ -89,13 +90,13 @@ def word() -> CharSet:
 
 @cache
 def spaces() -> CharSet:
-    """Unicode ``\\s``: the property White_Space and U+001C..1F, as `str.isspace` has it."""
+    """Unicode ``\\s``: the property White_Space and U+001C..1F, as in `str.isspace`."""
     return (unicode_property("White_Space") or CharSet(())) | CharSet.of((0x1C, 0x1F))
 
 
 @cache
 def _folding() -> dict[int, tuple[int, ...]]:
-    """Each code point that has a case, and all that fold like it (itself included)."""
+    """For each code point that has a case, all code points that fold like it, itself included."""
     same: dict[int, tuple[int, ...]] = {}
     for group in _tables()[1].split():
         members = tuple(int(point, 16) for point in group.split("="))

@@ -1,8 +1,8 @@
-"""The one argument of a call that a grammar describes: ``input`` of a custom tool.
+"""The single argument of a custom tool's call, ``input``, which a grammar describes.
 
-A ``json_schema`` with ``input_grammar`` (a ``syntax``: ``lark`` or ``regex``, and a ``definition``) is an object with
-the one string ``input``, which is a text of the grammar, in the notation that ``style`` names. So a call of a custom
-tool is written as chat templates write a call of a function with one argument, and every tool parser reads it
+A ``json_schema`` with ``input_grammar`` (a ``syntax``, ``lark`` or ``regex``, and a ``definition``) stands for an
+object with a single string, ``input``, which is a text of the grammar. ``style`` names the notation. So the call of a
+custom tool looks as chat templates write the call of a function with one argument, and every tool parser can read it
 (docs/structural-tags.md).
 """
 
@@ -22,12 +22,12 @@ from dotllm.languages.structural_tag.compiler import Fields, TagCompiler
 from dotllm.languages.structural_tag.styles import STYLES
 
 NAME = "input"
-"""The argument's."""
+"""The argument's name."""
 SYNTAXES = ("lark", "regex")
 
 
 def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, options: Options) -> Expression:
-    """The object with the argument that the grammar ``value`` of a format describes.
+    """The object whose argument ``value``, the ``input_grammar`` of a format, describes.
 
     Raises:
         UnsupportedError: the style is unknown.
@@ -62,7 +62,7 @@ def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, opti
     if style not in STYLES:
         raise UnsupportedError(f"the style {style!r}", location=fields.at("style"), keyword="style")
     about = STYLES[style]
-    line = "\n" if about.is_trimmed else ""  # a reader takes one off each end, so that those of the text stay
+    line = "\n" if about.is_trimmed else ""  # a reader strips one from each end; the text's own remain
     after = [write(about.after), space] if about is STYLES["glm_xml"] else [write(about.after)]
     text = content(line + about.close, about.close, *options.excludes)
     ends = [grammar.literal(line)] if line else []
@@ -71,11 +71,11 @@ def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, opti
 
 
 def _source(compiler: TagCompiler, inner: Fields) -> Grammar:
-    """The grammar itself.
+    """The grammar in ``input_grammar``.
 
     Raises:
-        InvalidSpecError: its syntax is unknown, or it is wrong.
-        SpecError: it is refused.
+        InvalidSpecError: the syntax is unknown, or the grammar is invalid.
+        SpecError: the grammar is refused.
     """
     syntax, definition = inner.string("syntax"), inner.string("definition")
     if syntax not in SYNTAXES:

@@ -3,13 +3,13 @@
 ``{"type": "structural_tag", "format": {...}}`` with the formats of xgrammar 0.2.8, and the legacy
 ``{"structures": [{"begin", "schema", "end"}], "triggers": [...]}``, which is triggered_tags over JSON Schemas.
 
-*Special tokens.* Where the text of a begin, end, trigger or constant names a special token of the tokenizer, that
-token is matched by its id: it has no bytes, and its name written in ordinary tokens is not the token. At an end
-token the server stops, so one is matched only at the end of the answer; elsewhere its name is text like any other.
+*Special tokens.* If the text of a begin, end, trigger or constant names a special token of the tokenizer, the token
+is matched by its id: it has no bytes, and its name written in ordinary tokens is not the token. The server stops at
+an end token, so an end token is matched only at the end of the answer; elsewhere its name is ordinary text.
 
-*Ends.* Free text inside a tag runs until the first end string, as in xgrammar: a parser that looks for the end finds
-the same place. So all free text in a tag knows the tag's end strings, however deep it stands. A tag inside the tag
-has its own.
+*Ends.* Free text inside a tag runs until the first end string, as in xgrammar, so a parser that looks for the end
+finds the same place. All free text in a tag, however deeply nested, therefore excludes the tag's end strings. An
+inner tag has end strings of its own.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
 
 
 def _without_format(spec: Fields, kind: str) -> InvalidSpecError:
-    """The refusal of a value that is not a structural tag: perhaps it is a mere format, or a schema."""
+    """The refusal of a value that is not a structural tag; it may be a bare format, a schema or a tag."""
     wrapped = '{"type": "structural_tag", "format": {…}}'
     if kind in _FORMATS:
         whole = wrapped.replace("{…}", '{"type": "' + kind + '", …}')

@@ -16,8 +16,8 @@ from dotllm.languages.json_schema import Options, schema_expression
 from dotllm.languages.token_names import TokenNames
 from dotllm.suggestions import did_you_mean
 
-# Reading the fields of a format: every mistake is an `InvalidSpecError` with its JSON Pointer, unknown fields
-# included.
+# Reading the fields of a format: every mistake, including an unknown field, is an `InvalidSpecError` with its JSON
+# Pointer.
 
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ _MISSING = object()
 
 
 class Fields:
-    """One JSON object of the specification, read field by field; `finish` refuses the fields that are left."""
+    """One JSON object of the specification, read field by field; `finish` refuses the unread fields."""
 
     def __init__(self, value: Any, pointer: Pointer) -> None:
         if not isinstance(value, Mapping):
@@ -39,7 +39,7 @@ class Fields:
         return self.pointer / name
 
     def has(self, name: str) -> bool:
-        """Whether a field is there (null counts as absent)."""
+        """Whether a field is present (null counts as absent)."""
         return self._value.get(name) is not None
 
     def any(self, name: str, default: Any = _MISSING) -> Any:
@@ -81,7 +81,7 @@ class Fields:
         return self._of(name, bool, "true or false", default)
 
     def count(self, name: str, default: Any = _MISSING, minimum: int = 0) -> Any:
-        """An integer not below ``minimum``.
+        """An integer of at least ``minimum``.
 
         Raises:
             InvalidSpecError: the value is not an integer, or is out of range.
@@ -96,7 +96,7 @@ class Fields:
         return self._of(name, list, "a list", default)
 
     def strings(self, name: str) -> list[str]:
-        """A list of non-empty strings; absent: none.
+        """A list of non-empty strings; empty if the field is absent.
 
         Raises:
             InvalidSpecError: the value is not such a list.
@@ -111,10 +111,10 @@ class Fields:
         return texts
 
     def finish(self) -> None:
-        """Refuse the fields that are left: ignoring one could mean not enforcing it.
+        """Refuse unread fields: ignoring a field could mean not enforcing it.
 
         Raises:
-            InvalidSpecError: a field is left.
+            InvalidSpecError: a field has not been read.
         """
         for name in self._value:
             if name not in self._read and self._value[name] is not None:
@@ -128,7 +128,7 @@ class Fields:
 
 
 def _of_json(value: Any) -> str:
-    """What JSON calls a value that is not an object."""
+    """JSON's name for a value that is not an object."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return "a string" if isinstance(value, str) else "a list" if isinstance(value, list) else "a number"
@@ -139,7 +139,7 @@ MAX_NESTING = 64
 Ends = tuple[str | int, ...]  # texts and tokens
 
 Format = Callable[["TagCompiler", Fields, Ends], Expression]
-"""Makes an expression from the fields of a format and the ends of the tag around it."""
+"""Makes an expression from the fields of a format and the ends of the enclosing tag."""
 
 
 class TagCompiler:
@@ -152,7 +152,7 @@ class TagCompiler:
         self.token_names = token_names
         self.options = options
         self.formats = formats
-        # The special tokens that text may follow: generation stops at the others.
+        # The special tokens after which text may follow; generation stops at the others.
         self._inner = {name: token for name, token in token_names.special.items() if token not in token_names.ends}
         self.spelt: dict[Expression, Expression] = {}
         """For each end token at the end of a text, that token's name in ordinary tokens (`grammar.end_tokens`)."""
@@ -160,7 +160,7 @@ class TagCompiler:
         self._schemas: dict[str, Expression] = {}
 
     def format(self, value: Any, pointer: Pointer, ends: Ends) -> Expression:
-        """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them).
+        """One format. ``ends``: the texts and tokens that end the innermost enclosing tag; free text excludes them.
 
         Raises:
             UnsupportedError: the format does not exist.
@@ -197,7 +197,7 @@ class TagCompiler:
     def free(
         self, rules: list[tuple[str, Expression]], excluded: list[str], ends: Ends, *, loop: bool = True
     ) -> Expression:
-        """Free text with its dispatch rules, in which none of ``ends`` occurs: the first one ends the tag."""
+        """Free text with its dispatch rules. It contains none of ``ends``, because the first of them ends the tag."""
         refuse_excluded((tag for tag, _ in rules), excluded)
         # (an end that overlaps itself, like a blank line, may begin with the last characters of the text)
         excluded = [*excluded, *self.texts(ends)]
@@ -214,7 +214,7 @@ class TagCompiler:
         return [list(symbol) for symbol in {s for text in texts for s in self.symbols(text)} if len(symbol) > 1]
 
     def text(self, text: str) -> Expression:
-        """Fixed text, its special tokens matched by their ids (an end token only at its end, see `spelt`)."""
+        """Fixed text, with special tokens matched by their ids (an end token only at its end, see `spelt`)."""
         *_, last = symbols(text, self.token_names.special) or [""]
         token = self.token_names.special.get(last)
         if token is None or token not in self.token_names.ends:
@@ -224,11 +224,11 @@ class TagCompiler:
         return self.grammar.seq([literal(self.grammar, text.removesuffix(last), self._inner), end])
 
     def symbols(self, text: str) -> Symbols:
-        """The characters and special tokens of ``text``, which is in free text: so it has no end tokens."""
+        """The characters and special tokens of ``text``, a part of free text: there, end tokens are ordinary text."""
         return symbols(text, self._inner)
 
     def texts(self, ends: Ends) -> list[str]:
-        """``ends`` as texts. A special token has no text, and free text never holds one."""
+        """The texts of ``ends``, without special tokens: they have no text, and free text never contains them."""
         named = [name for name, token in self.token_names.added.items() if token in ends]
         return [*(end for end in ends if isinstance(end, str)), *named]
 
@@ -267,11 +267,11 @@ class TagCompiler:
         raise InvalidSpecError("a token is an id or a name", location=pointer, keyword="token")
 
     def tokens(self, fields: Fields, name: str) -> list[int]:
-        """The ids of the field ``name``, a list of tokens; absent: none."""
+        """The ids of the field ``name``, a list of tokens; empty if the field is absent."""
         return [self.token(v, fields.at(name) / i) for i, v in enumerate(fields.items(name, []))]
 
     def excluded_tokens(self, fields: Fields, ends: Ends) -> list[int]:
-        """The tokens that free tokens exclude: those of the field, and the token that ends the tag around it."""
+        """The tokens that free tokens exclude: those of the field, and the tokens that end the enclosing tag."""
         return [*self.tokens(fields, "exclude_tokens"), *(end for end in ends if isinstance(end, int))]
 
     def schema(self, schema: Any, pointer: Pointer, options: Options) -> Expression:
@@ -283,7 +283,7 @@ class TagCompiler:
         """
         try:
             key = json.dumps([schema, options], sort_keys=False, default=str)
-        except ValueError:  # Python writes integers of 4,300 digits
+        except ValueError:  # Python writes integers of at most 4,300 digits
             raise BudgetExceededError(
                 "a number of the schema has too many digits", location=pointer, keyword="number"
             ) from None

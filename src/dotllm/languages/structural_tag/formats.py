@@ -39,10 +39,10 @@ def _tag(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
 
 
 def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
-    """Content and end of a tag.
+    """The content and the end of a tag.
 
     Raises:
-        InvalidSpecError: the end is not a string, strings, or a token.
+        InvalidSpecError: the end is not a string, a list of strings or a token.
     """
     end = fields.any("end")
     content = fields.any("content")
@@ -62,10 +62,10 @@ def _tag_of(compiler: TagCompiler, begin: str, rest: Expression) -> Tag:
 
 
 def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
-    """The tags of a list, which must begin with strings.
+    """The tags of the field ``tags``, which must begin with strings.
 
     Raises:
-        InvalidSpecError: there is none.
+        InvalidSpecError: there are no tags.
     """
     tags = []
     for i, value in enumerate(fields.items("tags")):
@@ -94,7 +94,7 @@ def triggered(
     """Free text with tags after their triggers; ``at_least_one``: it begins with a tag.
 
     Raises:
-        InvalidSpecError: there is no trigger, or a tag does not begin with exactly one.
+        InvalidSpecError: there is no trigger, or a tag does not begin with exactly one trigger.
     """
     grammar = compiler.grammar
     _require_triggers(triggers, "triggers", pointer, json.dumps([tag.begin for tag in tags], ensure_ascii=False))
@@ -116,7 +116,7 @@ def triggered(
 
 
 def _require_triggers(triggers: Sequence[object], field: str, pointer: Pointer, example: str) -> None:
-    """Raises InvalidSpecError if there is none."""
+    """Raises InvalidSpecError if there are no triggers."""
     if not triggers:
         raise InvalidSpecError(
             f"{field!r} is missing or empty: no tag could begin in the text",
@@ -204,7 +204,7 @@ TAGS: Mapping[str, Format] = {
     "dispatch": _dispatch,
     "token_dispatch": _token_dispatch,
 }
-"""By ``type``."""
+"""The formats by their ``type``."""
 
 
 # The formats that combine others: sequences, choices and repetitions.
@@ -250,10 +250,10 @@ COMBINATIONS: Mapping[str, Format] = {
     "star": _star,
     "repeat": _repeat,
 }
-"""By ``type``."""
+"""The formats by their ``type``."""
 
 
-# The formats that hold no other format: fixed and free text, schemas, expressions, grammars, tokens.
+# The formats that contain no other format: fixed and free text, schemas, expressions, grammars, tokens.
 
 
 def _const_string(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
@@ -368,4 +368,4 @@ CONTENTS: Mapping[str, Format] = {
     "exclude_token": _exclude_token,
     "any_tokens": _any_tokens,
 }
-"""By ``type``."""
+"""The formats by their ``type``."""

@@ -1,11 +1,11 @@
-"""JSON Schemas for arguments that a model writes in markup all the way down: nested objects and arrays too.
+"""JSON Schemas for arguments that a model writes entirely in markup, including nested objects and arrays.
 
-``cohere_xml``: ``<cofl:value name="key" type="raw|json|list|dict">…</cofl:value>``; an item of a list has no name.
-Strings are raw; numbers, booleans and null are JSON; keys are escaped as XML attributes are.
+``cohere_xml``: ``<cofl:value name="key" type="raw|json|list|dict">…</cofl:value>``; a list item has no name. Strings
+are raw; numbers, booleans and null are JSON; keys are escaped like XML attributes.
 
-``minimax_m3_xml``: ``]<]minimax[>[<key>…]<]minimax[>[</key>``, items of an array under the key ``item``; values are raw
-and say nothing of their type. A key is written twice, which a context-free grammar can express only for keys that it
-knows. So keys that a schema does not name are not written, and a schema that describes them is refused.
+``minimax_m3_xml``: ``]<]minimax[>[<key>…]<]minimax[>[</key>``, with array items under the key ``item``; values are
+raw and do not show their type. A key is written twice, which a context-free grammar can express only for keys that it
+knows. So keys that a schema does not name are not written, and a schema that describes such keys is refused.
 
 As in `styles`, the normal form of the schema says which values are allowed; only the text differs.
 """
@@ -101,11 +101,11 @@ class _Markup(Emitter):
         raise NotImplementedError
 
     def item(self, value: Expression) -> Expression:
-        """An item of an array, before its white space."""
+        """An item of an array, without the white space after it."""
         raise NotImplementedError
 
     def named(self, name: str, value: Expression) -> Expression:
-        """A member, before its white space."""
+        """A member, without the white space after it."""
         raise NotImplementedError
 
     def keyed(self, keys: StringLanguage, value: Expression) -> Expression:
@@ -197,16 +197,17 @@ class _MinimaxM3(_Markup):
         return self.grammar.alt(choices)
 
     def _items(self, constraint: ArrayConstraint) -> Expression:
-        """The items of an array; an empty array is nothing at all, without white space."""
+        """The items of an array; an empty array is the empty text, without white space."""
         items = array_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
         return self._or_nothing(array_expression(self, constraint._replace(maximum=0)), items)
 
     def members(self, stated: ObjectConstraint) -> Expression:
-        # Closed before a member is asked for: an object that has none would be opened.
+        # Close the object before its minimum becomes one member: with that minimum, an object without members stays
+        # open.
         constraint = closed(self.algebra, stated)
         if constraint is None:
             return self.grammar.never()
-        if constraint == ANY_OBJECT:  # nothing can be written of "any object" (a tool without parameters)
+        if constraint == ANY_OBJECT:  # "any object" (a tool without parameters): nothing can be written
             return self.grammar.empty()
         inner = object_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
         return self._or_nothing(object_expression(self, constraint._replace(maximum=0)), inner)

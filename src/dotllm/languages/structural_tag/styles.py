@@ -1,9 +1,9 @@
 """JSON Schemas for arguments that a model writes as XML-like parameters, in the styles that xgrammar names.
 
-The top level is an object whose members are written one after another, each between an opening and a closing text; a
-string value is written raw (it ends at the closing text, so it cannot contain that), every other value as JSON. The
-same normal form as for JSON (`languages.json_schema`) says which keys there are, which are required, and what their
-values may be; only the text differs.
+The top level is an object whose members are written one after another, each between an opening and a closing text. A
+string value is written raw (it ends at the closing text and so cannot contain it), every other value as JSON. As for
+JSON, the normal form (`languages.json_schema`) says which keys exist, which are required, and which values they may
+have; only the text differs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dotllm.languages.json_schema.extension import (
     unsatisfiable,
 )
 
-# Strings that are written raw, and must not contain certain texts: their closing text, and excluded ones.
+# Raw strings, which must not contain their closing text or an excluded text.
 
 
 def raw_string(language: StringLanguage, grammar: Grammar, texts: tuple[str, ...]) -> Expression:
@@ -67,18 +67,18 @@ def _holding(texts: tuple[str, ...]) -> Dfa:
     return containing_one_of(texts, Budget())
 
 
-# The common part of all notations of arguments: they write objects, and refuse schemas that they cannot write.
+# The common part of all argument notations: they write objects and refuse schemas that they cannot write.
 
 
 LISTED = "name the keys under properties, or list the items in an enum: what is not listed is compared in JSON only"
-"""The remedy where keys or items must differ and are not written as JSON."""
+"""The remedy for keys or items that must differ but are not written as JSON."""
 
 
 def require_objects(emitter: Emitter, form: NormalForm, schema: Any) -> None:
     """Refuse a schema that allows no objects.
 
     Raises:
-        InvalidSpecError: it allows other values only, or none; then with the reason.
+        InvalidSpecError: it allows only other values, or none; in the latter case the error gives the reason.
     """  # noqa: DOC501 - a function makes an error
     if form.objects:
         return
@@ -88,11 +88,11 @@ def require_objects(emitter: Emitter, form: NormalForm, schema: Any) -> None:
 
 
 class Style(NamedTuple):
-    """``before`` + key + ``after`` + (of the value's kind: ``kinds[kind]``) + value + ``close``.
+    """``before`` + key + ``after`` + ``kinds[kind of the value]`` + value + ``close``.
 
-    ``kinds``: for string, number, boolean, null, array, object; a style in which all are equal does not write a value's
-    kind. A raw string follows directly; JSON may have blanks around it. ``is_trimmed``: a reader strips a line break
-    from each end of a value.
+    ``kinds``: the texts for string, number, boolean, null, array, object; a style in which all are equal does not
+    write a value's kind. A raw string follows directly; JSON may have blanks around it. ``is_trimmed``: a reader
+    strips a line break from each end of a value.
     """
 
     before: str
@@ -111,7 +111,7 @@ def _said(string: str, other: str) -> tuple[str, str, str, str, str, str]:
     return (string, other, other, other, other, other)
 
 
-_NULL = 3  # its place among the kinds
+_NULL = 3  # the index of null in ``kinds``
 _DSML = "｜DSML｜"
 STYLES = {
     "qwen_xml": Style("<parameter=", ">", "</parameter>"),
@@ -149,7 +149,7 @@ def styled_expression(schema: Any, grammar: Grammar, options: Options, style: St
 
 
 def _may_be_anything(form: NormalForm) -> bool:
-    """Whether a form has values of every type."""
+    """Whether a form allows values of every type."""
     return form.constants == ALL_CONSTANTS and form.number is not NO_NUMBER and bool(form.arrays and form.objects)
 
 
@@ -175,24 +175,24 @@ class _Writer(Emitter):
         return objects
 
     def parameter_value(self, node: Node) -> Expression:
-        """What follows the key: the value with its kind and the closing text."""
+        """The text after the key: the value with its kind, and the closing text."""
         form = self.algebra.form(node)
         grammar, blank = self.grammar, self.text.whitespace
         choices: list[Expression] = []
         may_be_raw = form.string is not NO_STRING
-        line: list[Expression] = []  # that may stand around a string
+        line: list[Expression] = []  # may stand before and after a string
         if may_be_raw:
             string = self.strings(form)
             if self.style.is_trimmed and string is not ANY_STRING:
                 string, line = string & _TRIMMED, [grammar.optional(grammar.literal("\n"))]
             raw = raw_string(string, grammar, (self.style.close, *self.options.excludes))
             choices.append(grammar.seq([self.write(self.style.kinds[0]), *line, raw, *line]))
-        if may_be_raw and not self.style.says_kinds and _may_be_anything(form):  # a reader takes it for a string
+        if may_be_raw and not self.style.says_kinds and _may_be_anything(form):  # a reader takes any value for a string
             return grammar.seq([grammar.alt(choices), self.write(self.style.close)])
         for kind, part in enumerate((self.numbers, self._booleans, self._nulls, self.arrays, self.objects), 1):
             written = part(form)
             if written:
-                # a reader knows null among strings only if it stands alone
+                # among strings, a reader recognises null only if it stands alone
                 around = line if kind == _NULL and may_be_raw and not self.style.says_kinds else [blank]
                 value = grammar.alt(written)
                 choices.append(grammar.seq([self.write(self.style.kinds[kind]), *around, value, *around]))
@@ -206,7 +206,7 @@ class _Writer(Emitter):
 
 
 class _Members:
-    """The emitter that `object_expression` needs, for the top level: members written as parameters."""
+    """The top level's emitter, as `object_expression` needs it: members are written as parameters."""
 
     def __init__(self, writer: _Writer) -> None:
         self.writer = writer
