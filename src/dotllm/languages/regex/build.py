@@ -1,4 +1,4 @@
-"""The ways from the text of a regular expression to a Grammar, to an expression of one, or to a Dfa."""
+"""Turns the text of a regular expression into a Grammar, an expression of a Grammar, or a Dfa."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from dotllm.languages.regex.syntax import ANY_TEXT, NO_CHARS, Alt, Chars, Empty,
 # Syntax tree → Grammar.
 #
 # Most of an expression goes straight into `Grammar`: repetitions stay counted, so ``[a-z]{1,200}`` is two nodes. Only
-# the parts around assertions go through the DFA algebra, and these are kept as small as possible: a part whose
+# the parts around assertions go through the DFA algebra, and they are kept as small as possible: a part whose
 # assertions look at nothing outside it (`lengths.context_width`) is compiled alone, as in
 # ``((?!-)[a-z-]{1,63}\.){1,8}``.
 
 
-# Most parts that go through the DFA algebra; each takes about half a millisecond.
+# The most parts that go through the DFA algebra; each takes about half a millisecond.
 MAX_AUTOMATA = 200
 
-# Most states of a product with a length; above that the machine counts.
+# The most states of a product with a length; beyond that the machine counts.
 MANY_STATES = 2_000
 
 LowerChars = Callable[[CharSet], Expression]
@@ -102,11 +102,11 @@ class Lowering:
         return grammar.empty() if isinstance(node, Empty) else grammar.never()
 
     def lower(self, node: Node) -> Expression:
-        """An expression without anchors, whose assertions see nothing beyond it, because nothing is there or it is too
-        far.
+        """An expression without anchors whose assertions see nothing beyond it, because nothing is there or it is out
+        of reach.
 
         Raises:
-            BudgetExceededError: assertions stand in too many separate parts.
+            BudgetExceededError: too many separate parts have assertions.
         """
         if not has_looks(node):
             return self.plain(node)
@@ -125,8 +125,8 @@ class Lowering:
 def _segments(node: Seq) -> list[Node]:
     """``node`` cut into the shortest sequences whose assertions do not look beyond them.
 
-    An assertion at the edge of the text may look beyond ``node``. It sees nothing there, as an automaton of the segment
-    alone assumes.
+    An assertion at the edge of the text may look beyond ``node``. It sees nothing there, which is what an automaton
+    of the segment alone assumes.
     """
     parts = node.parts
     least = [length_bounds(part)[0] for part in parts]
@@ -149,7 +149,7 @@ def _segments(node: Seq) -> list[Node]:
     return [seq(segment) for segment in segments]
 
 
-_SHORT = 1000  # most characters of a pattern whose syntax tree is remembered
+_SHORT = 1000  # the most characters of a pattern whose syntax tree is cached
 
 
 def regex_to_grammar(
@@ -195,9 +195,9 @@ def regex_to_expression(
     flags: Flags | None = None,
     budget: Budget | None = None,
 ) -> Expression:
-    """``pattern`` as an expression of ``grammar``; `never` where no text matches.
+    """``pattern`` as an expression of ``grammar``; `never` if no text matches.
 
-    ``lower_chars``, ``lower_text`` and ``lower_dfa`` spell one character out of a set, a literal text and an automaton;
+    ``lower_chars``, ``lower_text`` and ``lower_dfa`` spell one character of a set, a literal text and an automaton;
     without them characters are written as UTF-8. ``minimum`` and ``maximum`` bound the length of the text in code
     points. Raises as `regex_to_grammar` does.
     """
@@ -229,8 +229,9 @@ def _bounded_expression(node: Node, lowering: Lowering, minimum: int, maximum: i
 def regex_to_bounded_dfas(
     pattern: str, *, search: bool, dialect: Dialect = "python"
 ) -> list[tuple[Dfa, int, int | None]] | None:
-    """The language of ``pattern`` as automata with bounds on the length of their texts, if it has look-aheads on the
-    length, which would multiply the states (`length_looks`); else None. Raises as `regex_to_grammar` does."""
+    """The language of ``pattern`` as automata with bounds on the length of their texts, if it has look-aheads that
+    bound the length and would multiply the states (`split_by_length`); else None. Raises as `regex_to_grammar`
+    does."""
     budget = Budget()
     node = _syntax(pattern, search, dialect, None, budget)
     parts = split_by_length(node) if has_looks(node) else None
@@ -245,7 +246,7 @@ def regex_to_dfa(
     flags: Flags | None = None,
     budget: Budget | None = None,
 ) -> Dfa:
-    """The language of ``pattern``; empty where no text matches. Raises as `regex_to_grammar` does."""
+    """The language of ``pattern``; empty if no text matches. Raises as `regex_to_grammar` does."""
     budget = budget or Budget()
     return automaton(_syntax(pattern, search, dialect, flags, budget), budget)
 
@@ -260,7 +261,7 @@ def _syntax(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, b
 
 @lru_cache(maxsize=256)
 def _plain_syntax(pattern: str, search: bool, dialect: Dialect) -> Node | None:
-    """`_syntax` without flags; None if it needs a budget. Remembered, because many patterns are read twice, as an
+    """`_syntax` without flags; None if it needs a budget. Cached, because many patterns are read twice, as an
     automaton and as an expression."""
     parsed = parse(pattern, dialect, None)
     return None if parsed.atomic else _whole(parsed.node, search, parsed.anchors)

@@ -1,4 +1,4 @@
-"""How long texts of an expression are: measured, required, and where assertions look at them."""
+"""The lengths of an expression's texts: measured, bounded, and taken out of look-aheads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dotllm.languages.regex.syntax import (
 
 
 Bounds = tuple[int, int | None]
-"""Least and largest number, None: without limit."""
+"""The least and the largest number; None: no limit."""
 
 
 def length_bounds(node: Node) -> Bounds:
@@ -68,7 +68,7 @@ def length_bounds(node: Node) -> Bounds:
 
 
 def has_looks(node: Node) -> bool:
-    """Whether assertions stand in ``node`` (`Assertion` or `Look`)."""
+    """Whether ``node`` contains assertions (`Assertion` or `Look`)."""
     if isinstance(node, (Assertion, Look)):
         return True
     if isinstance(node, (Repeat, Atomic)):
@@ -79,7 +79,7 @@ def has_looks(node: Node) -> bool:
 
 
 def first_chars(node: Node) -> tuple[CharSet, bool]:
-    """The characters a match can begin with, and whether it can be empty; assertions are taken as true."""
+    """The characters that a match can begin with, and whether it can be empty; assertions are taken as true."""
     if isinstance(node, Text):
         return CharSet(((ord(node.text[0]), ord(node.text[0])),)), False
     if isinstance(node, Chars):
@@ -113,7 +113,7 @@ UNLIMITED = 1 << 60
 def context_width(node: Node) -> tuple[int, int]:
     """How many characters before and after a match of ``node`` its assertions may look at, `UNLIMITED` for any number.
 
-    (0, 0) means that a match depends on its own text alone, so ``node`` can be compiled by itself.
+    (0, 0) means that a match depends only on its own text, so ``node`` can be compiled alone.
     """
     if isinstance(node, Seq):
         lengths = [length_bounds(part)[0] for part in node.parts]
@@ -143,20 +143,20 @@ def context_width(node: Node) -> tuple[int, int]:
 # Combines a regular expression with bounds on the length of the text, without an automaton where the syntax tree
 # allows it.
 #
-# ``pattern`` with ``maxLength`` is an intersection, and its automaton has a state for each character of the bound. But
-# most patterns have at most one repetition of single characters, and other parts of only a few lengths, as in
-# ``^[A-Z]{2}[a-z0-9-]*$``; then the bounds become the counts of that repetition, whatever their size.
+# ``pattern`` with ``maxLength`` is an intersection, and its automaton has a state for each character of the bound.
+# But most patterns have at most one repetition of single characters, and their other parts have only a few lengths,
+# as in ``^[A-Z]{2}[a-z0-9-]*$``; then the bounds become the counts of that repetition, whatever their size.
 
 
-# Most ways to read the parts of fixed length; each is a branch.
+# The most ways to read the parts of fixed length; each is a branch.
 _MAX_WAYS = 16
 
-# A way to match: parts of fixed length, and the place of the single repetition (-1: none) among them.
+# A way to match: the length of its fixed parts, all its parts, and the index of the single repetition (-1: none).
 Way = tuple[int, list[Node], int]
 
 
 def with_length(node: Node, minimum: int, maximum: int | None) -> Node | None:
-    """``node`` restricted to texts of ``minimum`` to ``maximum`` code points; None: this needs an automaton.
+    """``node`` restricted to texts of ``minimum`` to ``maximum`` code points; None if this needs an automaton.
 
     ``node`` has no assertions.
     """
@@ -178,7 +178,7 @@ def with_length(node: Node, minimum: int, maximum: int | None) -> Node | None:
 
 
 def ways_of(node: Node) -> list[Way] | None:
-    """The ways to match ``node``, which has no assertions; None: there are too many, or one with two repetitions."""
+    """The ways to match ``node``, which has no assertions; None if there are too many, or one has two."""
     ways: list[Way] | None = [(0, [], -1)]
     for part in node.parts if isinstance(node, Seq) else (node,):
         ways = _extended(ways, part) if ways is not None else None
@@ -188,7 +188,7 @@ def ways_of(node: Node) -> list[Way] | None:
 def without_implied_limits(node: Node, maximum: int) -> Node:
     """``node`` without the limits of repetitions that no text of at most ``maximum`` characters can reach.
 
-    The automaton of ``(?:\\S+\\s+){0,199}\\S+`` has a state for each word; in 300 characters there are never 200 words.
+    The automaton of ``(?:\\S+\\s+){0,199}\\S+`` has a state for each word; 300 characters never hold 200 words.
     """
     if isinstance(node, Alt):
         return alt([without_implied_limits(choice, maximum) for choice in node.choices])
@@ -208,7 +208,7 @@ def without_implied_limits(node: Node, maximum: int) -> Node:
 
 
 def _extended(ways: list[Way], part: Node) -> list[Way] | None:
-    """``ways`` followed by ``part``; None where there would be too many, or a second repetition."""
+    """``ways`` followed by ``part``; None if there would be too many, or a second repetition."""
     low, high = length_bounds(part)
     if low == high:
         return [(length + low, [*parts, part], loop) for length, parts, loop in ways]
@@ -223,7 +223,7 @@ def _extended(ways: list[Way], part: Node) -> list[Way] | None:
 
 
 def _by_length(node: Node) -> list[tuple[int, Node]] | None:
-    """``node`` as alternatives of one length each; None where that is not simple."""
+    """``node`` as alternatives of one length each; None if the tree does not show them or they are too many."""
     low, high = length_bounds(node)
     if low == high:
         return [(low, node)]
@@ -246,7 +246,7 @@ def _by_length(node: Node) -> list[tuple[int, Node]] | None:
 
 
 def _bounded(way: Way, minimum: int, maximum: int | None) -> Node:
-    """One way, with its repetition counted so that the whole keeps the bounds."""
+    """One way, with the counts of its repetition chosen so that the whole keeps the bounds."""
     fixed, parts, loop = way
     if loop < 0:
         return seq(parts) if minimum <= fixed and (maximum is None or fixed <= maximum) else NEVER
@@ -260,33 +260,33 @@ def _bounded(way: Way, minimum: int, maximum: int | None) -> Node:
     return seq([*parts[:loop], counted, *parts[loop + 1 :]])
 
 
-# Takes look-aheads that bound the length of the rest out of an expression: ``^(?=.{1,253}\.?$)…``.
+# Removes from an expression the look-aheads that bound the length of the rest: ``^(?=.{1,253}\.?$)…``.
 #
 # The automaton of such an expression is a product: a state for each place in the rest and each number of characters
-# read so far. But the expression is a union of smaller ones with bounds on the length, and lengths need no states
-# where the machine counts. The body of the look-ahead is split into *ways*: parts of fixed length around one
-# repetition of a set of characters. A text has a way if it has the way without the limits of its repetition, and its
+# read so far. But the expression is a union of smaller ones with bounds on the length, and where the machine counts,
+# lengths need no states. The body of the look-ahead is split into *ways*: parts of fixed length around one repetition
+# of a set of characters. A text matches a way if it matches the way without the limits of its repetition and its
 # length is in range:
 #
 #     (?=.{1,253}\.?$)R   is   R of 1 to 253 characters, or (?=.*\.$)R of 2 to 254
 #
-# Such a look-ahead stands at the start of the text, or after parts of fixed length, and sees to the end. A look-ahead
-# without a long repetition stays, and is solved in the automaton (`lookaround`).
+# Such a look-ahead stands at the start of the text or after parts of fixed length, and sees to the end. A look-ahead
+# without a long repetition is left to the automaton (`lookaround`).
 
 
 MAX_PARTS = 16
 _MANY = 32
-"""Characters; shorter lengths are told apart by states."""
+"""The least count of a long repetition; states tell smaller counts apart."""
 
 Part = tuple[Node, int, int | None]
-"""An expression, and the least and largest length (None: any) of the texts that count."""
+"""An expression, and the least and the largest length (None: no limit) of its texts."""
 _Option = tuple[Look | None, int, int | None]
-"""The same for one way of a look-ahead: its remainder (None if there is none), and the lengths."""
+"""One way of a look-ahead: what remains of the look-ahead (None: nothing), and the least and the largest length."""
 
 
 def split_by_length(node: Node) -> list[Part] | None:
-    """``node``, matched against whole texts, as a union; None if it has no such look-ahead at its start, or is a union
-    of more than `MAX_PARTS`."""
+    """``node``, matched against whole texts, as a union; None if it has no such look-ahead at its start, or the union
+    has more than `MAX_PARTS` parts."""
     if isinstance(node, Alt):
         choices = [split_by_length(choice) for choice in node.choices]
         if not any(choices):
@@ -318,7 +318,7 @@ def _few(parts: list[Part]) -> list[Part] | None:
 
 def _joined(parts: tuple[Node, ...], before: int, option: _Option, following: Part) -> Part:
     """``parts`` (of ``before`` characters), the remainder of a look-ahead, and the expression that follows it, with
-    both bounds."""
+    the bounds of both."""
     look, low, high = option
     node, least, most = following
     tops = [top for top in (high, None if most is None else most + before) if top is not None]
@@ -327,8 +327,8 @@ def _joined(parts: tuple[Node, ...], before: int, option: _Option, following: Pa
 
 
 def _options(look: Look, rest: Node, before: int) -> list[_Option] | None:
-    """The ways of a look-ahead with ``before`` characters in front of it: remainders, and bounds on the length of the
-    whole. None if the look-ahead is not of this kind."""
+    """The ways of a look-ahead after ``before`` characters: remainders, and bounds on the length of the whole. None
+    if the look-ahead is not of this kind."""
     seen = _charset(rest)
     ways_to_end: list[_Option] = []
     ways = []
@@ -368,7 +368,7 @@ def _is_long(node: Node) -> bool:
 
 
 def _to_the_end(body: Node, at_start: bool) -> Node | None:
-    """The texts from the place of a look-ahead to the end in which its body matches; None: it has other assertions."""
+    """The texts, from a look-ahead to the end, that its body matches; None if it has other assertions."""
     parts = list(body.parts) if isinstance(body, Seq) else [body]
     if at_start and parts and _is(parts[0], AssertionKind.START):
         del parts[0]
@@ -409,7 +409,7 @@ def _atoms(node: Node) -> Iterator[CharSet]:
 
 def _widened(node: Node, seen: CharSet) -> Node:
     """``node`` for texts of the characters ``seen`` only: a set that holds all of them counts as any character.
-    Adjacent repetitions of one set become one."""
+    Adjacent repetitions of any character are merged."""
     parts: list[Node] = []
     for part in node.parts if isinstance(node, Seq) else (node,):
         body = part.body if isinstance(part, Repeat) else part

@@ -1,8 +1,8 @@
-"""Look-around and word boundaries in the DFA algebra: an expression with assertions is still a regular language.
+"""Look-around and word boundaries in the DFA algebra: an expression with assertions still has a regular language.
 
 Every assertion i gets a *mark*, a code point beyond Unicode, and is read as if its mark stood in the text at that
-place. The language of marked texts is cut down to those in which every mark stands where its assertion holds, and the
-marks are erased:
+place. The language of marked texts is restricted to texts in which every mark stands where its assertion holds; then
+the marks are erased:
 
     erase( marked − bad_1 − … − bad_k ),    bad_i = marked texts with a mark i where assertion i fails
 
@@ -50,7 +50,7 @@ from dotllm.languages.regex.syntax import (
 
 
 def size(node: Node) -> int:
-    """About how many states `connect` makes of ``node``."""
+    """The approximate number of states that `connect` makes for ``node``."""
     if isinstance(node, Text):
         return len(node.text)
     if isinstance(node, Seq):
@@ -71,8 +71,8 @@ def plain_automaton(
 ) -> Dfa:
     """The language of an expression, in which assertions are characters of their own; raises BudgetExceededError.
 
-    ``assertion`` gives the mark that stands for an assertion, ``loops`` the marks that may be read anywhere, ``last``
-    the largest of them (see `lookaround`).
+    ``assertion`` gives the mark that stands for an assertion; ``loops`` are the marks that may be read anywhere, and
+    ``last`` is the largest mark.
     """
     if size(node) > budget.states:
         raise budget.exceeded("the pattern")
@@ -149,10 +149,10 @@ def _repeat(nfa: NfaBuilder, node: Repeat, start: int, end: int, assertion: Call
 _MAX_MARKS = 128
 _LAST = MAX_CODE_POINT + _MAX_MARKS
 
-# A mark, which is a code point, and sets of marks; CharSet's operations know only Unicode.
+# Sets of marks, which are code points; CharSet's operations know only Unicode.
 _Marks = frozenset[int]
 
-# The identity of an assertion: two of one kind of place are the same; a look-around equals only itself.
+# The identity of an assertion: those of one kind and word set are equal; a look-around equals only itself.
 _Key = tuple[AssertionKind, CharSet] | Look
 
 
@@ -165,7 +165,7 @@ def automaton(node: Node, budget: Budget) -> Dfa:
         _count_assertions(node, 1, times)
         if error.keyword != "budget" or not times:
             raise
-        # The operations by which assertions are solved say nothing to the author of the pattern.
+        # The operations that solve assertions mean nothing to the author of the pattern.
         names = sorted({"look-around" if isinstance(key, Look) else key[0].value for key in times})
         raise budget.exceeded(f"a pattern with {', '.join(names)}") from None
 
@@ -191,7 +191,7 @@ class _Solver:
         language = self._plain(node, loops, lambda assertion: _charset(marks[_key(assertion)]))
         everywhere = loops.union(own, marks.values())
         for key, mark in marks.items():
-            # A mark that stands in a text at most once needs no second one to be told from.
+            # A mark that occurs at most once in a text need not be told apart from a second occurrence.
             others = everywhere - {mark} if times[key] == 1 else everywhere
             language = language.difference(self._bad(key, mark, others), self.budget)
         for mark in marks.values():
@@ -261,7 +261,7 @@ def _key(assertion: Node) -> _Key:
 
 
 def _count_assertions(node: Node, factor: int, times: dict[_Key, int]) -> None:
-    """How often each assertion can be passed in one match of ``node``: 0, 1, or more for "more than once"."""
+    """Count how often one match of ``node`` can pass each assertion; a number above 1 means "more than once"."""
     if isinstance(node, (Assertion, Look)):
         times[_key(node)] = times.get(_key(node), 0) + factor
     elif isinstance(node, Repeat):
@@ -276,7 +276,7 @@ def _where_body_matches(look: Look, mark: Node) -> Node:
 
 
 def _where_char_fails(look: Look, charset: CharSet, mark: Node) -> Node:
-    """Where a look-around for one character fails."""
+    """Texts with a mark where a look-around for one character fails."""
     if look.negated:
         return _where_body_matches(look, mark)
     other = chars(~charset)
@@ -300,12 +300,12 @@ def _where_assertion_fails(kind: AssertionKind, word: CharSet, mark: Node) -> No
 
 
 def _without_marks(dfa: Dfa) -> Dfa:
-    """``dfa``, in which no mark can be read any more, over the alphabet of Unicode alone."""
+    """``dfa``, which reads no marks any more, over the alphabet of Unicode alone."""
     starts = dfa.alphabet.starts
     within = sum(start <= MAX_CODE_POINT for start in starts)
     if within == len(starts):
         return dfa
     class_of = dfa.alphabet.class_of[:within]
-    used = max(class_of) + 1  # classes are numbered by first appearance: those of marks alone come last
+    used = max(class_of) + 1  # classes are numbered by first appearance: classes of marks alone come last
     alphabet = Alphabet(starts[:within], class_of)
     return Dfa(alphabet, np.ascontiguousarray(dfa.table[:, :used]), dfa.accepting, dfa.start)

@@ -1,4 +1,4 @@
-"""Rewritings of an expression before it is lowered: anchors, atomic groups, searches, and what cannot match."""
+"""Rewrites an expression before it is lowered: anchors, atomic groups, searches. Explains what cannot match."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from dotllm.languages.regex.syntax import (
 
 # Resolves ``^`` and ``$`` outside look-around in the syntax tree; they need no automaton.
 #
-# An anchor holds where nothing has been read before it (or nothing is read after it). Anywhere else its branch matches
-# nothing: ``(^a|b)c`` is ``ac|bc`` at the start of the text and ``bc`` after it. So a tree has two versions, *at the
-# edge* and *inside*. A sequence at the edge is its first part at the edge and the rest inside, or, if the first part
-# can be empty, the rest at the edge. The inside version accepts nothing that the edge version does not, which is why a
-# first part that is empty by chance does no harm.
+# An anchor holds if nothing is read before it. Anywhere else its branch matches nothing: ``(^a|b)c`` is ``ac|bc`` at
+# the start of the text and ``bc`` after it. So a tree has two versions, *at the edge* and *inside*. A sequence at the
+# edge is its first part at the edge followed by the rest inside or, if the first part can be empty, the rest at the
+# edge. The inside version accepts no text that the edge version rejects, so a first part that happens to be empty
+# does no harm.
 #
-# Described for ``^``; ``$`` is the mirror image.
+# This describes ``^``; ``$`` is the mirror image.
 
 
 # An anchor after parts that can be empty costs a copy of everything that follows each of them; the copies nest.
 _MAX_SPLITS = 50
-# Most parts and characters of all sequences built.
+# The most parts and characters of all sequences built.
 _MAX_WORK = 2_000_000
 
 
@@ -56,7 +56,7 @@ def resolve_anchors(node: Node) -> Node:
 
 
 def contains(node: Node, kind: AssertionKind) -> bool:
-    """Whether an anchor stands in ``node`` outside look-around."""
+    """Whether ``node`` contains an anchor outside look-around."""
     if isinstance(node, Assertion):
         return node.kind is kind
     if isinstance(node, Repeat):
@@ -74,7 +74,7 @@ class _Resolver:
         self.work = 0
 
     def _seq(self, parts: list[Node]) -> Node:
-        """The sequence of ``parts``, given from the edge inwards, in the order of the text.
+        """The sequence of ``parts``, which are given from the edge inwards, in the order of the text.
 
         Raises:
             BudgetExceededError: there are too many anchors.
@@ -94,7 +94,7 @@ class _Resolver:
         return alt(choices)
 
     def edge(self, node: Node) -> Node:
-        """The version of ``node`` at the edge: nothing stands before it."""
+        """The version of ``node`` at the edge: nothing precedes it."""
         if isinstance(node, Assertion):
             return EMPTY if node.kind is self.kind else node
         if isinstance(node, Alt):
@@ -107,7 +107,7 @@ class _Resolver:
         again = self.inside(node.body)
         below = None if node.maximum is None else node.maximum - 1
         nothing = self.nothing(node.body)
-        # Rounds before the one that reads something at the edge may read nothing, and still count.
+        # The rounds before the first one that reads something may be empty, but they count.
         least = 0 if isinstance(nothing, Empty) else max(node.minimum - 1, 0)
         choices = [self._seq([first, repeat(again, least, below)])]
         if least > 0 and not isinstance(nothing, Never):
@@ -135,7 +135,7 @@ class _Resolver:
         return at_edge
 
     def inside(self, node: Node) -> Node:
-        """The version of ``node`` inside: something stands before it."""
+        """The version of ``node`` inside: something precedes it."""
         if isinstance(node, Assertion):
             return NEVER if node.kind is self.kind else node
         if isinstance(node, Seq):
@@ -167,11 +167,11 @@ class _Resolver:
 # ``(?>x)`` keeps the first match of its body, which depends on the order of backtracking. An automaton has no such
 # order. The group changes nothing if only one match of the body can lead to a match of the whole:
 #
-# * the body's language is prefix-free, so at any place at most one of its words can be read (``(?>GET|POST)``); or
-# * the body repeats one character set greedily and what can follow begins with another character (``"[^"]*+"``): a
-#   shorter run than the longest would leave a character that nothing can read. This holds only where it is written like
-#   that: an expression that was simplified to such a repetition may have tried its ways in another order (``(?>a+?)``,
-#   ``(?:|a)*+``, ``(?>(?:a{2,3}){1,2})``, which stops after three of four).
+# * the body's language is prefix-free, so at any place at most one of its words matches (``(?>GET|POST)``); or
+# * the body repeats one character set greedily, and every text that can follow begins with another character
+#   (``"[^"]*+"``): a run shorter than the longest would leave a character that nothing can read. The body must be
+#   written like that: an expression that was simplified to such a repetition may try its matches in another order
+#   (``(?>a+?)``, ``(?:|a)*+``, ``(?>(?:a{2,3}){1,2})``, which stops after three of four).
 
 
 def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
@@ -180,7 +180,7 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
     ``follow``: the characters that may come after a match of ``node``.
 
     Raises:
-        UnsupportedError: a group matches other texts when it is not backtracked into.
+        UnsupportedError: an atomic group changes which texts match.
     """
     if isinstance(node, Atomic):
         body = without_atomic(node.body, follow, budget)
@@ -225,11 +225,12 @@ def _is_harmless(body: Node, follow: CharSet, budget: Budget) -> bool:
 # Simplifies search expressions: a repetition next to "any text" needs only its least number of matches.
 #
 # A search for ``[a-z]+`` is ``.*[a-z]+.*``, and that is ``.*[a-z].*``: any further letters are part of the neighbouring
-# text. So is all of ``([A-Z]+)?``, which every text contains. This saves the automaton a choice at every character.
+# text. All of ``([A-Z]+)?`` can go: every text contains a match. This saves the automaton a choice at every
+# character.
 
 
 def simplify_search(node: Node) -> Node:
-    """``node``, in which the parts of a sequence next to `ANY_TEXT` are repeated no more often than they must be."""
+    """``node`` with the parts of a sequence next to `ANY_TEXT` repeated no more often than necessary."""
     if not isinstance(node, Seq):
         return node
     forwards = _after_any_text(list(node.parts), 1)
@@ -237,7 +238,7 @@ def simplify_search(node: Node) -> Node:
 
 
 def _after_any_text(parts: list[Node], step: int) -> list[Node]:
-    """``parts``, with those after `ANY_TEXT` shortened; ``step`` is -1 if they stand in reverse, else 1."""
+    """``parts``, with those after `ANY_TEXT` shortened; ``step`` is -1 if they are in reverse order, else 1."""
     kept: list[Node] = []
     todo = parts[::-1]
     while todo:  # bounded: by the parts of the pattern
@@ -261,8 +262,8 @@ def _is_any_text(node: Node) -> bool:
 
 # Says why no text matches a regular expression: it names the assertion that can never hold.
 #
-# A request's expression matches the whole text, so nothing stands before its beginning or after its end: ``(?<=a)b``
-# and ``a^b`` match nowhere. The assertion at fault is the one without which some text matches.
+# A request's expression matches the whole text, so nothing precedes or follows the match: ``(?<=a)b`` and ``a^b``
+# match no text. The assertion at fault is the first one without which some text matches.
 
 
 _TRIED = 16
@@ -277,8 +278,9 @@ _HELP = {"^": _BEFORE, "\\A": _BEFORE, "$": _BEHIND, "\\Z": _BEHIND, "\\z": _BEH
 
 
 def impossible(pattern: str, matches: Callable[[str], bool], keyword: str) -> InvalidSpecError:
-    """The refusal of a ``pattern`` that no text matches. ``matches`` tells whether some text matches a pattern;
-    ``keyword`` is the refusal's. The assertion is a related place, because the whole expression is refused."""
+    """The refusal of a ``pattern`` that no text matches. ``matches`` tells whether any text matches a pattern;
+    ``keyword`` is the keyword of the refusal. The assertion is a related place, because the whole expression is
+    refused."""
     message = "no text matches the regular expression"
     for begin, end, name in _assertions(pattern):
         try:

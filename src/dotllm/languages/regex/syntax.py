@@ -67,7 +67,7 @@ class Repeat(Node):
     """The body, ``minimum`` to ``maximum`` times (None: no upper limit).
 
     ``run``: it was written as one character or set with one greedy quantifier, so backtracking tries the longest
-    match first. Only `atomic` cares about the order in which matches are tried.
+    match first. Only `rewriting.without_atomic` depends on the order in which matches are tried.
     """
 
     body: Node
@@ -105,7 +105,7 @@ class Look(Node):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Atomic(Node):
-    """A body that is not backtracked into, read at ``offset``; see `atomic.without_atomic`."""
+    """A body that is not backtracked into, read at ``offset``; see `rewriting.without_atomic`."""
 
     body: Node
     offset: int

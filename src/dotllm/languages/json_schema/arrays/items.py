@@ -18,7 +18,7 @@ Edge = tuple[int, Expression, int]
 
 
 def array_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
-    """The texts of the arrays of a constraint."""
+    """The texts of the arrays that a constraint allows."""
     if constraint.unique and all_different(writer.algebra, constraint):
         constraint = constraint._replace(unique=False)
     if constraint.unique or constraint.repeated:
@@ -30,7 +30,7 @@ def array_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expres
 
 
 def sequence(writer: ArrayWriter, constraint: ArrayConstraint, array_open: Expression) -> Expression:
-    """The common case: items one after another, between two lengths."""
+    """The common case: a sequence of items with bounds on its length."""
     grammar, text = writer.grammar, writer.text
     prefix, minimum, maximum = constraint.prefix, constraint.minimum, constraint.maximum
     if maximum is not None:
@@ -68,8 +68,8 @@ def sequence(writer: ArrayWriter, constraint: ArrayConstraint, array_open: Expre
 
 
 class ItemState(NamedTuple):
-    """``length``: items so far, capped where it no longer matters; ``counts``: of each `contains`, capped likewise;
-    ``undecided``: the excluded constraints that the array still has."""
+    """``length``: items so far, capped where it no longer matters; ``counts``: matches of each `contains`, capped
+    likewise; ``undecided``: the excluded constraints that all items so far satisfy."""
 
     length: int
     counts: tuple[int, ...]
@@ -83,7 +83,7 @@ class _ItemAutomaton:
         self.writer = writer
         self.constraint = constraint
         self.keyword = "not" if constraint.negated else "contains"
-        limits = [1]  # so that the first state, in which no comma comes before the item, is never reached again
+        limits = [1]  # so that the first state, in which no comma precedes the item, is never reached again
         for limited in (constraint, *constraint.negated):
             limits.extend((limited.minimum, len(limited.prefix)))
             if limited.maximum is not None:
@@ -97,7 +97,7 @@ class _ItemAutomaton:
         self._meets: dict[tuple[Node, ...], Node] = {}
 
     def expression(self) -> Expression:
-        """Walk all states that can be reached, then hand the automaton over.
+        """Build the automaton of all reachable states.
 
         Raises:
             BudgetExceededError: the automaton has too many edges.
@@ -132,13 +132,13 @@ class _ItemAutomaton:
         return number
 
     def _steps(self, state: ItemState) -> Iterator[tuple[Node, ItemState]]:
-        """The schemas of the next item, each with the state after it."""
+        """The possible schemas of the next item, each with the state after it."""
         algebra, constraint = self.writer.algebra, self.constraint
         here = item_of(constraint, state.length)
         if here == FALSE:
             return
         length = min(state.length + 1, self.length_limit)
-        # Each `contains`: (what the item must satisfy, the count after it).
+        # For each `contains`: pairs of a node that the item must satisfy and the count after it.
         choices: list[list[tuple[Node, int]]] = []
         for c, count in zip(constraint.contains, state.counts, strict=True):
             if c.maximum is None:
@@ -160,7 +160,7 @@ class _ItemAutomaton:
                 yield value, ItemState(length, counts, state.undecided - gone)
 
     def _met(self, nodes: tuple[Node, ...]) -> Node:
-        """The conjunction of ``nodes``, remembered (many states need the same one); FALSE if no value satisfies it."""
+        """The conjunction of ``nodes``, cached (many states need the same one); FALSE if no value satisfies it."""
         found = self._meets.get(nodes)
         if found is None:
             found = self.writer.algebra.all_of(nodes)

@@ -1,8 +1,8 @@
 """``uniqueItems`` over infinitely many values: an ordinary array whose beginning is marked, so that guides remember its
 items (`dotllm.index.unique`).
 
-A guide forbids an item that could only repeat an earlier one. Another item must then be possible, which is checked
-here: there must be enough different values for as many items as the array must have.
+A guide forbids an item that could only repeat an earlier one. Another item must then be possible: this module checks
+that there are enough different values for the items that the array must have.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 from dotllm.languages.json_schema.writer import ArrayWriter
 
 _DEPTH = 8
-_KEYS = 64  # more are many
-_MARGIN = 64  # values that are counted further than needed: an array of unique items uses up as many as it is long
+_KEYS = 64  # a set of more keys is not counted
+_MARGIN = 64  # values counted beyond those needed: an array of unique items uses up one for each item
 
 
 def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
-    """The bracket of an array that is ``unique``.
+    """The opening bracket of a ``unique`` array.
 
     Raises:
-        UnsupportedError: nothing shows that there are enough different values.
+        UnsupportedError: it is not certain that there are enough different values.
     """
-    if writer.options.source is not None:  # whose values may be fewer than items
+    if writer.options.source is not None:  # it may have fewer values than the array has items
         raise UnsupportedError(
             "uniqueItems cannot be combined with a source of values", keyword="uniqueItems", help="leave one out"
         )
@@ -57,7 +57,7 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
 
 
 class _Counts:
-    """Lower bounds on the number of values of nodes, counted no further than to ``limit``."""
+    """Lower bounds on the number of values of nodes, counted up to ``limit``."""
 
     def __init__(self, algebra: Algebra, limit: int) -> None:
         self._algebra = algebra
@@ -65,7 +65,7 @@ class _Counts:
         self._known: dict[tuple[Node, int], int] = {}
 
     def values(self, node: Node, depth: int = _DEPTH) -> int:
-        """How many values ``node`` has at least; arrays and objects nested deeper than ``depth`` are not counted."""
+        """The least number of values of ``node``; arrays and objects nested deeper than ``depth`` are not counted."""
         if node == FALSE:
             return 0
         known = self._known.get((node, depth))
@@ -126,7 +126,7 @@ class _Counts:
             values = self.values(item_of(constraint, length), depth)
             if constraint.unique:
                 values = max(0, values - length)
-            elif values and length >= len(constraint.prefix):  # all further items have one node
+            elif values and length >= len(constraint.prefix):  # all further items share one node
                 if of_this_length >= self._limit:
                     return self._limit
                 if values == 1:

@@ -1,9 +1,9 @@
-"""``uniqueItems`` by an automaton: arrays whose items can take finitely many values.
+"""``uniqueItems`` enforced by an automaton: arrays whose items have finitely many values.
 
-An automaton remembers which values have been used only if they are few: an enum, booleans, a short range of integers.
-Without a tuple or a length the array is an unordered sequence of the values. With one, the automaton has a state for
-each set of values already used. Items that can never be equal (a tuple of different types) need neither. All else is
-left to the guides (`runtime_unique`).
+An automaton can remember the used values only if they are few: an enum, booleans, a short range of integers. An array
+without a tuple or a bound on its length is an unordered sequence of the values. With either, the automaton has a
+state for each set of used values. Items that can never be equal (a tuple of different types) need neither. The rest
+is left to the guides (`runtime_unique`).
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 from dotllm.languages.json_schema.reading.json_values import form_of_values
 from dotllm.languages.json_schema.writer import ArrayWriter
 
-MAX_VALUES = 1000  # that are listed at all
+MAX_VALUES = 1000  # the most values that are listed
 MAX_EDGES = 25_000  # of one automaton: all subsets of 12 values
 MAX_COMPARED = 12  # positions of a tuple that are compared with each other
 
 Value = tuple[Any, ...]
-"""A JSON value so that equal values are equal: ("null",), ("number", 1), ("object", frozenset of members), …"""
+"""A JSON value in a form in which equal values compare equal: ("null",), ("number", 1), ("object", frozenset of
+members), …"""
 
 
 def all_different(algebra: Algebra, constraint: ArrayConstraint) -> bool:
-    """Whether two items can never be equal, whatever they are."""
+    """Whether no two items of an array can be equal."""
     if constraint.maximum is None or constraint.maximum > MAX_COMPARED:
         return False
     items = [item_of(constraint, i) for i in range(constraint.maximum)]
@@ -49,12 +50,12 @@ def all_different(algebra: Algebra, constraint: ArrayConstraint) -> bool:
 
 
 def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression | None:
-    """The texts of the arrays of a constraint that is ``unique`` or ``repeated``; None if that is ``unique`` and takes
-    more than an automaton.
+    """The texts of the arrays that a ``unique`` or ``repeated`` constraint allows; None if it is ``unique`` and an
+    automaton is not enough.
 
     Raises:
-        UnsupportedError: ``uniqueItems`` is combined with ``contains`` or ``not``, or ``repeated`` concerns too many
-        values.
+        UnsupportedError: ``uniqueItems`` is combined with ``contains`` or ``not``, or ``repeated`` applies to too
+        many values.
         BudgetExceededError: the automaton of ``repeated`` has too many edges.
     """
     if constraint.negated or constraint.contains:
@@ -88,7 +89,7 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
         if not constraint.minimum:
             inside = grammar.optional(inside)
         return grammar.seq([text.array_open, inside, text.array_close])
-    # A state: which values have been used, how many items there are (capped), whether two were equal.
+    # A state: the set of used values, the number of items (capped), and whether two were equal.
     cap = max(constraint.minimum, len(constraint.prefix), 0 if constraint.maximum is None else constraint.maximum)
     states: dict[tuple[int, int, bool], int] = {(0, 0, False): 0}
     pending = [(0, 0, False)]
@@ -126,7 +127,8 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
 
 
 def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | None:
-    """All values of a node, each with a node that has only it; None if there are more than ``limit``, or unknown."""
+    """All values of a node, each with a node for it alone; None if there are more than ``limit`` or they are
+    unknown."""
     form = algebra.form(node)
     found: list[Value] = [
         (name,) for name, bit in (("null", NULL_BIT), ("false", FALSE_BIT), ("true", TRUE_BIT)) if form.constants & bit
@@ -215,7 +217,7 @@ def _objects_of(algebra: Algebra, stated: ObjectConstraint, limit: int) -> list[
 
 
 def as_python(value: Value) -> Any:
-    """The JSON value as `form_of_values` takes it."""
+    """The JSON value in the form that `form_of_values` takes."""
     kind = value[0]
     if kind in ("null", "false", "true"):
         return {"null": None, "false": False, "true": True}[kind]

@@ -1,17 +1,17 @@
-"""Numbers that every reader of JSON takes, and takes for what they are: `Options.number_digits` "bounded", the default.
+"""Numbers that every JSON reader accepts and reads as what they are: `Options.number_digits` "bounded", the default.
 
-RFC 8259 §6 sets no limit and warns of readers that have one. Models do run on: an integer may become thousands of
+RFC 8259 §6 sets no limit and warns of readers that have one. Models do run on: an integer may grow to thousands of
 digits, and Python's reader refuses more than 4,300. ``1e400`` becomes infinite in most readers; Python's writer then
 writes ``Infinity``, which is not JSON. ``7e-76577`` becomes 0, which ``exclusiveMinimum: 0`` forbids. So here
 
 * a number has at most `MOST_CHARACTERS` characters without its sign, or as many as the schema's own numbers need (the
   machine counts them, so this takes no states);
-* numbers are finite as doubles (`number_text` limits the exponents, `as_read` the sets), also integers, which
-  JavaScript reads as doubles; only where a schema has no other members may they be larger;
-* an open end excludes the double that it is read as, and not only its exact value (`as_read`). A closed end needs no
-  care, because rounding keeps the order.
+* numbers are finite as doubles (`number_text` limits the exponents, `as_read` the sets), and so are integers, which
+  JavaScript reads as doubles; larger numbers are allowed only if the schema has no other members;
+* an open end excludes the double that it is read as, not only its exact value (`as_read`). A closed end needs no such
+  care, because rounding preserves the order.
 
-Single values (enum, const) are written as the schema has them.
+Single values (enum, const) are written as the schema gives them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dotllm.languages.json_schema.numbers.real_set import Cut, Exact, Interval, 
 
 MOST_CHARACTERS = 64
 SURE_DIGITS = 15
-"""Decimals of this many digits are told apart as doubles (IEEE 754: 15 for binary64): a number that must not be a
-multiple is not read as one either."""
-_MANY = 300  # characters; a number of fewer is not rounded to 0 nor to infinity
+"""Different decimals of this many digits are different doubles (IEEE 754: 15 for binary64), so a number that must not
+be a multiple is not read as one either."""
+_MANY = 300  # characters; a number of fewer is rounded neither to 0 nor to infinity
 _SPARE = 4  # digits in addition to those of bounds and steps, so that a set with members keeps some
 
 _GREATEST = exact(Decimal(repr(sys.float_info.max)))
@@ -39,19 +39,19 @@ _LEAST = exact(Decimal(repr(5e-324)))
 
 
 def is_finite(number: bytes) -> bool:
-    """Whether the text of a number is read as a finite one, or as an integer."""
+    """Whether the text of a number is read as a finite number or as an integer."""
     return not set(b".eE").intersection(number) or math.isfinite(float(number))
 
 
-@lru_cache(maxsize=1024)  # as `magnitudes`, which it is asked together with
+@lru_cache(maxsize=1024)  # as for `magnitudes`, which is called with it
 def most_characters(numbers: RealSet, constraint: NumberConstraint) -> int:
-    """Of a number's text without its sign; 0: the set itself bounds them."""
+    """The most characters of a number's text without its sign; 0 if the set itself bounds them."""
     if constraint.integer and not numbers.below and not numbers.above:
         return 0
     steps: list[Exact] = [*constraint.not_steps, *([] if constraint.step is None else [constraint.step])]
     values: list[Exact] = [value if value >= 0 else -value for value, _ in numbers.cuts]
     least = MOST_CHARACTERS
-    if constraint.not_steps and not constraint.integer:  # the members nearest to 0 will do
+    if constraint.not_steps and not constraint.integer:  # the members nearest to 0 are enough
         least, values = SURE_DIGITS, [] if numbers.below else values[:1]
     return max(
         least,
@@ -64,12 +64,13 @@ def _characters(value: Exact) -> int:
 
 
 def as_read(numbers: RealSet, constraint: NumberConstraint) -> RealSet:
-    """The members of ``numbers`` whose doubles are finite and in the set of which the ends are doubles, too."""
+    """The members of ``numbers`` that are read as finite doubles in ``numbers``; open ends move to the next
+    double."""
     if constraint.integer:
         return _finite_integers(numbers, constraint)
     if not numbers.cuts:
         return numbers
-    if constraint.not_steps:  # (of SURE_DIGITS no two are the same double)
+    if constraint.not_steps:  # (no two numbers of SURE_DIGITS digits are the same double)
         halves = (numbers & _NOT_NEGATIVE, (numbers & ~_NOT_NEGATIVE).mirrored())
         is_short = all(most_characters(half, constraint) < _MANY for half in halves if half)
         return numbers if is_short else numbers & _FINITE
@@ -86,8 +87,8 @@ def as_read(numbers: RealSet, constraint: NumberConstraint) -> RealSet:
 
 
 def _finite_integers(numbers: RealSet, constraint: NumberConstraint) -> RealSet:
-    """Integers are read exactly, or as doubles: of a set that has finite ones, no others. A step that is as large as
-    the greatest double may have no finite multiple in the set, so it leaves the set as it is."""
+    """Integers are read exactly or as doubles, so only those that are finite as doubles are kept, if there are any. A
+    step as large as the greatest double may have no finite multiple in the set, so then the set stays as it is."""
     is_short = most_characters(numbers, constraint) < _MANY and all(abs(value) < 10**_MANY for value, _ in numbers.cuts)
     if is_short or (constraint.step is not None and constraint.step >= 10**_MANY):
         return numbers
@@ -95,7 +96,7 @@ def _finite_integers(numbers: RealSet, constraint: NumberConstraint) -> RealSet:
 
 
 def _moved(cut: Cut, towards: float, is_short: bool) -> Cut:
-    """An open end as a closed one at the next double."""
+    """An open end, moved to a closed end at the next double."""
     side = int(towards < 0)
     if cut[0] == 0:
         return cut if is_short else (_LEAST if not side else -_LEAST, side)

@@ -1,10 +1,10 @@
 """Decides membership in a set of numbers for a decimal whose digits are read from left to right.
 
-A bound is compared digit by digit. After a prefix the future is one of two things: *tight*, the prefix is still a
-prefix of some bound, or *diverged*, membership depends only on how many digits follow. So the number of states is
-linear in the digits of the bounds, whatever their size, and nothing is ever converted to a machine number.
-Three readers share this idea: `Digits` (integer part and fraction), `Mantissas` (scientific notation with one digit
-before the point, where the exponent plays the part of the length) and `Residues` (multipleOf).
+A bound is compared digit by digit. After some digits there are two cases: *tight*, the digits are still a prefix of
+some bound; *diverged*, membership depends only on how many digits follow. So the number of states is linear in the
+digits of the bounds, whatever their size, and no value is ever converted to a machine number. Three readers share
+this idea: `Digits` (integer part and fraction), `Mantissas` (scientific notation with one digit before the point,
+where the exponent plays the part of the length) and `Residues` (multipleOf).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any, TypeAlias
 from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.languages.json_schema.numbers.real_set import Cut, Exact, RealSet
 
-# A state of a reader: hashable; its first member says which kind it is, and so what the others are. None: a dead state.
+# A reader's state: hashable; its first member names its kind, which determines the other members. None: a dead state.
 Key: TypeAlias = tuple[Any, ...]
-FREE: Key = ("free",)  # every further digit is fine
-# Digits that lead to the same state, by the kind of state: all, or zero and the others.
+FREE: Key = ("free",)  # every further digit is allowed
+# Digits that lead to the same state, by the kind of state: all together, zero and the others, or each alone.
 _TOGETHER = (tuple(range(10)),)
 _ZERO_APART = ((0,), tuple(range(1, 10)))
 _ONE_BY_ONE = tuple((digit,) for digit in range(10))
 DIGIT_GROUPS = {*_TOGETHER, *_ZERO_APART, *_ONE_BY_ONE}
 Part: TypeAlias = bool | tuple[bool, bool]
-MAX_RESIDUE_WORK = 3_000_000  # digits of residues that are looked at: about a second
+MAX_RESIDUE_WORK = 3_000_000  # digits of residues examined: about a second
 
 
 def digit_groups(key: Key) -> tuple[tuple[int, ...], ...]:
-    """The digits in groups that a reader in this state does not tell apart."""
+    """The digits in groups; a reader in this state does not distinguish the digits of a group."""
     if key[0] in ("free", "length"):
         return _TOGETHER
     if key[0] == "tail":
@@ -40,7 +40,7 @@ def digit_groups(key: Key) -> tuple[tuple[int, ...], ...]:
 
 
 def decimal_places(value: Exact) -> int:
-    """How many digits after the point ``value`` needs.
+    """The number of digits that ``value`` needs after the point.
 
     Raises:
         UnsupportedError: ``value`` has no finite decimal form.
@@ -58,7 +58,8 @@ def decimal_places(value: Exact) -> int:
 
 
 def _rest(numbers: RealSet, low: int, high: int) -> Part | None:
-    """Membership of ``low <= v < high``: a bool, or (of ``low``, of the others), or None if neither says it."""
+    """Membership of ``low <= v < high``: a bool, the pair (of ``low``, of the others), or None if neither can say
+    it."""
     whole = numbers.on((low, 0), (high, 0))
     if whole is not None:
         return whole
@@ -67,7 +68,8 @@ def _rest(numbers: RealSet, low: int, high: int) -> Part | None:
 
 
 class Digits:
-    """Reads ``0`` or ``[1-9][0-9]*``, then perhaps a fraction; knows which of the texts have a value in ``numbers``.
+    """Reads ``0`` or ``[1-9][0-9]*`` and an optional fraction; knows which of these texts have a value in
+    ``numbers``.
 
     Only the values >= 0 of the set count; all cuts must be finite decimals.
     """
@@ -77,7 +79,7 @@ class Digits:
         self.unit = 10**self.places
         # Scaled to integers: Fractions are slow.
         self.scaled = RealSet(numbers.below, tuple((int(value * self.unit), side) for value, side in numbers.cuts))
-        # Integer parts of these lengths meet a cut; all others of one length belong or do not belong together.
+        # Integer parts of these lengths meet a cut; of any other length, all belong or none does.
         self.special = {len(str(value // self.unit)) for value, _ in self.scaled.cuts if value >= 0}
         self.longest = max(self.special, default=0)
         self.of_length = [
@@ -89,11 +91,11 @@ class Digits:
         return self.scaled.on((low * self.unit, 0), (high * self.unit, 0))
 
     def first(self, digit: int) -> Key | None:
-        """After the first digit of the integer part; ``0`` ends it."""
+        """The state after the first digit of the integer part; ``0`` ends it."""
         return self._prefix(1, digit) if digit else ("zero",)
 
     def step(self, key: Key, digit: int) -> Key | None:
-        """After one more digit of the integer part."""
+        """The state after one more digit of the integer part."""
         if key[0] == "zero":
             return None
         if key[0] == "tight":
@@ -114,7 +116,7 @@ class Digits:
         return self._diverged(tuple(future))
 
     def _diverged(self, future: tuple[bool | None, ...]) -> Key | None:
-        """``future[i]``: membership if i more digits follow; beyond its end ``above``."""
+        """``future[i]``: membership if i more digits follow; beyond its end, it is ``above``."""
         return ("length", future) if self.above or True in future else None
 
     def accepts(self, key: Key) -> bool:
@@ -125,7 +127,7 @@ class Digits:
         return value * self.unit in self.scaled
 
     def point(self, key: Key) -> Key | None:
-        """After the decimal point (at least one digit must follow)."""
+        """The state after the decimal point (at least one digit must follow)."""
         if key[0] == "length":
             return FREE if self.accepts(key) else None
         return self._fraction((0 if key[0] == "zero" else key[2]) * self.unit, 0)
@@ -139,7 +141,7 @@ class Digits:
         return ("tail", *rest)
 
     def fraction_step(self, key: Key, digit: int) -> Key | None:
-        """After one more digit of the fraction."""
+        """The state after one more digit of the fraction."""
         if key[0] == "fraction":
             _, value, read = key
             return self._fraction(value + digit * 10 ** (self.places - read - 1), read + 1)
@@ -155,7 +157,7 @@ class Digits:
 
 
 class Mantissas:
-    """Reads ``d.ddd`` with d > 0 and says which exponents put its value into ``numbers`` (its values > 0)."""
+    """Reads ``d.ddd`` with d > 0 and says which exponents put its value into ``numbers`` (only values > 0 count)."""
 
     def __init__(self, numbers: RealSet) -> None:
         cuts: list[tuple[int, int, Cut]] = []  # exponent, number of digits, (digits, side)
@@ -176,11 +178,11 @@ class Mantissas:
             inside = inside ^ bool(len(here) & 1)
 
     def first(self, digit: int) -> Key:
-        """After the digit before the point."""
+        """The state after the digit before the point."""
         return self._prefix(digit, 1)
 
     def step(self, key: Key, digit: int) -> Key:
-        """After one more digit."""
+        """The state after one more digit."""
         if key[0] == "tight":
             return self._prefix(key[1] * 10 + digit, key[2] + 1)
         if digit == 0:
@@ -235,7 +237,7 @@ class Residues:
         self.start: tuple[int, ...] = (0,) * len(self.places)
 
     def step(self, state: tuple[int, ...], digit: int) -> tuple[int, ...]:
-        """After one more digit of the integer part."""
+        """The state after one more digit of the integer part."""
         after: list[int] = []
         for which, (known, residue) in enumerate(zip(self._after, state, strict=True)):
             read = 10 * residue + digit
@@ -246,7 +248,7 @@ class Residues:
         return tuple(after)
 
     def _representative(self, which: int, residue: int) -> int:
-        """One residue for all that have the same future (of 1000 residues modulo 1000 only 4 differ).
+        """One residue for all those with the same future (of the 1000 residues modulo 1000 only 4 differ).
 
         Raises:
             BudgetExceededError: the residues take more than `MAX_RESIDUE_WORK`.
@@ -270,18 +272,19 @@ class Residues:
         return self._alike[which].setdefault(tuple(future), residue)
 
     def accepts(self, state: tuple[int, ...]) -> bool:
-        """Whether the integer read so far satisfies all of them."""
+        """Whether the integer read so far satisfies all conditions."""
         return all((r == 0) == wanted for r, wanted in zip(state, self.wanted, strict=True))
 
     def point(self, state: tuple[int, ...]) -> Key | None:
-        """After the decimal point. Of a step without decimal places it only matters whether this is a multiple."""
+        """The state after the decimal point. For a step without decimal places it only matters whether the integer is a
+        multiple."""
         out = tuple(r if k or r == 0 else -1 for k, r in zip(self.places, state, strict=True))
         if any(r == -1 and wanted for r, wanted in zip(out, self.wanted, strict=True)):
             return None
         return (0, *out)
 
     def fraction_step(self, key: Key, digit: int) -> Key | None:
-        """After one more digit of the fraction. The residue -1 means: certainly not a multiple."""
+        """The state after one more digit of the fraction. The residue -1 means: certainly not a multiple."""
         if len(key) == 1:
             return key
         read = key[0]

@@ -1,8 +1,8 @@
-"""How a language of numbers is written. The sets are in `number_language`.
+"""Writes a language of numbers as an expression. The sets are in `number_language`.
 
 A text belongs if its exact decimal value does (see `number_text` for the spellings). A single allowed value (const,
-enum, minimum = maximum) is spelled shortest, or as Python or JavaScript print it; unless it must be an integer, ``.0``
-may follow an integral value, because 1 and 1.0 are the same JSON number.
+enum, minimum = maximum) is spelled in its shortest form, or as Python or JavaScript prints it. Unless the value must
+be an integer, ``.0`` may follow an integral value, because 1 and 1.0 are the same JSON number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOT_NEGATIVE = ~_NEGATIVE
 
 
 def number_expression(language: NumberLanguage, context: Context) -> Expression:
-    """The texts of a language, as one rule of the grammar shared by all uses. Raises `BudgetExceededError` for huge
+    """The texts of a language, as one rule of the grammar shared by all uses. Raises `BudgetExceededError` for a huge
     multipleOf."""
     found = context.memo.get(language)
     if found is None:
@@ -51,7 +51,7 @@ def _alternatives(language: NumberLanguage, grammar: Grammar, *, bounded: bool) 
 
 
 def spellings(value: Exact, *, integer: bool = False) -> set[bytes]:
-    """How a single value is written: plain, and as Python and JavaScript print it."""
+    """The spellings of a single value: plain, and as Python and JavaScript print it."""
     places = decimal_places(value)
     sign = "-" if value < 0 else ""
     digits = str(abs(int(value * 10**places)))
@@ -74,7 +74,7 @@ def spellings(value: Exact, *, integer: bool = False) -> set[bytes]:
 
 
 def _without_points(numbers: RealSet) -> tuple[list[Exact], RealSet]:
-    """Its single values, and the rest."""
+    """The single values of ``numbers``, and the rest."""
     single: list[Exact] = []
     rest: list[Interval] = []
     for low, high in numbers.intervals():
@@ -86,7 +86,7 @@ def _without_points(numbers: RealSet) -> tuple[list[Exact], RealSet]:
 
 
 def _signed(grammar: Grammar, numbers: RealSet, constraint: NumberConstraint, *, bounded: bool) -> list[Expression]:
-    """The texts of a set: its part below 0 is a minus sign and the mirrored part."""
+    """The texts of a set; its part below 0 is written as a minus sign and the mirrored part."""
 
     def texts_of(part: RealSet) -> Expression:
         most = most_characters(part, constraint) if bounded else 0

@@ -2,9 +2,9 @@
 
 A language is a union of parts, one for each *constraint* (integer, multiple of, not a multiple of), each with the set
 of reals in which it holds. That form is closed under the three operations, and almost always has one part. Values are
-exact rationals, so `minimum: 0.1` means one tenth and bounds of 400 digits are bounds.
+exact rationals, so `minimum: 0.1` means one tenth, and bounds may have 400 digits.
 
-How the numbers of a language are written is in `number_expression`.
+`number_expression` writes the numbers of a language.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class NumberLanguage:
 
     @classmethod
     def integers_between(cls, low: int, high: int) -> NumberLanguage:
-        """`integers` ∧ `interval`, which is what most bounds in schemas are, without the algebra."""
+        """`integers` ∧ `interval`, the most common bounds in schemas, without the algebra."""
         if low > high:
             return _NO_NUMBER
         out = cls.__new__(cls)
@@ -124,11 +124,11 @@ class NumberLanguage:
         return out
 
     def is_empty(self) -> bool:
-        """Whether no number belongs."""
+        """Whether the set is empty."""
         return not self.parts
 
     def contains(self, value: JsonNumber) -> bool:
-        """Whether this value belongs (however it is written)."""
+        """Whether ``value`` belongs, however it is written."""
         number = exact(value)
         return any(number in numbers and satisfies(number, constraint) for constraint, numbers in self.parts)
 
@@ -161,7 +161,7 @@ def _simple(value: Exact) -> Exact:
 
 
 def _both(a: NumberConstraint, b: NumberConstraint) -> NumberConstraint:
-    """The constraint of the numbers that have both constraints."""
+    """The conjunction of two constraints."""
     step = _common(a.step, b.step) if a.step is not None and b.step is not None else a.step or b.step
     integer = a.integer or b.integer
     if integer:
@@ -181,14 +181,14 @@ def _is_multiple(value: Exact, step: Exact) -> bool:
 
 
 def satisfies(value: Exact, constraint: NumberConstraint) -> bool:
-    """Whether a value is a multiple of what it must be one of, and of nothing else that it must not be."""
+    """Whether ``value`` is a multiple of the constraint's ``step`` and of none of its ``not_steps``."""
     return (constraint.step is None or _is_multiple(value, constraint.step)) and not any(
         _is_multiple(value, step) for step in constraint.not_steps
     )
 
 
 def _multiples(interval: Interval, step: Exact) -> tuple[int | None, int | None]:
-    """The first and last k with k * step in the interval (None: no bound); first > last if there is none."""
+    """The first and last k with k * step in the interval (None: no bound); first > last if there are none."""
     low, high = interval
     first = last = None
     if low is not None:
@@ -201,7 +201,8 @@ def _multiples(interval: Interval, step: Exact) -> tuple[int | None, int | None]
 
 
 def _snapped(numbers: RealSet, step: Exact) -> RealSet:
-    """The same multiples of ``step``, with closed intervals that begin and end at multiples: one form for each set."""
+    """The same multiples of ``step``, in closed intervals that begin and end at multiples: a unique form for each
+    set."""
     if not numbers.cuts:
         return numbers
     if step == 1 and _ends_at_integers(numbers):
@@ -223,7 +224,8 @@ def _snapped(numbers: RealSet, step: Exact) -> RealSet:
 
 
 def _ends_at_integers(numbers: RealSet) -> bool:
-    """Whether each interval is closed, has integers as its ends, and does not touch the next: as `_snapped` has it."""
+    """Whether each interval is closed, has integer ends and does not touch the next, as in the results of
+    `_snapped`."""
     inside = numbers.below
     before: Exact | None = None
     for value, side in numbers.cuts:
@@ -234,7 +236,7 @@ def _ends_at_integers(numbers: RealSet) -> bool:
 
 
 def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[tuple[NumberConstraint, RealSet]]:
-    """One set per constraint, snapped to the step, without what is empty or contained in a wider constraint.
+    """One set for each constraint, snapped to its step, without empty sets and those contained in a wider constraint.
 
     Raises:
         BudgetExceededError: there are too many parts.
@@ -264,7 +266,7 @@ def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[t
 
 
 def _simplified(constraint: NumberConstraint) -> NumberConstraint | None:
-    """Without the conditions that follow from others; None if nothing can have it."""
+    """``constraint`` without the conditions that follow from others; None if no number satisfies it."""
     if not constraint.not_steps:
         return constraint
     if constraint.step is None:
@@ -272,7 +274,7 @@ def _simplified(constraint: NumberConstraint) -> NumberConstraint | None:
             s for s in constraint.not_steps if not any(s != t and _is_multiple(s, t) for t in constraint.not_steps)
         }
     else:
-        # Among multiples of step, a multiple of s is a multiple of their common multiple.
+        # A multiple of both step and s is a multiple of their least common multiple.
         others = {_common(constraint.step, s) for s in constraint.not_steps}
         if constraint.step in others:
             return None
@@ -281,7 +283,7 @@ def _simplified(constraint: NumberConstraint) -> NumberConstraint | None:
 
 
 def _without_excluded_ends(constraint: NumberConstraint, numbers: RealSet) -> RealSet:
-    """Drop the bounded intervals in which every candidate is excluded, so that emptiness is seen.
+    """Drop the bounded intervals in which every candidate is excluded, so that an empty set is recognised.
 
     Raises `BudgetExceededError` if that takes more than 20,000 candidates.
     """
@@ -302,7 +304,7 @@ def _some_member(interval: Interval, constraint: NumberConstraint) -> bool:
     assert constraint.step is not None
     first, last = _multiples(interval, constraint.step)
     assert first is not None and last is not None
-    # Most often the first or the second is not a multiple: each of not_steps is a proper multiple of the step.
+    # Usually the first or the second candidate is a member: each of not_steps is a proper multiple of the step.
     for tried, k in enumerate(range(first, last + 1)):
         if tried > MAX_CANDIDATES:
             raise BudgetExceededError("a bounded range in which almost every number is excluded", keyword="multipleOf")
@@ -312,7 +314,7 @@ def _some_member(interval: Interval, constraint: NumberConstraint) -> bool:
 
 
 def _narrower(a: NumberConstraint, x: RealSet, b: NumberConstraint, y: RealSet) -> bool:
-    """Whether every text of (a, x) is one of (b, y)."""
+    """Whether every text of (a, x) is also a text of (b, y)."""
     return (
         (a.integer or not b.integer)
         and (b.step is None or (a.step is not None and _is_multiple(a.step, b.step)))

@@ -4,12 +4,12 @@ RFC 8259 §6 gives the grammar: ``int [frac] [exp]``. These texts are written fo
 
 * integers: digits only, no fraction, no exponent;
 * other numbers, decimal notation: any digits, any trailing zeros, exactly the texts whose value is in the set;
-* other numbers, exponents: all of them where the set does not care about scale (no bound but 0); else scientific
-  notation with one digit other than 0 before the point, which is what Python, JavaScript, C and Java print. (With an
-  arbitrary mantissa the texts of a bounded range are not a regular language.) With multipleOf: decimal notation only;
-  With bounded numbers (see `bounded_numbers`) exponents stay so small that no number is read as infinite, and none but
-  zero as zero;
-* ``-0`` where negative numbers are allowed too; a model that may only write 0 is not lured into a minus sign.
+* other numbers, exponents: any exponent if scale does not matter to the set (no bound but 0); else scientific
+  notation with one digit other than 0 before the point, as Python, JavaScript, C and Java print it. (With an
+  arbitrary mantissa, the texts of a bounded range are not a regular language.) With multipleOf: decimal notation
+  only. With bounded numbers (see `bounded_numbers`), exponents are so small that no number is read as infinite, and
+  none but zero as zero;
+* ``-0`` only where negative numbers are allowed too, so a model that may only write 0 is not lured into a minus sign.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from dotllm.languages.json_schema.numbers.number_digits import (
 from dotllm.languages.json_schema.numbers.real_set import EVERYTHING, Exact, RealSet
 
 MAX_STATES = 12_000
-MANY_DIGITS = 20  # from here on the general way takes less time
+MANY_DIGITS = 20  # from here on the general method is faster
 
 _POSITIVE = RealSet(False, ((0, 1),))
 _NOT_NEGATIVE = RealSet(False, ((0, 0),))
-# Exponents of bounded numbers: of a mantissa with one digit other than 0 before its point, and of any of 64 characters.
+# Exponents of bounded numbers: after a mantissa with one digit other than 0 before its point; after any 64
+# characters.
 _GREATEST, _LEAST = 307, -323
 _AFTER_ONE_DIGIT = RealSet.interval(-_GREATEST, _GREATEST)
 _AFTER_ANY = RealSet.interval(-199, 199)
@@ -71,7 +72,7 @@ class ByteNetwork(NamedTuple):
     layout: NDArray[np.int32]  # its edges in the order of their sources
 
     def copy_into(self, grammar: Grammar, most_characters: int = 0) -> Expression:
-        """The automaton as an expression of at most this many characters (0: of any number)."""
+        """The automaton as an expression of at most ``most_characters`` characters (0: no limit)."""
         layout = self.layout.copy()
         edges = layout[4 + layout[2] :: 3]
         edges[:] = np.array(grammar.sets(self.symbols), np.int32)[edges]
@@ -80,8 +81,8 @@ class ByteNetwork(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def magnitudes(numbers: RealSet, constraint: NumberConstraint, bounded: bool = False) -> ByteNetwork:
-    """The unsigned texts of the members >= 0 of ``numbers`` that have this constraint. ``bounded``: those of them with
-    exponents that readers take.
+    """The unsigned texts of the members >= 0 of ``numbers`` that satisfy ``constraint``. ``bounded``: only texts with
+    exponents that readers accept.
 
     Raises:
         BudgetExceededError: the automaton has more than `MAX_STATES` (multipleOf with a large denominator or
@@ -130,9 +131,9 @@ def _ends(numbers: RealSet) -> tuple[int, int] | None:
 
 
 def _integers_up_to(first: int, last: int) -> ByteNetwork:
-    """The integers from ``first``, 0 or 1, to ``last`` > 0: two chains, of the digits of ``last`` and of free ones.
+    """The integers from ``first``, 0 or 1, to ``last`` > 0: two chains, of the digits of ``last`` and of free digits.
 
-    All with as many digits have one layout; which bytes are on its edges is looked up.
+    All bounds with equally many digits share one layout; the bytes on its edges are looked up.
     """
     digits = [ord(digit) - 48 for digit in str(last)]
     states, layout = _two_chains(len(digits))
@@ -151,8 +152,8 @@ _COMPARED = tuple(
 @lru_cache(maxsize=MANY_DIGITS)
 def _two_chains(n: int) -> tuple[int, NDArray[np.int32]]:
     """States and layout of `_integers_up_to` for n digits. Symbols: zero, any digit, then three for each digit of the
-    bound: those below it, itself, those above it."""
-    layout = [2 * n + 1, 0, 2 * n, *range(1, 2 * n + 1)]  # all may end but the start
+    bound: the digits below it, the digit itself, and the digits above it."""
+    layout = [2 * n + 1, 0, 2 * n, *range(1, 2 * n + 1)]  # all states but the start are final
     # State k: the first k digits of ``last`` have been read; state n + 1 + r: up to r more digits may follow.
     for k in range(n):
         layout += (k, 2 + 3 * k, 2 * n - k, k, 3 + 3 * k, k + 1)
@@ -165,9 +166,10 @@ def _two_chains(n: int) -> tuple[int, NDArray[np.int32]]:
 
 
 def _integers(first: int, last: int) -> ByteNetwork:
-    """The integers from ``first`` to ``last``: what most bounds in schemas are, in a tenth of the time.
+    """The integers from ``first`` to ``last``, the most common bounds in schemas, in a tenth of the general method's
+    time.
 
-    A state is what may follow: for each number of digits the interval they lie in.
+    A state describes what may follow: for each number of digits, the interval in which they lie.
     """
     start = tuple(
         (digits, max(first, 10 ** (digits - 1) if digits > 1 else 0), min(last, 10**digits - 1))
@@ -210,7 +212,7 @@ def _integers(first: int, last: int) -> ByteNetwork:
 
 
 def trimmed(edges: list[dict[int, int]], finals: set[int]) -> ByteNetwork:
-    """Drop the states from which no final one is reached."""
+    """Drop the states from which no final state is reached."""
     sources: list[list[int]] = [[] for _ in edges]
     for source, out in enumerate(edges):
         for target in out:
@@ -234,9 +236,9 @@ def trimmed(edges: list[dict[int, int]], finals: set[int]) -> ByteNetwork:
 
 
 class _Exponents:
-    """A set of exponents and its readers: of what follows a plus sign or none, and of what follows a minus sign.
+    """A set of exponents and its readers: for the digits after a plus sign or no sign, and after a minus sign.
 
-    Many numbers have the same exponents (all that readers take), so what may follow in them is remembered.
+    Many numbers have the same exponents (all that readers accept), so the successors of their states are cached.
     """
 
     def __init__(self, allowed: RealSet) -> None:
@@ -249,7 +251,7 @@ _exponents = lru_cache(maxsize=64)(_Exponents)
 
 
 class _Magnitudes:
-    """The automaton, state by state: keys are tuples whose first member says where in the number they are."""
+    """The automaton, state by state: keys are tuples whose first member names the place in the number."""
 
     def __init__(self, numbers: RealSet, constraint: NumberConstraint, bounded: bool) -> None:
         numbers = numbers & _NOT_NEGATIVE
@@ -257,7 +259,7 @@ class _Magnitudes:
         self.integer = constraint.integer
         self.digits = Digits(numbers)
         steps = () if constraint.step is None else (constraint.step,)
-        # Digits without a fraction are multiples of 1 whether we count or not.
+        # Digits without a fraction are multiples of 1 whether or not we count.
         self.residues = Residues(tuple(s for s in steps if not (constraint.integer and s == 1)), constraint.not_steps)
         plain = constraint.integer or constraint.step is not None
         # No bound but 0: a change of scale leads from member to member.
@@ -378,7 +380,7 @@ class _Magnitudes:
             yield _EXPONENT_MARK, self._any_exponent("zero")
 
     def _any_exponent(self, where: str) -> Key:
-        """What follows an exponent mark where the set does not care about scale."""
+        """The state after an exponent mark if scale does not matter to the set."""
         if not self.bounded:
             return ("any exponent mark",)
         return self._exponent_mark(_AFTER_ONE_DIGIT if where in ("digit", "digit fraction") else _AFTER_ANY)
@@ -390,7 +392,7 @@ class _Magnitudes:
 
     @staticmethod
     def _exponent(key: Key) -> Iterator[tuple[int, Key]]:
-        """An exponent out of a set of integers; leading zeros are allowed (RFC 8259 §6, and Python writes e-07)."""
+        """An exponent of a set of integers; leading zeros are allowed (RFC 8259 §6, and Python writes e-07)."""
         where, which = key[0], key[1]
         if where == "exponent mark":
             yield _PLUS, ("exponent sign", which, 0)

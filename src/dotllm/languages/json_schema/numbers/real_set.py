@@ -1,8 +1,8 @@
-"""Sets of real numbers that are finite unions of intervals: what minimum, maximum, const and their negations say.
+"""Finite unions of intervals of real numbers: the meaning of minimum, maximum, const and their negations.
 
-A set is written as its *cuts*: the sorted places where membership changes, and whether it begins (at minus infinity)
-inside. A cut stands just below (side 0) or just above (side 1) an exact value, so open and closed ends, single points
-and punctured intervals are all the same thing, the complement is one flipped bit, and bounds of any size work.
+A set is represented by its membership at minus infinity and by its *cuts*, the sorted places where membership
+changes. A cut lies just below (side 0) or just above (side 1) an exact value, so open and closed ends, single points
+and punctured intervals need no cases of their own, the complement is one flipped bit, and bounds of any size work.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import NamedTuple, TypeAlias
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError
 
-# An exact rational; an int wherever it is integral, which is faster (equal values have equal hashes in both types).
+# An exact rational; an int if it is integral, which is faster (equal values have equal hashes in both types).
 Exact: TypeAlias = int | Fraction
 Cut: TypeAlias = tuple[Exact, int]
 # An interval between two cuts; None is an infinity.
 Interval: TypeAlias = tuple[Cut | None, Cut | None]
 
 MAX_DIGITS = 2_000
-"""Before and after the point. Python writes integers of at most 4,300 digits (``sys.set_int_max_str_digits``)."""
+"""The most digits before and after the point. Python writes integers of at most 4,300 digits
+(``sys.set_int_max_str_digits``)."""
 _MAX_BITS = int(MAX_DIGITS * 3.33)
 
 
 def exact(value: int | float | Decimal | Fraction) -> Exact:
-    """The rational a JSON number stands for. A float means its shortest decimal form (0.1 is one tenth).
+    """The rational that a JSON number stands for. A float means its shortest decimal form (0.1 is one tenth).
 
     Raises:
         InvalidSpecError: the value is not a finite number.
@@ -133,7 +134,7 @@ EMPTY_SET = RealSet(False, ())
 
 
 def _merge(a: RealSet, b: RealSet, keep: Callable[[bool, bool], bool]) -> RealSet:
-    """Sweep the cuts of both sets; a cut of the result is where ``keep`` of the two memberships changes."""
+    """Sweep the cuts of both sets; the result has a cut where ``keep`` of the two memberships changes."""
     in_a, in_b = a.below, b.below
     below = inside = keep(in_a, in_b)
     cuts: list[Cut] = []
