@@ -40,8 +40,8 @@ MANY_DIGITS = 20  # from here on the general method is faster
 
 _POSITIVE = RealSet(False, ((0, 1),))
 _NOT_NEGATIVE = RealSet(False, ((0, 0),))
-# Exponents of bounded numbers: after a mantissa with one digit other than 0 before its point; after any 64
-# characters.
+# Exponents of bounded numbers: after a mantissa with one digit other than 0 before its point, and after any mantissa
+# of 64 characters.
 _GREATEST, _LEAST = 307, -323
 _AFTER_ONE_DIGIT = RealSet.interval(-_GREATEST, _GREATEST)
 _AFTER_ANY = RealSet.interval(-199, 199)
@@ -392,7 +392,7 @@ class _Magnitudes:
 
     @staticmethod
     def _exponent(key: Key) -> Iterator[tuple[int, Key]]:
-        """An exponent of a set of integers; leading zeros are allowed (RFC 8259 §6, and Python writes e-07)."""
+        """An exponent from a set of integers; leading zeros are allowed (RFC 8259 §6, and Python writes e-07)."""
         where, which = key[0], key[1]
         if where == "exponent mark":
             yield _PLUS, ("exponent sign", which, 0)

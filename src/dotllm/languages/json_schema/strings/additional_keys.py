@@ -1,15 +1,15 @@
 """The keys that an object may have in addition to those that its schema names: every string but some.
 
-Nearly every object has them, each with names of its own, so they are written many at a time: a key is a call of a rule
-(`keys_except`), and all such rules of a schema are defined by one kernel when its other rules are (`define`).
+Nearly every object has such keys, with names of its own, so they are written many at a time: a key is a rule call
+(`keys_except`), and one kernel defines all these rules of a schema when its other rules are defined (`define`).
 
 A further key never begins with a declared one: after ``"summary`` a model means the key that the schema declares, and
-where this cannot be written (any more), it would be forced to go on with ``"summary_``… So the prefix tree ends before
-the last character of such a name.
+if this key is not allowed (any more), the model would be forced to go on with ``"summary_``… So the prefix tree ends
+before the last character of such a name.
 
-A rule is the prefix tree of the names with a default edge of each node: any character that leads to no other node, then
-the rest of the string. All keys of a grammar share the rules of the default edges, so the machine reaches the same
-states again. These rules end with the closing quote, so the quote shows the machine when to return.
+A rule is the prefix tree of the names with a default edge at each node: any character that leads to no other node,
+then the rest of the string. All keys of a grammar share the rules of the default edges, so the machine reaches the
+same states again. These rules end with the closing quote, so the quote shows the machine when to return.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _WORD = (1 << 64) - 1
 
 
 def build_ahead(context: Context) -> None:
-    """Build what nearly every schema needs: the characters of ASCII, and the default edges of the nodes of a prefix
-    tree that have no child, or one."""
+    """Build what nearly every schema needs: the ASCII characters, and the default edges of prefix-tree nodes with at
+    most one child."""
     characters = [char for char in map(chr, range(0x20, 0x7F)) if char not in '"\\']
     _spell(context, characters)
     _make_default_edges(context, [0, *(1 << ord(char) for char in characters)])
 
 
 def keys_except(context: Context, names: frozenset[str], beginnings: tuple[str, ...] = ()) -> Expression:
-    """Every key but ``names`` and what begins with one of ``beginnings`` (which are among these), quotes included: a
-    rule, which `define` defines."""
+    """Every key, quotes included, but ``names`` and keys that begin with one of ``beginnings``, a subset of
+    ``names``: a call of a rule that `define` defines."""
     found = context.keys_except.get((names, beginnings))
     if found is None:
         grammar = context.grammar
@@ -83,13 +83,13 @@ def define(context: Context) -> None:
 
 
 def after_quote(context: Context, names: frozenset[str]) -> Expression:
-    """What follows the opening quote of every string but ``names``."""
+    """The text after the opening quote of every string but ``names``."""
     text = _text(names)
     return _by_automaton(context, names) if text is None else _written(context, [text])[0]
 
 
 def _text(names: frozenset[str], beginnings: tuple[str, ...] = ()) -> str | None:
-    """The names as `key_networks` takes them; None if not all of them are plain ASCII."""
+    """The names in the form that `key_networks` takes; None if not all of them are plain ASCII."""
     joined = "".join(names)
     if not (joined.isascii() and joined.isprintable() and '"' not in joined and "\\" not in joined):
         return None
@@ -146,7 +146,7 @@ def rest_of_string(context: Context) -> Expression:
 
 
 def _spell(context: Context, characters: Iterable[str]) -> None:
-    """Make the expressions of some characters of ASCII."""
+    """Make the expressions of some ASCII characters."""
     for char in characters:
         if char not in "\0\1":
             context.letters[ord(char)] = context.grammar.literal(char)
@@ -154,7 +154,7 @@ def _spell(context: Context, characters: Iterable[str]) -> None:
 
 
 def _make_default_edges(context: Context, new: list[int]) -> None:
-    """Of each of some sets of ASCII characters, given as bits: a character but these, then the rest, as a rule."""
+    """Make a rule for each set of ASCII characters, given as bits: a character outside the set, then the rest."""
     grammar = context.grammar
     rest, unusual = rest_of_string(context), _unusual(context)
     usual = grammar.each_byteset([_RAW_ASCII & ~children for children in new])

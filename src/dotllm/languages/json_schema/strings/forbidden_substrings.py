@@ -1,13 +1,15 @@
-r"""Texts that no string of a document may hold, keys included: ``excludes`` of a structural tag's ``json_schema``.
+r"""Texts that no string of a document, keys included, may contain: ``excludes`` of a structural tag's
+``json_schema``.
 
-Readers of tool calls look for a closing text (``</tool_call>``) inside strings, too. So the string counts as it is
-written between its quotes, escapes included: ``<`` is another text than ``\u003c``. (xgrammar 0.2.8,
-`structural_tag.py`, JSONSchemaFormat, has the same rule, but lets strings with a pattern or format hold the texts.)
+Readers of tool calls look for a closing text (``</tool_call>``) inside strings, too. So a string is checked as it is
+written between its quotes, escapes included: ``<`` and ``\u003c`` are different texts. (xgrammar 0.2.8,
+`structural_tag.py`, JSONSchemaFormat, has the same rule, but lets strings with a pattern or format contain the
+texts.)
 
-A string with no condition but its length may be written in every way that holds none of the texts (`inside`). Its
+A string with no condition but its length may have any spelling that contains none of the texts (`inside`). Its
 automaton reads one raw or escaped character at a time and tracks the state of the automaton that searches for the
 texts. Other strings, and keys, have canonical spellings (see `spelling`); a value is left out if one of its spellings
-holds a text (`ForbiddenSubstrings.strings`).
+contains a text (`ForbiddenSubstrings.strings`).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _ESCAPE = (
 
 _IN_ESCAPES = frozenset('\\"/bfnrtu0123456789abcdefABCDEF')
 _MAX_EDGES = 20_000  # a tenth of a second
-_MAX_IN_ESCAPES = 64  # states; each is told apart by the states that escapes lead to
+_MAX_IN_ESCAPES = 64  # states; each is split by the states that escapes lead to
 
 # A lower limit on the length is counted state by state.
 _MAX_STATES = 4_096
@@ -48,12 +50,13 @@ class ForbiddenSubstrings(NamedTuple):
 
     texts: tuple[str, ...]
     raw: tuple[tuple[int, CharSet, int], ...]
-    """edges of the automaton of written strings (state 0 is dead, 1 the first one, all but 0 final): characters"""
+    """edges of the automaton of written strings (state 0 is dead, 1 the start, all but 0 are final): raw
+    characters"""
     escaped: tuple[tuple[int, Dfa, int], ...]
-    """the same: one escape each"""
+    """edges of the same automaton: one escape each"""
     states: int
     strings: StringLanguage
-    """those of which no canonical spelling holds one of the texts"""
+    """the strings of which no canonical spelling contains one of the texts"""
 
     def admits(self, name: str) -> bool:
         """Whether a string that needs no escapes may be written."""
@@ -62,7 +65,7 @@ class ForbiddenSubstrings(NamedTuple):
 
 @lru_cache(maxsize=16)
 def forbidden_substrings(texts: tuple[str, ...]) -> ForbiddenSubstrings:
-    """All strings but those that hold one of ``texts``, none of which is empty.
+    """All strings but those that contain one of ``texts``, none of which is empty.
 
     Raises:
         BudgetExceededError: the texts are too many, or too long.
@@ -78,15 +81,15 @@ def forbidden_substrings(texts: tuple[str, ...]) -> ForbiddenSubstrings:
 
 
 def containing_one_of(texts: tuple[str, ...], budget: Budget) -> Dfa:
-    """The strings in which one of ``texts`` stands. Raises BudgetExceededError."""
+    """The strings that contain one of ``texts``. Raises BudgetExceededError."""
     if not texts:
         return Dfa.never()
     return regex_to_dfa("|".join(map(re.escape, texts)), search=True, budget=budget)
 
 
 def inside(grammar: Grammar, forbidden: ForbiddenSubstrings, low: int, high: int | None) -> Expression | None:
-    """What stands between the quotes of a string of ``low`` to ``high`` characters, in any spelling. None if that takes
-    too many states."""
+    """The content of a string of ``low`` to ``high`` characters, in any spelling. None if it takes too many
+    states."""
     states = forbidden.states
     if (low + 1) * states > _MAX_STATES:
         return None
@@ -119,7 +122,7 @@ def _escape_edges(texts: tuple[str, ...], lacking: Dfa, budget: Budget) -> tuple
     escape = regex_to_dfa(_ESCAPE, search=False, budget=budget)
     states = range(1, len(lacking.table))
     if not any(text[0] in _IN_ESCAPES or "\\" in text for text in texts):
-        # No text goes on in an escape, and none begins there: ``</tool_call>``.
+        # No text continues or begins inside an escape: ``</tool_call>``.
         return tuple((state, escape, lacking.start) for state in states)
     if len(states) > _MAX_IN_ESCAPES:
         raise BudgetExceededError(
@@ -146,7 +149,7 @@ def _escape_edges(texts: tuple[str, ...], lacking: Dfa, budget: Budget) -> tuple
 
 
 def _some_spelling_in(containing: Dfa, budget: Budget) -> Dfa:
-    """The strings of which some canonical spelling is in ``containing``: its automaton, read a character at a time."""
+    """The strings with some canonical spelling in ``containing``: its automaton, reading one character at a time."""
     nfa = NfaBuilder(budget)
     for _ in range(len(containing.table)):
         nfa.state()

@@ -17,18 +17,19 @@ Array = NDArray[Any]
 def key_networks(
     text: Array, groups: Array, letters: Array, default_edges: Array, quote: int
 ) -> tuple[Array, Array, Array]:
-    """What follows the opening quote of every string except some words, for several groups of words.
+    """The texts after the opening quote of all strings except some words, for several groups of words.
 
-    ``text`` uint8[bytes] holds the sorted distinct ASCII words, each ended by a byte 0, or 1: then no string begins
-    with it, either; ``groups`` int32[groups]
-    where each group of words ends. Returns the layouts of `Grammar.network`, one after another, as int32; where each
-    begins (and the last ends) as int32[groups + 1]; and int64[n, 3], the default edges that do not exist yet.
+    ``text`` uint8[bytes] holds the sorted distinct ASCII words, each ended by a byte 0, or by 1 if no string may
+    begin with the word, either; ``groups`` int32[groups] holds where each group of words ends. Returns the layouts of
+    `Grammar.network`, one after another, as int32; where each begins (and the last ends) as int32[groups + 1]; and
+    int64[n, 3], the default edges that do not exist yet.
 
     A layout is the prefix tree of the words, with the expression ``quote`` where no word ends, and at each node a
     default edge: any character that leads to no other node. ``letters`` int32[128] are the expressions of the
-    characters, ``default_edges`` int32[128] those of the default edges of nodes with one child, by its character (at
-    0: of nodes with none); 0 stands for what does not exist yet. The default edges that are not found there are left
-    open: for each its place among the layouts, and the characters of the node's children as bits, 64 a word.
+    characters; ``default_edges`` int32[128] are those of the default edges of nodes with one child, by its character
+    (at 0: of nodes with none); 0 stands for an expression that does not exist yet. Default edges that are not found
+    there are left open: for each, its place in the layouts, and the characters of the node's children as bits, 64 per
+    word.
     """
     size, longest = len(text), 0
     for g in range(len(groups)):
@@ -55,7 +56,7 @@ def key_networks(
             if before >= 0:
                 while text[start + common] > 1 and text[start + common] == text[before + common]:
                     common += 1
-                if text[before + common] == 1:  # the previous word begins it
+                if text[before + common] == 1:  # this word begins with the previous one
                     start = i + 1
                     continue
             for depth in range(common, i - start):

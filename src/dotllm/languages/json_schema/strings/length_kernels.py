@@ -20,7 +20,7 @@ def distances(table: Array, accepting: Array) -> tuple[Array, Array]:
     """The lengths of the shortest and of the longest string from each state of a Dfa to acceptance.
 
     ``table`` int32[states, classes] holds the next states (0: dead), ``accepting`` bool[states] where a string may end.
-    Returns two int64[states], in characters: `FAR` where there is no longest string; both are `FAR` for state 0.
+    Returns two int64[states], in characters: `FAR` if there is no longest string; both are `FAR` for state 0.
     """
     states, classes = table.shape
     shortest = allocate.filled_longs(states, FAR)
@@ -64,7 +64,7 @@ def distances(table: Array, accepting: Array) -> tuple[Array, Array]:
                 shortest[source] = shortest[target] + 1
                 queue[end] = source
                 end += 1
-    # What is on no cycle and leads to none, backwards from the ends: there the longest way is known.
+    # States that neither lie on a cycle nor lead to one, backwards from the ends: only they have a longest string.
     begin = end = 0
     for state in range(1, states):
         if leaving[state] == 0:
@@ -100,12 +100,12 @@ def count_characters(
 ) -> Any:
     """A Dfa's strings of ``low`` to ``high`` (`FAR`: any number of) characters, as another table.
 
-    ``table``, ``accepting`` and ``start`` are the Dfa, ``shortest`` and ``longest`` its `distances`. Written are
-    ``out`` int32[limit, classes], the next states (0: dead, 1: the start), and ``origin`` int32[limit], the Dfa's state
-    that each state comes from; its bits are inverted where a string may end in the Dfa, but is too short. Returns the
+    ``table``, ``accepting`` and ``start`` are the Dfa's; ``shortest`` and ``longest`` are its `distances`. Writes
+    ``out`` int32[limit, classes], the next states (0: dead, 1: the start), and ``origin`` int32[limit], the Dfa's
+    state for each new state; its bits are inverted if a string may end there in the Dfa but is too short. Returns the
     number of states, or -1 if there are more than ``limit``.
 
-    A state is one of the Dfa's with the number of characters read, unless no continuation can break the limits.
+    A state is a state of the Dfa and the number of characters read, or -1 if no continuation can break the limits.
     """
     classes = table.shape[1]
     limit = out.shape[0]

@@ -2,11 +2,12 @@ r"""How a string of code points is written as a JSON string.
 
 RFC 8259 §7 lets most characters be written raw or escaped, in several ways. We allow:
 
-* unconstrained strings (no condition but their length): every spelling there is. A surrogate pair ``\uD83D\uDE00`` is
-  one code point; unpaired surrogates stand for no Unicode text and are not allowed.
-* strings with a condition (pattern, format, enum, const) and all keys: raw, unless JSON requires an escape. Then
-  ``\"`` and ``\\``, and for the control characters the short form if there is one, or ``\u00XX`` in either case.
-  So a model writes such a string in the way serialisers do, and a key has (but for control characters) one spelling.
+* unconstrained strings (no condition but their length): every spelling. A surrogate pair ``\uD83D\uDE00`` is one code
+  point; unpaired surrogates stand for no Unicode text and are not allowed.
+* strings with a condition (pattern, format, enum, const) and all keys: raw, unless JSON requires an escape. The
+  escapes are ``\"`` and ``\\`` and, for control characters, the short form if there is one, or ``\u00XX`` in upper or
+  lower case. So a model writes such a string as serialisers do, and a key has one spelling (control characters
+  apart).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ANY_HEX = b"0123456789abcdefABCDEF"
 
 
 class Spelling(NamedTuple):
-    """A set of characters by how they are written: as they are (those of ASCII as bits), and after a backslash."""
+    """A set of characters by how they are written: raw (ASCII characters as bits), and after a backslash."""
 
     ascii: int
     beyond: CharSet
@@ -47,7 +48,7 @@ class Spelling(NamedTuple):
 
     @property
     def raw(self) -> CharSet:
-        """Those written as they are."""
+        """The characters written raw."""
         return _joined(self.ascii, self.beyond)
 
     @property
@@ -59,13 +60,13 @@ class Spelling(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def spelling(characters: CharSet) -> Spelling:
-    """The canonical spelling of one character out of ``characters``."""
+    """The canonical spelling of one of ``characters``."""
     ascii_members = _mask((low, min(high, 0x7F)) for low, high in characters.ranges if low < 0x80)
     return spelled(ascii_members, characters & _BEYOND_ASCII)
 
 
 def spelled(ascii_members: int, beyond: CharSet) -> Spelling:
-    """The same for a set whose ASCII members are given as bits."""
+    """`spelling` for a set whose ASCII members are given as bits."""
     return Spelling(ascii_members & ~_MUST_ESCAPE, beyond, *_escapes(ascii_members & _MUST_ESCAPE))
 
 
@@ -81,7 +82,7 @@ def _escapes(needing: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int,
 
 @lru_cache(maxsize=4096)
 def _joined(ascii_members: int, beyond: CharSet) -> CharSet:
-    """The CharSet of both."""
+    """The union of both as a CharSet."""
     ranges = []
     while ascii_members:  # bounded: by the 128 characters of ASCII
         low = (ascii_members & -ascii_members).bit_length() - 1
@@ -92,14 +93,14 @@ def _joined(ascii_members: int, beyond: CharSet) -> CharSet:
 
 
 def _hex_digits(points: Iterable[int]) -> tuple[int, ...]:
-    """The last hexadecimal digit of each, in both cases."""
+    """The last hexadecimal digit of each point, in upper and lower case."""
     digits = bytes(_HEX[point & 15] for point in points)
     return tuple(sorted({*digits, *digits.upper()}))
 
 
 def character(grammar: Grammar, characters: CharSet, *, once: bool = False) -> Expression:
-    """One character out of a set in its canonical spelling; a single node if none of them needs an escape. ``once``: at
-    a place that is not a loop (see `one_of`)."""
+    """One character of a set in its canonical spelling; a single node if no member needs an escape. ``once``: the
+    place is not a loop (see `one_of`)."""
     written = spelling(characters)
     raw = one_of(grammar, written) if once else grammar.chars(written.raw)
     if not any(written.escaped):
@@ -109,8 +110,9 @@ def character(grammar: Grammar, characters: CharSet, *, once: bool = False) -> E
 
 
 def one_of(grammar: Grammar, written: Spelling) -> Expression:
-    """`Grammar.chars` of what is written raw, for a place where only one character is read. The machine keeps tables of
-    the vocabulary for each set that it finds in a `chars` node, which pay off where many are read; bytes have none."""
+    """The characters written raw, for a place where only one character is read. For each set in a `Grammar.chars`
+    node, the machine keeps tables of the vocabulary, which pay off where many characters are read; byte sets have
+    none."""
     beyond = written.beyond
     if not beyond:
         return grammar.byteset(written.ascii)
@@ -121,12 +123,13 @@ def one_of(grammar: Grammar, written: Spelling) -> Expression:
 
 
 def ranges_beside(beyond: CharSet) -> int:
-    """The most ranges of ASCII with ``beyond`` for which `one_of` makes bytes, whatever the ranges are."""
+    """The most ASCII ranges for which, together with ``beyond``, `one_of` makes bytes, whatever the ranges are."""
     return _FEW - len(beyond.utf8()) if beyond.size >= _FEW else -1
 
 
 def in_bytes(grammar: Grammar, beyond: CharSet) -> Expression:
-    """Characters beyond ASCII as alternatives of bytes, for `one_of`. Many sets have the same ones: all of them."""
+    """Characters beyond ASCII as alternatives of bytes, for `one_of`. Many sets have the same characters: all of
+    them."""
 
     def make() -> Expression:
         return grammar.alt(
@@ -182,7 +185,7 @@ def quoted(text: str) -> bytes:
     """The canonical spelling of a whole string, quotes included (control characters: short or lower-case hexadecimal).
 
     Raises:
-        InvalidSpecError: ``text`` holds half of a surrogate pair, which is not a character (RFC 8259 §8.2).
+        InvalidSpecError: ``text`` holds a lone surrogate, which is not a character (RFC 8259 §8.2).
     """
     try:
         return encode_basestring(text).encode()
@@ -191,7 +194,7 @@ def quoted(text: str) -> bytes:
 
 
 def has_one_spelling(text: str) -> bool:
-    """Whether `quoted` is the only canonical spelling: no control characters in it."""
+    """Whether `quoted` is the only canonical spelling, that is, ``text`` has no control characters."""
     return text.isprintable() or not any(char < " " for char in text)
 
 

@@ -1,4 +1,5 @@
-"""The automata of constraints on strings, and what they answer. The latest are kept, bounded by their size."""
+"""The automata of constraints on strings, and the questions that they answer. The latest ones are cached, up to a
+size."""
 
 from __future__ import annotations
 
@@ -12,25 +13,25 @@ from dotllm.languages.json_schema.strings.string_constraints import Atom, String
 from dotllm.languages.memo import memoised
 from dotllm.languages.regex import regex_to_bounded_dfas, regex_to_dfa
 
-# Patterns that surely match something: anchors stand at the ends only, no look-around, \b or back-reference, and no
-# class can be empty. Others are asked for their automaton.
+# Patterns that surely match something: anchors only at the ends, no look-around, \b or back-reference, and no class
+# that can be empty. For others, the automaton decides.
 _SURELY_MATCHES = re.compile(
     r"\^?(?:\\[^bBkpPucx0-9]|\[(?!\^)(?:[^\]\\]|\\[^pPux])+\]|\[\^[^\]\\]+\]|\((?:\?:)?(?!\?)|[^\\\[\]^$(])*\$?"
 )
 
-# Strings that most patterns and lists of names do not have: a character and how often.
+# Strings that hardly any pattern or list of names has: a character and how often it is repeated.
 _UNUSUAL = (("\x7f", 1), ("\x7f", 0), ("~", 2))
 
 # Languages of at most this many strings are examined string by string.
 _FEW = 16
 
-# Bytes that each memory of automata, and of what was found out with them, may take in a process (`Memo`). Automata of
-# users' patterns take a kilobyte or a megabyte.
+# The most bytes that each cache, of automata and of results found with them, may take in a process (`Memo`). An
+# automaton of a user's pattern may take a kilobyte or a megabyte.
 _AUTOMATA_MEMO = 16 << 20
 _SMALL_MEMO = 4 << 20
 
-# Building the automaton of a constraint, in steps of the algebra (microseconds, about): of each of its conditions, and
-# moves of the automata's kernels per step.
+# The cost of a constraint's automaton, in steps of the algebra (about a microsecond each): steps for each condition,
+# and moves of the automata's kernels for each step.
 _STEPS_PER_CONDITION = 40
 _MOVES_PER_STEP = 300
 
@@ -55,9 +56,9 @@ def _without_length(constraint: StringConstraint) -> StringConstraint:
 
 
 def is_empty(constraint: StringConstraint, spend: Callable[[int], None]) -> bool:
-    """Whether no string belongs. ``spend`` is told the steps that the automaton takes, if it comes to one."""
+    """Whether no string belongs. ``spend`` is called with the steps for the automaton, if one is needed."""
     if constraint.simple:
-        return False  # `string_language` has seen to the rest: there are more characters than excluded strings
+        return False  # `string_language` has handled the rest: there are more characters than excluded strings
     if not constraint.lacking and not constraint.excluded and len(constraint.having) == 1:
         (atom,) = constraint.having
         length = (constraint.low, constraint.high)
@@ -73,7 +74,7 @@ def is_empty(constraint: StringConstraint, spend: Callable[[int], None]) -> bool
 
 
 def _examples(constraint: StringConstraint) -> Iterable[str]:
-    """Strings that may well belong: to look at them takes far less time than an automaton of all conditions."""
+    """Strings that probably belong: testing them takes far less time than building an automaton of all conditions."""
     for atom in sorted(constraint.having, key=repr):
         if not _is_irregular(atom):
             shortest = _shortest(atom)
@@ -82,7 +83,7 @@ def _examples(constraint: StringConstraint) -> Iterable[str]:
 
 
 def _bytes_of(value: object, *arguments: object) -> int:
-    """About the bytes that an entry of a `Memo` keeps alive: the value and its arguments, which users write."""
+    """The approximate bytes that an entry of a `Memo` keeps alive: the value and its arguments, which users write."""
     total = 200
     for part in (value, *arguments):
         if isinstance(part, Dfa):
@@ -102,8 +103,8 @@ def is_finite(constraint: StringConstraint) -> bool:
 
 @memoised(_bytes_of, limit=_SMALL_MEMO)
 def satisfies(text: str, atom: Atom) -> bool:
-    """Whether a string has one condition. Raises `InvalidSpecError`, `UnsupportedError` or `BudgetExceededError` for
-    its pattern."""
+    """Whether a string satisfies one condition. Raises `InvalidSpecError`, `UnsupportedError` or
+    `BudgetExceededError` for its pattern."""
     if atom.kind == "format":
         return formats.FORMATS[str(atom.content)].accepts(text)
     if isinstance(atom.content, tuple):
@@ -117,7 +118,7 @@ def _automaton(atom: Atom) -> Dfa:
     if isinstance(atom.content, tuple):
         return Dfa.literals(atom.content) + Dfa.anything()
     if atom.kind == "format":
-        return formats.FORMATS[atom.content].dfa()  # which remembers it
+        return formats.FORMATS[atom.content].dfa()  # cached there
     return _automaton_of_pattern(atom.content)
 
 
@@ -128,7 +129,7 @@ def _automaton_of_pattern(pattern: str) -> Dfa:
 
 @memoised(_bytes_of, limit=_AUTOMATA_MEMO)
 def bounded_automata(pattern: str) -> list[tuple[Dfa, int, int | None]] | None:
-    """The strings that ``pattern`` matches as automata with bounds on the length; None where one automaton serves."""
+    """The strings that ``pattern`` matches as automata with bounds on the length; None if one automaton is enough."""
     return regex_to_bounded_dfas(pattern, search=True, dialect="ecma")
 
 
@@ -137,7 +138,7 @@ def _is_irregular(atom: Atom) -> bool:
 
 
 def unlimited_dfa(constraint: StringConstraint) -> Dfa:
-    """A constraint without its lengths. Raises `BudgetExceededError`."""
+    """The automaton of a constraint without its lengths. Raises `BudgetExceededError`."""
     return _unlimited(_without_length(constraint))[0]
 
 
@@ -153,7 +154,7 @@ def _unlimited(constraint: StringConstraint) -> tuple[Dfa, int]:
 
 def _combined(constraint: StringConstraint, budget: Budget) -> Dfa:
     out = Dfa.anything()
-    # In a fixed order, so that what a budget stops does not depend on hashes; what is not regular comes last.
+    # In a fixed order, so that the outcome of a budget does not depend on hashes; irregular formats come last.
     for atom in sorted(constraint.having, key=lambda atom: (_is_irregular(atom), repr(atom))):
         if not _is_irregular(atom) or not formats.FORMATS[str(atom.content)].covers(out):
             out = out.intersection(_automaton(atom), budget)
@@ -174,21 +175,21 @@ def _combined(constraint: StringConstraint, budget: Budget) -> Dfa:
             excluded.update(few)
         else:
             out = ~dfa if out is Dfa.anything() else out.difference(dfa, budget)
-    # Those that do not belong anyway would only make the automata larger.
+    # Strings that do not belong anyway would only make the automata larger.
     excluded = {text for text in excluded if out.accepts(text)}
     return out.difference(Dfa.literals(excluded, budget), budget) if excluded else out
 
 
 def _few_strings(dfa: Dfa) -> list[str] | None:
-    """All strings, None if they are more than a few."""
-    # Of too many states the answer is not worth its time.
+    """All strings; None if there are more than a few."""
+    # With too many states, the answer is not worth its time.
     return None if len(dfa) > _FEW * _FEW else _few_strings_of_small(dfa)
 
 
 @memoised(_bytes_of, limit=_SMALL_MEMO)
 def _few_strings_of_small(dfa: Dfa) -> list[str] | None:
     if dfa.start and dfa.table[1:].any(axis=1).all():
-        return None  # no state is the last one
+        return None  # every state has a successor
     count = dfa.count()
     return None if count is None or count > _FEW else list(dfa.strings())
 
@@ -199,5 +200,5 @@ def _shortest(atom: Atom) -> str | None:
 
 
 def constraint_dfa(constraint: StringConstraint) -> Dfa:
-    """All of a constraint as one automaton. Raises `BudgetExceededError`."""
+    """A whole constraint as one automaton. Raises `BudgetExceededError`."""
     return string_network.limited(unlimited_dfa(constraint), constraint.low, constraint.high)

@@ -10,8 +10,8 @@ NO_TEXTS: frozenset[str] = frozenset()
 
 
 class Atom(NamedTuple):
-    """One condition: a pattern (its source), a format (its name), an automaton, or a beginning (one of these texts,
-    none of them empty)."""
+    """One condition: a pattern (its source), a format (its name), an automaton, or a beginning (one of several
+    non-empty texts)."""
 
     kind: Literal["pattern", "format", "automaton", "beginning"]
     content: str | Dfa | tuple[str, ...]
@@ -28,12 +28,13 @@ class StringConstraint(NamedTuple):
 
     @property
     def simple(self) -> bool:
-        """Whether it is about lengths only (and single strings left out)."""
+        """Whether it only bounds the length (and excludes single strings)."""
         return not self.having and not self.lacking
 
     @property
     def is_cofinite(self) -> bool:
-        """Whether it only leaves out strings, and those that begin with certain texts: then there are always more."""
+        """Whether it only excludes single strings and strings with certain beginnings, so that others always
+        remain."""
         return not self.having and all(atom.kind == "beginning" for atom in self.lacking)
 
     def admits_length(self, length: int) -> bool:

@@ -98,7 +98,7 @@ def group_edges(table: Array) -> tuple[Array, Array, Array]:
 
 
 MUST_ESCAPE_WORDS = np.array([(1 << 0x20) - 1 | 1 << 0x22, 1 << 0x5C - 0x40], np.uint64)
-"""The characters of ASCII that a JSON string cannot hold as they are, as bits, 64 a word (see `spelling`)."""
+"""The ASCII characters that a JSON string cannot hold raw, as bits, 64 per word (see `spelling`)."""
 
 
 @kernel(
@@ -110,15 +110,15 @@ def spelled_edges(
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
     """`group_edges`, and how the characters of each set are written.
 
-    ``table`` int32[states, classes] is that of a Dfa; ``starts`` and ``class_of`` int32[ranges] are the alphabet's, the
+    ``table`` int32[states, classes] is a Dfa's; ``starts`` and ``class_of`` int32[ranges] are the alphabet's: the
     first character and the class of each range; ``must_escape`` uint64[2] is `MUST_ESCAPE_WORDS`. Returns:
 
     * edges and uses, as `group_edges`;
-    * uint64[sets, 2]: the characters of ASCII that are written as they are, as bits;
-    * int32[sets, 3]: how many ranges these are, the number of the set's escapes (-1: it has none), and the number of
-      its characters beyond ASCII (0: it has none);
-    * uint64[escapes, 2] and uint64[beyonds, words]: these escapes as bits of characters, these characters beyond ASCII
-      as bits of classes.
+    * uint64[sets, 2]: the ASCII characters that are written raw, as bits;
+    * int32[sets, 3]: the number of ranges of these characters, the index of the set's escapes (-1: it has none), and
+      the index of its characters beyond ASCII (0: it has none);
+    * uint64[escapes, 2] and uint64[beyonds, words]: the escapes as bits of characters, and the characters beyond
+      ASCII as bits of classes.
     """
     edges, uses, sets = group_edges(table)
     count, words = sets.shape
@@ -173,8 +173,8 @@ def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> t
     """The states after a backslash, one for each kind of escape and target, numbered from ``states``.
 
     ``uses`` and ``set_info`` are as `spelled_edges` returns them; ``escapes`` is the number of kinds. Returns
-    int32[uses], the state that each use leads to (0: its set has no escape), and int32[n, 2], (kind, target) of each
-    state, in order of both.
+    int32[uses], each use's state after the backslash (0: its set has no escape), and int32[n, 2], (kind, target) of
+    each state, sorted by both.
     """
     n_uses = len(uses)
     # The uses are sorted by target, then by kind.
@@ -196,7 +196,7 @@ def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> t
         kind = set_info[uses[by_target[i], 0], 1]
         by_kind[first[kind + 1]] = by_target[i]
         first[kind + 1] += 1
-    behind = allocate.zero_ints(n_uses)  # of a use
+    behind = allocate.zero_ints(n_uses)  # each use's state
     pairs = allocate.int_rows(n_uses, 2)
     n_pairs = 0
     for i in range(n_uses):
@@ -214,7 +214,7 @@ def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> t
     "Tuple((int64[::1], int32[::1], int64))(int64, int32[:, ::1], uint64[:, ::1], int32[:, ::1], int32[:, ::1])"
 )
 def _shared_states(first: int, uses: Array, raw: Array, set_info: Array, beyonds: Array) -> tuple[Array, Array, int]:
-    """The states that uses of many edges are read from, numbered from ``first``.
+    """The states from which uses of many edges are read, numbered from ``first``.
 
     ``uses``, ``raw``, ``set_info`` and ``beyonds`` are as in `spelled_network`. Returns int64[sets], how many ranges of
     each set are read raw; int32[uses], the state of each use (0: it is read from each of its sources); and the number
@@ -245,17 +245,17 @@ def spelled_network(
     accepting: Array, start: int, edges: Array, uses: Array, raw: Array, set_info: Array, beyonds: Array,
     escapes: int, empty: int, backslash: int,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """What `spelled_edges` found, as the layout of a network (see `Grammar.network`). Expressions that Python makes are
-    still missing in it.
+    """The results of `spelled_edges` as the layout of a network (see `Grammar.network`), in which the expressions
+    that Python makes are still missing.
 
     ``accepting`` bool[states] and ``start`` are the Dfa's; ``edges``, ``uses``, ``raw`` and ``set_info`` are what
     `spelled_edges` returns. ``beyonds`` int32[n, 2]: how many ranges the characters beyond ASCII have, and whether
     U+0080 is one of them. ``escapes``: how many sets of escapes there are. ``empty``, ``backslash``: expressions.
 
-    Returns the layout as int32; int32[2 * sets], at how many places each set is read raw, once (even) and in a loop
-    (odd); and int64[4], the place of the first edge and the number of edges, for two runs of edges. The first run reads
-    raw: its expressions are twice the number of the set, + 1 in a loop. The second run reads the rest of an escape: its
-    expressions are the number of the escapes.
+    Returns the layout as int32; int32[2 * sets], at how many places each set is read raw, outside a loop (even) and
+    in a loop (odd); and int64[4], the place of the first edge and the number of edges, for two runs of edges. The
+    first run reads raw characters: its expressions are twice the index of the set, + 1 in a loop. The second run
+    reads the rest of an escape: its expressions are the indices of the escapes.
 
     States are added after the Dfa's: one after the backslash for each kind of escape and target, then one for each use
     of many edges.
@@ -278,7 +278,7 @@ def spelled_network(
     n_reads = 0
     for i in range(n_edges):
         source, use = edges[i, 0], edges[i, 1]
-        if via[use] == 0 or source == uses[use, 1]:  # a loop stays one, which the machine looks for
+        if via[use] == 0 or source == uses[use, 1]:  # a loop stays a loop, which the machine looks for
             reads[n_reads, 0], reads[n_reads, 1] = source, use
             n_reads += 1
         else:

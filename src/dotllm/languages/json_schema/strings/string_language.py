@@ -1,11 +1,11 @@
 """Sets of strings, closed under and, or, not: lengths, patterns, formats, enum, const and propertyNames.
 
-A language is a finite set of values and a union of *constraints*. A constraint is a length, patterns and formats that
-hold or do not hold, and single strings left out. That form is symbolic: nothing is computed until a question needs it,
-and the common cases (any string, a length, one pattern, one format, a list of values) never build an automaton. The
-others go through the algebra of `Dfa` (`string_automata`).
+A language is a finite set of values and a union of *constraints*. A constraint consists of bounds on the length,
+patterns and formats that hold or do not hold, and excluded strings. This form is symbolic: nothing is computed until
+a question needs it, and the common cases (any string, a length, one pattern, one format, a list of values) never
+build an automaton. The others go through the algebra of `Dfa` (`string_automata`).
 
-Lengths count code points (JSON Schema Validation §6.3). `string_text` says how the strings are written.
+Lengths count code points (JSON Schema Validation §6.3). `string_text` writes the strings.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from dotllm.languages.memo import memoised
 # A union of more constraints than this becomes one automaton.
 MAX_CONSTRAINTS = 16
 FEW_LANGUAGES = 8
-"""So many are asked one by one; they keep their conditions, and so their names."""
+"""Up to this many are examined one by one; they keep their conditions, and so their names."""
 
 FEWER_GROUPS = (
     "patterns whose values share a schema make one group of keys, and patterns that begin with ^ overlap less; or list "
     "the keys in properties"
 )
-"""What helps where the keys of an object fall into too many groups."""
+"""The remedy if the keys of an object fall into too many groups."""
 
-# As the memories of `string_automata`.
+# As the caches of `string_automata`.
 _CLASSES_MEMO = 16 << 20
 
 Name = TypeVar("Name", bound=Hashable)
@@ -57,7 +57,7 @@ class StringLanguage:
         self.constraints: frozenset[StringConstraint]
         self.values: frozenset[str]
         self.constraints, self.values = _canonical(list(constraints), set(values))
-        self._hash = 0  # found when it is first asked for
+        self._hash = 0  # computed on first use
 
     # -- constructors --------------------------------------------------------------------------------------------------
 
@@ -73,15 +73,15 @@ class StringLanguage:
 
     @classmethod
     def length(cls, low: int = 0, high: int | None = None) -> StringLanguage:
-        """``low`` to ``high`` (None: any number of) code points."""
+        """The strings of ``low`` to ``high`` (None: any number of) code points."""
         return cls((StringConstraint(low, high),))
 
     @classmethod
     def pattern(cls, source: str) -> StringLanguage:
         """The strings in which the ECMA-262 regular expression ``source`` matches somewhere (it is not anchored).
 
-        It is only read when a question or the grammar needs it, or now, if it has a look-ahead; then it may raise
-        `InvalidSpecError` or `UnsupportedError`.
+        ``source`` is read when a question or the grammar needs it. If it has a look-ahead, it is read now, which may
+        raise `InvalidSpecError` or `UnsupportedError`.
         """
         if "(?=" in source or "(?!" in source:
             parts = bounded_automata(source)
@@ -107,7 +107,7 @@ class StringLanguage:
 
     @classmethod
     def finite(cls, values: Iterable[str]) -> StringLanguage:
-        """Exactly these strings. Raises `InvalidSpecError` for one that is not Unicode text (a lone surrogate)."""
+        """Exactly these strings. Raises `InvalidSpecError` for a string with a lone surrogate."""
         return cls((), values)
 
     @classmethod
@@ -116,14 +116,14 @@ class StringLanguage:
         excluded = frozenset(names)
         if not excluded:
             return _EVERY_STRING
-        # Already in canonical form; there is one for nearly every object.
+        # Already in canonical form; nearly every object has such a language.
         out = cls.__new__(cls)
         out.constraints, out.values, out._hash = frozenset((StringConstraint(excluded=excluded),)), NO_TEXTS, 0
         return out
 
     @classmethod
     def further_keys(cls, names: Iterable[str], declared: Iterable[str]) -> StringLanguage:
-        """Every string but ``names``, and but those that begin with one of ``declared``, which are among these."""
+        """Every string but ``names`` and those that begin with one of ``declared``, a subset of ``names``."""
         excluded, beginnings = frozenset(names), tuple(sorted(filter(None, declared)))
         if not beginnings:
             return cls.excluding(excluded)
@@ -175,7 +175,7 @@ class StringLanguage:
     def is_empty(self, spend: Callable[[int], None] = _unmetered) -> bool:
         """Whether no string belongs. May build automata (see the module); one pattern or format alone does not.
 
-        ``spend`` is told the steps that takes, also where a cache knows the automaton: it may raise.
+        ``spend`` is called with the steps that this takes, even if the automaton is cached; it may raise.
         """
         return not self.values and all(is_empty(constraint, spend) for constraint in self.constraints)
 
@@ -193,7 +193,7 @@ class StringLanguage:
         """All strings in order, or None if there are more than ``limit``."""
         found = set(self.values)
         for constraint in self.constraints:
-            if constraint.is_cofinite:  # at least one of a million characters
+            if constraint.is_cofinite:  # it has about a million strings, or more
                 return None
             dfa = constraint_dfa(constraint)
             count = dfa.count()
@@ -203,7 +203,7 @@ class StringLanguage:
         return sorted(found) if len(found) <= limit else None
 
     def is_finite(self) -> bool:
-        """Whether there are finitely many. May build automata."""
+        """Whether the language is finite. May build automata."""
         return all(map(is_finite, self.constraints))
 
     def parts(self) -> Iterator[tuple[Dfa, int, int | None]]:
@@ -235,7 +235,7 @@ def _bytes_of_classes(classes: Classes, languages: Sequence[StringLanguage]) -> 
 
 
 def are_many(languages: Iterable[StringLanguage]) -> bool:
-    """Whether it pays to look at languages with `together`: more than a few, none of which limits the length (that
+    """Whether `together` pays off for ``languages``: they are more than a few, and none limits the length (which
     takes a state for each character)."""
     count = 0
     for language in languages:
@@ -261,8 +261,8 @@ def together(languages: tuple[StringLanguage, ...]) -> Classes:
 def divided(
     languages: Sequence[StringLanguage], name_of: Callable[[frozenset[int]], Name]
 ) -> list[tuple[StringLanguage, Name]]:
-    """A partition of all strings by the name of the set of ``languages`` (their numbers) that they belong to; each part
-    has a string. Raises `BudgetExceededError`."""
+    """A partition of all strings by the name of the set of ``languages`` (as indices) that they belong to; no part is
+    empty. Raises `BudgetExceededError`."""
     return [(StringLanguage.automaton(dfa), name) for name, dfa in together(tuple(languages)).parts(name_of).items()]
 
 
@@ -286,10 +286,10 @@ def _complement(constraint: StringConstraint) -> StringLanguage:
 def _canonical(
     constraints: list[StringConstraint], values: set[str]
 ) -> tuple[frozenset[StringConstraint], frozenset[str]]:
-    """Without empty, repeated and contained constraints, as far as that is seen without automata."""
+    """Drop the empty, repeated and contained constraints that are recognised without automata."""
     for value in values:
         if not value.isascii():
-            spelling.quoted(value)  # raises if it is not a text
+            spelling.quoted(value)  # raises if it is not Unicode text
     if len(constraints) > 1 or (
         constraints and (constraints[0].excluded or constraints[0].high == 0 or constraints[0].lacking)
     ):
@@ -322,7 +322,7 @@ def _reduced(constraints: list[StringConstraint], values: set[str]) -> list[Stri
         alive.append(constraint)
     if len(alive) < 2:
         return alive
-    # Clauses that differ in their lengths only become as few as possible.
+    # Constraints that differ only in their lengths are merged into as few as possible.
     alike: dict[tuple[object, ...], list[tuple[int, int | None]]] = {}
     for constraint in alive:
         alike.setdefault(tuple(constraint[2:]), []).append((constraint.low, constraint.high))
@@ -349,7 +349,7 @@ def _union_of_lengths(lengths: list[tuple[int, int | None]]) -> list[tuple[int, 
 
 
 def _contains(wide: StringConstraint, narrow: StringConstraint) -> bool:
-    """Whether every string of ``narrow`` is in ``wide``, seen from their form."""
+    """Whether every string of ``narrow`` is in ``wide``, judging by their form."""
     return (
         wide.low <= narrow.low
         and (wide.high is None or (narrow.high is not None and narrow.high <= wide.high))
@@ -360,7 +360,7 @@ def _contains(wide: StringConstraint, narrow: StringConstraint) -> bool:
 
 
 def _give_back(constraints: list[StringConstraint], values: set[str]) -> None:
-    """Values that a constraint about lengths only has already, or has just left out, need not be listed."""
+    """Drop values that a constraint on the length alone admits, and no longer exclude them there."""
     for i, constraint in enumerate(constraints):
         if not constraint.simple:
             continue

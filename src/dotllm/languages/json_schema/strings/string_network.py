@@ -1,13 +1,13 @@
-"""A Dfa over characters as the inside of a JSON string: a network whose edges are spelled characters.
+"""Turns a Dfa over characters into the content of a JSON string: a network whose edges are spelled characters.
 
-What keeps the network small, and its masks cheap:
+The network is small and its masks are cheap, because:
 
-* a set of characters that leads to the same place from many states is spelled once, in a state of its own reached by
-  epsilon;
+* a set of characters that leads from many states to one state is spelled once, from a state of its own that is
+  reached by epsilon;
 * the escapes that lead to one state share the state after the backslash;
-* a loop over a large set is one node, which the machine speeds up with tables of the vocabulary, and nowhere shared;
-* a length limit does not multiply the states: where the rest of the string is a loop over one set of characters it is a
-  counted repetition, elsewhere the machine counts the characters (`Grammar.network`). Only a lower limit is counted
+* a loop over a large set is one node, never shared, which the machine speeds up with tables of the vocabulary;
+* a length limit does not multiply the states: if the rest of the string is a loop over one set of characters, it is a
+  counted repetition; elsewhere the machine counts the characters (`Grammar.network`). Only a lower limit is counted
   state by state.
 """
 
@@ -47,20 +47,20 @@ Ints = NDArray[np.int32]
 
 _NOTHING = CharSet(())
 
-# Most states of an automaton combined with a length. The longest host name takes 25,000.
+# The most states of an automaton combined with a length. The longest host name takes 25,000.
 MAX_COUNTED_STATES = 60_000
 
-# An automaton that has at most this many states with its limit on the length is built with it: its masks need no
+# An automaton that has at most this many states with its length limit is built with the limit: its masks need no
 # counter.
 FEW_STATES = 64
 
-# From this many places on, a set of characters beyond ASCII is a rule.
+# A set of characters beyond ASCII that is read at this many places or more is a rule.
 _VERY_MANY = 8192
 
-# Characters along which the lengths of an automaton's strings are looked for: half a second.
+# The most characters over which the lengths of an automaton's strings are explored: half a second.
 MOST_STEPS = 1 << 20
 
-# Grammar.repeat takes numbers below this.
+# The largest number that Grammar.repeat takes.
 MAX_LENGTH = 2**30 - 1
 
 
@@ -98,8 +98,8 @@ def has_length(dfa: Dfa, low: int, high: int | None) -> bool:
 def _reached(dfa: Dfa, low: int, last: int) -> Iterator[int]:
     """The states reached by ``low`` to ``last`` characters.
 
-    A set decides the next, so the sequence ends in a cycle, which Brent's algorithm finds without remembering the sets
-    (https://doi.org/10.1007/BF01933190). Below ``low`` whole turns of it are left out.
+    Each set determines the next, so the sequence ends in a cycle, which Brent's algorithm finds without storing the
+    sets (https://doi.org/10.1007/BF01933190). Below ``low``, whole turns of the cycle are skipped.
 
     Yields:
         For each length the set of states, as bits, until the sets repeat.
@@ -133,7 +133,7 @@ def _reached(dfa: Dfa, low: int, last: int) -> Iterator[int]:
 
 
 def repeat(grammar: Grammar, character: Expression, low: int, high: int | None) -> Expression:
-    """``low`` to ``high`` characters. No text has 2**30 of them, so a larger ``high`` is that limit.
+    """``low`` to ``high`` characters. No text has 2**30 characters, so a larger ``high`` is cut to that limit.
 
     Raises:
         BudgetExceededError: ``low`` is larger than `MAX_LENGTH`.
@@ -144,7 +144,7 @@ def repeat(grammar: Grammar, character: Expression, low: int, high: int | None) 
 
 
 def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -> Expression:
-    """What stands between the quotes, for the strings of ``dfa`` with ``low`` to ``high`` characters.
+    """The content between the quotes, for the strings of ``dfa`` with ``low`` to ``high`` characters.
 
     Raises `BudgetExceededError` if the automaton has to count to more than the budget allows.
     """
@@ -210,7 +210,7 @@ def counting(
     grammar: Grammar, dfa: Dfa, high: int, write: Callable[[Grammar, CharSet, bool], Expression] = _character
 ) -> Expression:
     """The strings of ``dfa`` of at most ``high`` characters, which the machine counts: an edge for each character.
-    ``write`` writes one out of a set; it is told whether that is at a place that is not a loop."""
+    ``write`` writes a character of a set; its last argument tells whether the place is outside a loop."""
     if not has_length(dfa, 0, high):
         return grammar.never()
     edges, uses, sets = group_edges(dfa.table)
@@ -218,7 +218,7 @@ def counting(
     source, use = edges[np.argsort(edges[:, 0], kind="stable")].T
     source, to, which = source, target[use], which[use]
     characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
-    # Expressions by set: read once on the way, and in a loop.
+    # Expressions by set: outside a loop, and in a loop.
     written = np.zeros((len(sets), 2), np.int32)
     looping = (source == to).astype(np.int32)
     for one in np.unique(2 * which + looping).tolist():
@@ -236,7 +236,7 @@ def strings_of_length(grammar: Grammar, dfa: Dfa, low: int, high: int | None) ->
 
 
 def copied(grammar: Grammar, dfa: Dfa) -> Expression:
-    """All of a Dfa; state 0, which is dead there, stays without edges."""
+    """A whole Dfa; state 0, which is dead, has no edges."""
     if dfa.is_empty():
         return grammar.never()
     alphabet = dfa.alphabet
@@ -250,13 +250,13 @@ def copied(grammar: Grammar, dfa: Dfa) -> Expression:
         dfa.accepting, dfa.start, edges, uses, raw, about, of_beyond, len(escapes),
         grammar.empty(), grammar.literal(b"\\"),
     )  # fmt: skip
-    # The expressions of the sets, read once on the way and in a loop, and of what follows a backslash.
+    # The expressions of the sets, outside loops and in loops, and of the escapes after a backslash.
     first, count, first_escape, count_escapes = places.tolist()
     expressions = np.zeros(len(times), np.int32)
     members, of_set = raw.tolist(), about.tolist()
     beside = [ranges_beside(some) for some in beyond]
     several: list[Expression | None] = [None] * len(beyond)
-    usual: list[int] = []  # codes, the bytes and what is beyond them: nearly all; `_read_once` would find the same
+    usual: list[int] = []  # codes of nearly all sets; `_read_once` would find the same expressions
     ascii_members: list[int] = []
     beyond_ascii: list[Expression] = []
     for code in times.nonzero()[0].tolist():
@@ -283,8 +283,8 @@ def copied(grammar: Grammar, dfa: Dfa) -> Expression:
 
 
 def _read_once(grammar: Grammar, way: Spelling, times: int) -> Expression:
-    """A character that is written raw, at ``times`` places. Beyond ASCII it may be dozens of nodes each time; at very
-    many places that is a rule of its own, which is slower to follow."""
+    """A character that is written raw, at ``times`` places. Beyond ASCII it may take dozens of nodes at each place;
+    at very many places it is a rule of its own, which is slower to follow."""
     if times < _VERY_MANY or not way.beyond:
         return one_of(grammar, way)
     rule = grammar.rule("character")
@@ -306,9 +306,9 @@ def _bits(words: list[int]) -> int:
 
 
 def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expression | None:
-    """The strings of ``low`` to ``high`` characters where that needs no counting in loops, else None.
+    """The strings of ``low`` to ``high`` characters if no loop must be counted, else None.
 
-    That is: every loop reads one character out of a set, is left by nothing and may end anywhere.
+    That is, every loop reads one character of a set, no other edge leaves its state, and the string may end there.
 
     Raises:
         BudgetExceededError: the automaton has too many states.

@@ -1,4 +1,4 @@
-"""How a language of strings is written: as values, and as keys (see `spelling`). The sets are in `string_language`."""
+"""Writes a language of strings, as values and as keys (see `spelling`). The sets are in `string_language`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def string_expression(language: StringLanguage, context: Context) -> Expression:
 
 
 def key_expression(keys: StringLanguage, context: Context) -> Expression:
-    """The same as names of members: only the canonical spelling, so that escapes cannot disguise a name.
+    """The JSON strings of a language as keys: only the canonical spelling, so that escapes cannot disguise a name.
 
     Rules of `additional_keys` are defined later.
     """
@@ -39,7 +39,7 @@ def key_expression(keys: StringLanguage, context: Context) -> Expression:
 
 
 def _rule(language: StringLanguage, context: Context, *, as_key: bool) -> Expression:
-    # A condition is spelled canonically anyway: only what is about lengths alone has two forms.
+    # Strings with a condition are spelled canonically anyway: only constraints on the length alone have two forms.
     key = (language, as_key and any(constraint.simple for constraint in language.constraints))
     found = context.memo.get(key)
     if found is None:
@@ -67,7 +67,7 @@ def _alternatives(language: StringLanguage, context: Context, *, as_key: bool) -
 
 
 def _without_forbidden(language: StringLanguage, context: Context, forbidden: ForbiddenSubstrings) -> Expression:
-    """The JSON strings of a language that hold none of the excluded texts."""
+    """The JSON strings of a language that contain none of the excluded texts."""
     grammar, memo = context.grammar, context.memo
     if language.values or len(language.constraints) != 1:
         return _rule(language & forbidden.strings, context, as_key=False)
@@ -89,7 +89,7 @@ def _without_forbidden(language: StringLanguage, context: Context, forbidden: Fo
 
 
 def _after_quote(context: Context, constraint: StringConstraint, *, as_key: bool) -> Expression:
-    """What follows the opening quote."""
+    """The text after the opening quote."""
     if constraint.simple and (constraint.low, constraint.high) == (0, None):
         if constraint.excluded:
             return additional_keys.after_quote(context, constraint.excluded)
@@ -100,7 +100,7 @@ def _after_quote(context: Context, constraint: StringConstraint, *, as_key: bool
 
 
 def _inside(context: Context, constraint: StringConstraint, *, as_key: bool) -> Expression:
-    """What stands between the quotes."""
+    """The content between the quotes."""
     grammar = context.grammar
     if constraint.simple and not constraint.excluded:
         make = spelling.any_canonical_character if as_key else spelling.any_character
@@ -121,7 +121,7 @@ def _inside(context: Context, constraint: StringConstraint, *, as_key: bool) -> 
 
 
 def _pattern(grammar: Grammar, constraint: StringConstraint, source: str) -> Expression:
-    """One pattern with a length: repetitions stay counted where the pattern allows it.
+    """One pattern with bounds on the length: repetitions stay counted if the pattern allows it.
 
     Raises:
         BudgetExceededError: its automaton has too many states.

@@ -1,9 +1,9 @@
-"""The standard values of ``format``, each as the regular language its RFC defines.
+"""The standard values of ``format``, each as the regular language that its RFC defines.
 
-JSON Schema Validation 2020-12 §7.3 lists them; all drafts share the names they have in common. Others are Pydantic's
-and OpenAPI's, as far as a reference defines their strings. Names without a grammar (password, and all unknown ones) are
-annotations, which `ineffective_keywords` reports. The file of a format names the parts of its standard that are not
-regular.
+JSON Schema Validation 2020-12 §7.3 lists them; a name means the same in all drafts that have it. Other names are
+Pydantic's and OpenAPI's, if a reference defines their strings. Names without a grammar (password, and all unknown
+names) are annotations, which `ineffective_keywords` reports. The file of a format names the parts of its standard
+that are not regular.
 """
 
 from __future__ import annotations

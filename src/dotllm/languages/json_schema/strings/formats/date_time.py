@@ -1,9 +1,10 @@
 """date-time, date, time: RFC 3339 §5.6 with the restrictions of §5.7; duration: its Appendix A.
 
-Months have their lengths and leap years their day. What readers refuse is left out, or bounded so that they take it
-(Python's `datetime`, Pydantic, JavaScript's Date): a second 60 (RFC 3339 §5.7 allows it at the end of the few days that
-had one), t and z for T and Z (§5.6: who generates should write the latter), the year 0000, more than fifteen digits of
-a fraction, and durations of more digits than a 32-bit number of seconds in the time of day and 999,999,999 days leave.
+Months have their lengths and leap years their extra day. Forms that readers (Python's `datetime`, Pydantic,
+JavaScript's Date) refuse are left out or bounded: second 60 (RFC 3339 §5.7 allows it at the end of the few days that
+had one), t and z for T and Z (§5.6: generators should write the latter), the year 0000, fractions of more than
+fifteen digits, and durations with more digits than a 32-bit number of seconds for the time of day and 999,999,999
+days allow.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """email: RFC 5321 §4.1.2 Mailbox; idn-email: RFC 6531 §3.3; name-email (Pydantic's name): RFC 5322 §3.4 mailbox, with
-single spaces, and without comments.
+single spaces and without comments.
 
-Domains are fully qualified (RFC 5321 §2.3.5), as readers ask of them (Pydantic, zod, valibot): several labels, the last
+Domains are fully qualified (RFC 5321 §2.3.5), as readers (Pydantic, zod, valibot) require: several labels, the last
 of which has two letters or more.
 
-Lengths of RFC 5321 §4.5.3.1 are what an implementation must at least handle, not limits of the grammar. Address
+The lengths of RFC 5321 §4.5.3.1 are minimums that an implementation must handle, not limits of the grammar. Address
 literals are IPv4 and IPv6: no other tag has been registered. The labels of an internationalised domain consist of the
 letters, marks and digits of RFC 5892 §2.1 (lower case); contextual rules and normal forms are not checked.
 """

@@ -1,8 +1,8 @@
-"""base64: RFC 4648 §4; base64url: §5. Padded (§3.2), and what the last digit does not use is 0 (§3.5): encoders must
-write so, and decoders may insist on it.
+"""base64: RFC 4648 §4; base64url: §5. Padded (§3.2), with zeros for the bits that the last digit does not use (§3.5):
+encoders must write zeros, and decoders may insist on them.
 
-OpenAPI's ``byte`` is left an annotation: validators of JSON Schema do not know it, and four of MaskBench's valid
-documents have such strings that are not base64."""
+OpenAPI's ``byte`` stays an annotation: validators of JSON Schema do not know it, and in four of MaskBench's valid
+documents its strings are not base64."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Format: a named language of strings, nearly always regular; then a pattern defines it, else a function that builds
-it."""
+"""Format: a named language of strings. If it is regular, as nearly all are, a pattern defines it; else a function
+builds it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Builder(Protocol):
 class Format(NamedTuple):
     """``pattern`` is a regular expression for the whole string (ECMA-262; Python's `re` reads it in the same way).
 
-    ``unless`` is one for strings that are excluded; ``longest`` limits the length, apart from the pattern because that
-    would multiply its states. A format that is not regular has ``build``, its content (of at least ``least``
-    characters, 0 or 1) as an expression of a grammar, and ``decide``, whether a string has it, instead of a pattern.
+    ``unless`` is a regular expression for excluded strings. ``longest`` limits the length; as a part of the pattern,
+    it would multiply the states. Instead of a pattern, a format that is not regular has ``build``, which makes its
+    content (of at least ``least`` characters, 0 or 1), and ``decide``, which tells whether a string has the format.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Format(NamedTuple):
     decide: Callable[[str], bool] | None = None
 
     def dfa(self) -> Dfa:
-        """The language without its limit of length; built once per process.
+        """The language without its length limit; built once per process.
 
         Raises:
             UnsupportedError: the format is not regular.
@@ -51,7 +51,7 @@ class Format(NamedTuple):
         return _dfa(self)
 
     def covers(self, language: Dfa) -> bool:
-        """Whether all strings of ``language`` are seen to have this format."""
+        """Whether all strings of ``language`` are known to have this format."""
         return (self.longest is None) and (language - _dfa(self)).is_empty()
 
     def accepts(self, text: str) -> bool:

@@ -1,5 +1,5 @@
-"""fraction (Pydantic's name): what Python's ``fractions.Fraction`` reads, without white space, underscores, exponents
-and signs of plus; each number has at most 32 digits."""
+"""fraction (Pydantic's name): the strings that Python's ``fractions.Fraction`` reads, without white space,
+underscores, exponents and plus signs; each number has at most 32 digits."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """ipv4: RFC 2673 §3.2 dotted-quad (no leading zeros, as in RFC 3986 §3.2.2); ipv6: RFC 4291 §2.2.
 
-Pydantic's names for what Python's `ipaddress` reads: ipvanyaddress; ipv4interface, ipv6interface, ipvanyinterface, an
-address with or without the length of its prefix (RFC 4632 §3.1, RFC 4291 §2.3); ipv4network, ipv6network,
-ipvanynetwork, the same with no bit set after the prefix. To see that in every spelling of an IPv6 address would take
-tens of thousands of states: a network with a prefix ends in ``::`` after a group other than 0, or its prefix is all
-128 bits. Netmasks and zones are not allowed.
+Pydantic's names for strings that Python's `ipaddress` reads: ipvanyaddress; ipv4interface, ipv6interface,
+ipvanyinterface, an address with an optional prefix length (RFC 4632 §3.1, RFC 4291 §2.3); ipv4network, ipv6network,
+ipvanynetwork, the same with no bit set after the prefix. Checking this in every spelling of an IPv6 address would
+take tens of thousands of states, so a network with a prefix ends in ``::`` after a group other than 0, or its prefix
+is all 128 bits. Netmasks and zones are not allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _numbers(low: int, high: int) -> str:
 
 
 def _ipv4_network() -> str:
-    """By the octet with the last bit that is set, and the number of unset bits after it."""
+    """One form for each place of the last set bit: its octet, and the number of unset bits after it."""
     forms = [IPV4, f"0\\.0\\.0\\.0/{_numbers(0, 32)}"]
     for octets in range(1, 5):
         for zeros in range(8):
@@ -52,7 +52,7 @@ def _ipv4_network() -> str:
 
 
 def _ipv6_network() -> str:
-    """``a:b::/p``: by the number of groups, and how many bits of the last one are not set at its end."""
+    """``a:b::/p``: one form for each number of groups and each number of unset bits at the end of the last group."""
     ends = [
         *("[0-9A-Fa-f]{0,3}[13579BDFbdf]", "[0-9A-Fa-f]{0,3}[26AEae]", "[0-9A-Fa-f]{0,3}[4Cc]", "[0-9A-Fa-f]{0,3}8"),
         *("[0-9A-Fa-f]{0,2}[13579BDFbdf]0", "[0-9A-Fa-f]{0,2}[26AEae]0", "[0-9A-Fa-f]{0,2}[4Cc]0"),

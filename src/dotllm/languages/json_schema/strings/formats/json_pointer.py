@@ -1,7 +1,7 @@
 """json-pointer: RFC 6901 §3; relative-json-pointer: draft-handrews-relative-json-pointer-01 §3.
 
-Later drafts of the latter added an index manipulation (``0+1/a``), which older dialects of JSON Schema do not know; it
-is not allowed in any.
+Later drafts of the latter added an index manipulation (``0+1/a``), which older dialects of JSON Schema do not know;
+it is not allowed in any dialect.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-r"""regex: the Pattern of ECMA-262 §22.2.1 with the u flag, as far as a context-free grammar can be sure of it.
+r"""regex: the Pattern of ECMA-262 §22.2.1 with the u flag, limited to what a context-free grammar can guarantee.
 
-Every string allowed here is a valid pattern. Not every valid pattern is allowed: what depends on something far away is
-left out, that is back-references, more than one named group (names must differ) and ``\0`` (no digit may follow). Where
-two numbers must be in order, only forms are allowed in which the order is seen early: ``{n,m}`` with n below 100, and
-in classes ranges between ASCII characters, from ASCII to beyond it, and between ``\xHH`` or ``\uHHHH`` that differ in
-an early digit. Beside any other condition on the same string the format is refused: such sets are closed under nothing.
+Every string allowed here is a valid pattern. Not every valid pattern is allowed: constructs that depend on distant
+text are left out, that is, back-references, more than one named group (names must differ) and ``\0`` (no digit may
+follow). Where two numbers must be in order, only forms whose order shows early are allowed: ``{n,m}`` with n below
+100, and, in classes, ranges between ASCII characters, from ASCII to beyond it, and between ``\xHH`` or ``\uHHHH``
+that differ in an early digit. With any other condition on the same string the format is refused: such sets are not
+closed under any operation.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _IN_CLASS = ANY_CHAR - CharSet.of("\\]-")
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 
 
-# What other dialects have and our parser reads: unknown escapes, and groups like (?i) or (?P<name>…).
+# Constructs of other dialects that our parser reads: unknown escapes, and groups like (?i) or (?P<name>…).
 _NOT_ECMA = re.compile(
     r"(?:[^\\]|\\[\s\S])*?(?:\\[^dDsSwWfnrtvcxupPkbB0-9^$\\.*+?()\[\]{}|/-]|\(\?(?![:=!]|<[=!A-Za-z_$]))"
 )
 
 
 def is_pattern(text: str) -> bool:
-    """Whether ``text`` is a valid pattern, also one that the grammar leaves out."""
+    """Whether ``text`` is a valid pattern, even one that the grammar leaves out."""
     if _NOT_ECMA.match(text):
         return False
     try:
@@ -51,7 +52,7 @@ def is_pattern(text: str) -> bool:
 
 
 def pattern(grammar: Grammar, least: int = 0) -> Expression:
-    """What stands between the quotes of a JSON string that is a pattern; ``least`` 1: but the empty one."""
+    """The content of a JSON string that is a pattern; ``least`` 1: without the empty pattern."""
     return _Patterns(grammar).pattern(least)
 
 
@@ -73,7 +74,8 @@ class _Patterns:
         self.hex = self.one(_HEX)
 
     def rule(self, name: str, body: Expression) -> Expression:
-        """A call of a new rule, for what is used in several places and cannot end before its last character."""
+        """A call of a new rule, for a ``body`` that is used in several places and cannot end before its last
+        character."""
         rule = self.grammar.rule(name)
         self.grammar.define(rule, body)
         return self.grammar.call(rule)
@@ -85,9 +87,9 @@ class _Patterns:
         return self.grammar.seq(parts)
 
     def pattern(self, least: int) -> Expression:
-        """Disjunction, inline: it may end anywhere, so a rule for it would return at every character."""
+        """Disjunction, written inline: it may end anywhere, so a rule for it would return at every character."""
         grammar = self.grammar
-        # What follows an opening parenthesis: without a named group, and with exactly one.
+        # The text after an opening parenthesis: without a named group, and with exactly one.
         plain, named = grammar.rule("group"), grammar.rule("group with a name")
         quantifier = grammar.optional(self.quantifier())
         escape = self.seq(self.text("\\"), self.rule("escape", self.escape()))
@@ -123,7 +125,7 @@ class _Patterns:
         return grammar.alt([grammar.repeat(term, least), one_name])
 
     def quantifier(self) -> Expression:
-        """``*``, ``+``, ``?``, ``{n}``, ``{n,}``, ``{n,m}``, each perhaps lazy."""
+        """``*``, ``+``, ``?``, ``{n}``, ``{n,}``, ``{n,m}``, each optionally lazy."""
         grammar = self.grammar
         digit = self.any_of(_DIGITS)
         positive = self.any_of(_DIGITS[1:])
@@ -153,7 +155,7 @@ class _Patterns:
         return self.grammar.alt([*self.shared_escapes(), self.any_of(_SYNTAX + "/")])
 
     def shared_escapes(self) -> list[Expression]:
-        """What may follow a backslash inside and outside classes."""
+        """The escapes allowed both inside and outside classes, after the backslash."""
         grammar = self.grammar
         code_point = grammar.alt([grammar.repeat(self.hex, 1, 5), self.seq(self.text("10"), *[self.hex] * 4)])
         categories = grammar.literals(name.encode() for name in _CATEGORIES.split())
@@ -198,7 +200,7 @@ class _Patterns:
         return grammar.network(3 + len(points), 0, [1], edges)
 
     def escaped_ranges(self) -> Expression:
-        r"""``xHH-\xHH`` and ``uHHHH-\uHHHH`` whose order is seen at their first differing digit."""
+        r"""``xHH-\xHH`` and ``uHHHH-\uHHHH`` whose order shows at their first differing digit."""
         grammar = self.grammar
         choices = []
         for a in range(15):
@@ -206,7 +208,8 @@ class _Patterns:
             choices.append(self.seq(self.text("x"), low, self.hex, self.text("-\\x"), above, self.hex))
             choices.append(self.seq(self.text("u"), low, *[self.hex] * 3, self.text("-\\u"), above, *[self.hex] * 3))
             for same in range(16):
-                # 0xF: the first digit is the same, the second or (after 0) the third differs
+                # The first digit is the same and the second differs, or (after 0) the second is the same and the
+                # third differs.
                 equal = self.one(_hex_digit(same))
                 parts = [self.text("u"), equal, low, *[self.hex] * 2, self.text("-\\u"), equal, above, *[self.hex] * 2]
                 choices.append(grammar.seq(parts))

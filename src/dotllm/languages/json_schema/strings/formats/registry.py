@@ -1,9 +1,9 @@
-"""The standard values of ``format``, each as the regular language its RFC defines.
+"""The standard values of ``format``, each as the regular language that its RFC defines.
 
-JSON Schema Validation 2020-12 §7.3 lists them; all drafts share the names they have in common. Others are Pydantic's
-and OpenAPI's, as far as a reference defines their strings. Names without a grammar (password, and all unknown ones) are
-annotations, which `ineffective_keywords` reports. The file of a format names the parts of its standard that are not
-regular.
+JSON Schema Validation 2020-12 §7.3 lists them; a name means the same in all drafts that have it. Other names are
+Pydantic's and OpenAPI's, if a reference defines their strings. Names without a grammar (password, and all unknown
+names) are annotations, which `ineffective_keywords` reports. The file of a format names the parts of its standard
+that are not regular.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def find(name: str) -> Format | None:
     return FORMATS.get(name)
 
 
-@cache  # there are as many as there are formats
+@cache  # one entry for each format
 def fragment(name: str) -> Fragment:
-    """What stands between the quotes of a string of a known format, built once per process."""
+    """The content of the strings of a known format, built once per process."""
     grammar = Grammar()
     known = FORMATS[name]
     if known.build is not None:
@@ -83,14 +83,14 @@ def fragment(name: str) -> Fragment:
 
 
 def build_ahead() -> None:
-    """Build the formats of JSON Schema: 0.1 s, of which the first schema with ``format: email`` would pay a third."""
+    """Build the formats of JSON Schema: 0.1 s, a third of which the first schema with ``format: email`` would pay."""
     for name in FORMATS.keys() - _OF_OTHERS:
         fragment(name)
 
 
-@lru_cache(maxsize=32)  # the largest hold some hundred kilobytes
+@lru_cache(maxsize=32)  # the largest take a few hundred kilobytes
 def fragment_of_length(name: str, low: int, high: int | None) -> Fragment:
-    """The same for strings of ``low`` to ``high`` characters only. Raises `BudgetExceededError` or
+    """`fragment` for strings of ``low`` to ``high`` characters. Raises `BudgetExceededError` or
     `UnsupportedError`."""
     grammar = Grammar()
     known = FORMATS[name]

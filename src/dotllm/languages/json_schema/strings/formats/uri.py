@@ -25,7 +25,7 @@ PRIVATE = _class(_PRIVATE_RANGES)
 
 
 def _reference(unicode: str, private: str, *, absolute: bool) -> str:
-    """A URI (or IRI) if ``absolute``, else also a relative reference."""
+    """A URI (or IRI); unless ``absolute``, a relative reference, too."""
 
     def some(extra: str, count: str = "*") -> str:
         return f"(?:[{_UNRESERVED}{unicode}{_DELIMITERS}{extra}-]|{PERCENT}){count}"

@@ -1,5 +1,5 @@
 """uuid: RFC 4122 §3, hexadecimal in either case, any version and variant; uuid1 to uuid8 (Pydantic's names): RFC 9562
-§4, of that version and of its variant."""
+§4, of that version and its variant."""
 
 from __future__ import annotations
 
