@@ -23,7 +23,7 @@ class TokenNames(NamedTuple):
     """The tokens of a tokenizer that have names: ids by name."""
 
     special: Mapping[str, int] = _NONE
-    """Tokens that stand for no text. A name in the text of a structural tag means the token."""
+    """Tokens that stand for no text. A token's name in the text of a structural tag means the token."""
     added: Mapping[str, int] = _NONE
     """Tokens that stand for their text (``<tool_call>`` of Qwen 3). Their names mean the tokens where a token is
     asked for, but not in a text, which other tokens can also write."""

@@ -148,7 +148,7 @@ def context_width(node: Node) -> tuple[int, int]:
 # as in ``^[A-Z]{2}[a-z0-9-]*$``; then the bounds become the counts of that repetition, whatever their size.
 
 
-# The most ways to read the parts of fixed length; each is a branch.
+# The most ways to match the parts other than the repetition; each way is a branch.
 _MAX_WAYS = 16
 
 # A way to match: the length of its fixed parts, all its parts, and the index of the single repetition (-1: none).
@@ -178,7 +178,7 @@ def with_length(node: Node, minimum: int, maximum: int | None) -> Node | None:
 
 
 def ways_of(node: Node) -> list[Way] | None:
-    """The ways to match ``node``, which has no assertions; None if there are too many, or one has two."""
+    """The ways to match ``node``, which has no assertions; None if there are too many or one has two repetitions."""
     ways: list[Way] | None = [(0, [], -1)]
     for part in node.parts if isinstance(node, Seq) else (node,):
         ways = _extended(ways, part) if ways is not None else None

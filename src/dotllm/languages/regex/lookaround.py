@@ -300,7 +300,7 @@ def _where_assertion_fails(kind: AssertionKind, word: CharSet, mark: Node) -> No
 
 
 def _without_marks(dfa: Dfa) -> Dfa:
-    """``dfa``, which reads no marks any more, over the alphabet of Unicode alone."""
+    """``dfa``, which no longer reads marks, over the alphabet of Unicode alone."""
     starts = dfa.alphabet.starts
     within = sum(start <= MAX_CODE_POINT for start in starts)
     if within == len(starts):

@@ -125,8 +125,7 @@ class EscapeScanner(Scanner):
     """Reads escapes; ``self.at`` is just past the backslash, whose offset is ``start``."""
 
     def is_octal(self) -> bool:
-        """Whether three octal digits up to 377 follow, which `re` reads as a character even without a leading
-        zero."""
+        """Whether three octal digits up to 377 follow, a character in `re` even without a leading zero."""
         return _OCTAL.match(self.text, self.at) is not None
 
     def class_escape(self) -> CharSet | None:

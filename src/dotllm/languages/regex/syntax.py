@@ -95,8 +95,7 @@ class Assertion(Node):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Look(Node):
-    """A zero-width assertion: the text that follows (``ahead``) or precedes matches ``body`` or, ``negated``, does
-    not."""
+    """A zero-width assertion: the text after it (``ahead``) or before it matches ``body`` (``negated``: does not)."""
 
     body: Node
     ahead: bool
@@ -112,7 +111,7 @@ class Atomic(Node):
 
 
 COUNT_LIMIT = 1 << 30
-"""The largest count of `Grammar.repeat`."""
+"""The counts of `Grammar.repeat` are below this."""
 
 NO_CHARS = CharSet(())
 EMPTY = Empty()

@@ -4,8 +4,8 @@ The tables come from a file of dotllm (made by ``tools/make_unicode_tables.py``)
 pattern means the same under every version of Python. Each property is decoded on first use.
 
 Case-insensitive matching uses *simple case folding* (CaseFolding.txt, status C and S), as in ECMA-262: characters
-match if they fold to the same one. So K matches the Kelvin sign, s matches ſ, ß matches ẞ; ß never matches ss, and
-the Turkic İ and ı match only themselves (Python's `re` lets them match i).
+match if their foldings are equal. So K matches the Kelvin sign, s matches ſ, ß matches ẞ; ß never matches ss, and the
+Turkic İ and ı match only themselves (Python's `re` lets them match i).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A ``json_schema`` with ``input_grammar`` (a ``syntax``, ``lark`` or ``regex``, and a ``definition``) stands for an
 object with a single string, ``input``, which is a text of the grammar. ``style`` names the notation. So the call of a
-custom tool looks as chat templates write the call of a function with one argument, and every tool parser can read it
-(docs/structural-tags.md).
+custom tool is written as chat templates write the call of a function with one argument, and every tool parser reads
+it (docs/structural-tags.md).
 """
 
 from __future__ import annotations

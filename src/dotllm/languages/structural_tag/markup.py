@@ -202,8 +202,7 @@ class _MinimaxM3(_Markup):
         return self._or_nothing(array_expression(self, constraint._replace(maximum=0)), items)
 
     def members(self, stated: ObjectConstraint) -> Expression:
-        # Close the object before its minimum becomes one member: with that minimum, an object without members stays
-        # open.
+        # Close the object first: with a minimum of one member, an object without members would stay open.
         constraint = closed(self.algebra, stated)
         if constraint is None:
             return self.grammar.never()

@@ -127,8 +127,7 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
 
 
 def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | None:
-    """All values of a node, each with a node for it alone; None if there are more than ``limit`` or they are
-    unknown."""
+    """All values of a node, each with a node for it alone; None if they are unknown or more than ``limit``."""
     form = algebra.form(node)
     found: list[Value] = [
         (name,) for name, bit in (("null", NULL_BIT), ("false", FALSE_BIT), ("true", TRUE_BIT)) if form.constants & bit

@@ -2,7 +2,7 @@
 
 RFC 8259 §6 sets no limit and warns of readers that have one. Models do run on: an integer may grow to thousands of
 digits, and Python's reader refuses more than 4,300. ``1e400`` becomes infinite in most readers; Python's writer then
-writes ``Infinity``, which is not JSON. ``7e-76577`` becomes 0, which ``exclusiveMinimum: 0`` forbids. So here
+writes ``Infinity``, which is not JSON. ``7e-76577`` becomes 0, which ``exclusiveMinimum: 0`` forbids. So here:
 
 * a number has at most `MOST_CHARACTERS` characters without its sign, or as many as the schema's own numbers need (the
   machine counts them, so this takes no states);
@@ -64,8 +64,7 @@ def _characters(value: Exact) -> int:
 
 
 def as_read(numbers: RealSet, constraint: NumberConstraint) -> RealSet:
-    """The members of ``numbers`` that are read as finite doubles in ``numbers``; open ends move to the next
-    double."""
+    """The members of ``numbers`` that are read as finite doubles in it; open ends move to the next double."""
     if constraint.integer:
         return _finite_integers(numbers, constraint)
     if not numbers.cuts:

@@ -58,8 +58,7 @@ def decimal_places(value: Exact) -> int:
 
 
 def _rest(numbers: RealSet, low: int, high: int) -> Part | None:
-    """Membership of ``low <= v < high``: a bool, the pair (of ``low``, of the others), or None if neither can say
-    it."""
+    """Membership of ``low <= v < high``: a bool, the pair (of ``low``, of the others), or None if neither fits."""
     whole = numbers.on((low, 0), (high, 0))
     if whole is not None:
         return whole
@@ -68,8 +67,7 @@ def _rest(numbers: RealSet, low: int, high: int) -> Part | None:
 
 
 class Digits:
-    """Reads ``0`` or ``[1-9][0-9]*`` and an optional fraction; knows which of these texts have a value in
-    ``numbers``.
+    """Reads ``0`` or ``[1-9][0-9]*`` and an optional fraction; knows which texts have a value in ``numbers``.
 
     Only the values >= 0 of the set count; all cuts must be finite decimals.
     """

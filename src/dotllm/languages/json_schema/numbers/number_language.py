@@ -201,8 +201,7 @@ def _multiples(interval: Interval, step: Exact) -> tuple[int | None, int | None]
 
 
 def _snapped(numbers: RealSet, step: Exact) -> RealSet:
-    """The same multiples of ``step``, in closed intervals that begin and end at multiples: a unique form for each
-    set."""
+    """The same multiples of ``step``, in closed intervals that begin and end at multiples: a unique form."""
     if not numbers.cuts:
         return numbers
     if step == 1 and _ends_at_integers(numbers):
@@ -224,8 +223,7 @@ def _snapped(numbers: RealSet, step: Exact) -> RealSet:
 
 
 def _ends_at_integers(numbers: RealSet) -> bool:
-    """Whether each interval is closed, has integer ends and does not touch the next, as in the results of
-    `_snapped`."""
+    """Whether each interval is closed, has integer ends and does not touch the next, as `_snapped` ensures."""
     inside = numbers.below
     before: Exact | None = None
     for value, side in numbers.cuts:

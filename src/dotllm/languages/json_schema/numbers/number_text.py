@@ -166,8 +166,7 @@ def _two_chains(n: int) -> tuple[int, NDArray[np.int32]]:
 
 
 def _integers(first: int, last: int) -> ByteNetwork:
-    """The integers from ``first`` to ``last``, the most common bounds in schemas, in a tenth of the general method's
-    time.
+    """The integers from ``first`` to ``last``, the most common bounds in schemas, in a tenth of the usual time.
 
     A state describes what may follow: for each number of digits, the interval in which they lie.
     """

@@ -1,5 +1,4 @@
-r"""Texts that no string of a document, keys included, may contain: ``excludes`` of a structural tag's
-``json_schema``.
+r"""Texts that no string or key of a document may contain: ``excludes`` of a structural tag's ``json_schema``.
 
 Readers of tool calls look for a closing text (``</tool_call>``) inside strings, too. So a string is checked as it is
 written between its quotes, escapes included: ``<`` and ``\u003c`` are different texts. (xgrammar 0.2.8,
@@ -50,8 +49,7 @@ class ForbiddenSubstrings(NamedTuple):
 
     texts: tuple[str, ...]
     raw: tuple[tuple[int, CharSet, int], ...]
-    """edges of the automaton of written strings (state 0 is dead, 1 the start, all but 0 are final): raw
-    characters"""
+    """edges of the automaton of written strings (state 0 is dead, 1 the start, all but 0 final): raw characters"""
     escaped: tuple[tuple[int, Dfa, int], ...]
     """edges of the same automaton: one escape each"""
     states: int
@@ -88,8 +86,7 @@ def containing_one_of(texts: tuple[str, ...], budget: Budget) -> Dfa:
 
 
 def inside(grammar: Grammar, forbidden: ForbiddenSubstrings, low: int, high: int | None) -> Expression | None:
-    """The content of a string of ``low`` to ``high`` characters, in any spelling. None if it takes too many
-    states."""
+    """The content of a string of ``low`` to ``high`` characters, in any spelling; None if it takes too many states."""
     states = forbidden.states
     if (low + 1) * states > _MAX_STATES:
         return None

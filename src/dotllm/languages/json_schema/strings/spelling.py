@@ -123,13 +123,12 @@ def one_of(grammar: Grammar, written: Spelling) -> Expression:
 
 
 def ranges_beside(beyond: CharSet) -> int:
-    """The most ASCII ranges for which, together with ``beyond``, `one_of` makes bytes, whatever the ranges are."""
+    """The most ASCII ranges with which `one_of` writes a set with ``beyond`` as bytes, whatever the ranges are."""
     return _FEW - len(beyond.utf8()) if beyond.size >= _FEW else -1
 
 
 def in_bytes(grammar: Grammar, beyond: CharSet) -> Expression:
-    """Characters beyond ASCII as alternatives of bytes, for `one_of`. Many sets have the same characters: all of
-    them."""
+    """Characters beyond ASCII as alternatives of bytes, for `one_of`. Many sets have the same ones, namely all."""
 
     def make() -> Expression:
         return grammar.alt(

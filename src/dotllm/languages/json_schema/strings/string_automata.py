@@ -1,5 +1,4 @@
-"""The automata of constraints on strings, and the questions that they answer. The latest ones are cached, up to a
-size."""
+"""The automata of constraints on strings, and the questions that they answer. Caches hold the latest ones."""
 
 from __future__ import annotations
 

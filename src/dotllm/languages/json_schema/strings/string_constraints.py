@@ -33,8 +33,7 @@ class StringConstraint(NamedTuple):
 
     @property
     def is_cofinite(self) -> bool:
-        """Whether it only excludes single strings and strings with certain beginnings, so that others always
-        remain."""
+        """Whether it only excludes single strings and strings with certain beginnings; then others always remain."""
         return not self.having and all(atom.kind == "beginning" for atom in self.lacking)
 
     def admits_length(self, length: int) -> bool:

@@ -196,7 +196,7 @@ def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> t
         kind = set_info[uses[by_target[i], 0], 1]
         by_kind[first[kind + 1]] = by_target[i]
         first[kind + 1] += 1
-    behind = allocate.zero_ints(n_uses)  # each use's state
+    behind = allocate.zero_ints(n_uses)  # each use's state after the backslash
     pairs = allocate.int_rows(n_uses, 2)
     n_pairs = 0
     for i in range(n_uses):

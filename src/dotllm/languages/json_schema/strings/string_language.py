@@ -80,8 +80,8 @@ class StringLanguage:
     def pattern(cls, source: str) -> StringLanguage:
         """The strings in which the ECMA-262 regular expression ``source`` matches somewhere (it is not anchored).
 
-        ``source`` is read when a question or the grammar needs it. If it has a look-ahead, it is read now, which may
-        raise `InvalidSpecError` or `UnsupportedError`.
+        ``source`` is read when a question or the grammar needs it. If it has a look-ahead, it is read immediately,
+        which may raise `InvalidSpecError` or `UnsupportedError`.
         """
         if "(?=" in source or "(?!" in source:
             parts = bounded_automata(source)

@@ -5,7 +5,7 @@ text are left out, that is, back-references, more than one named group (names mu
 follow). Where two numbers must be in order, only forms whose order shows early are allowed: ``{n,m}`` with n below
 100, and, in classes, ranges between ASCII characters, from ASCII to beyond it, and between ``\xHH`` or ``\uHHHH``
 that differ in an early digit. With any other condition on the same string the format is refused: such sets are not
-closed under any operation.
+closed under intersection or complement.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ class _Patterns:
         self.hex = self.one(_HEX)
 
     def rule(self, name: str, body: Expression) -> Expression:
-        """A call of a new rule, for a ``body`` that is used in several places and cannot end before its last
-        character."""
+        """A call of a new rule, for a ``body`` used in several places that cannot end before its last character."""
         rule = self.grammar.rule(name)
         self.grammar.define(rule, body)
         return self.grammar.call(rule)
