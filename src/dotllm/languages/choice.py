@@ -12,8 +12,8 @@ def choice_to_grammar(choices: Sequence[str]) -> Grammar:
     """The Grammar of the strings in ``choices``; duplicates are harmless, and a choice may be a prefix of another.
 
     Raises:
-        InvalidSpecError: ``choices`` is not a list or is empty, or a choice is not a string, is empty, or contains half
-        of a surrogate pair; ``location`` is that choice.
+        InvalidSpecError: ``choices`` is not a list or is empty, or a choice is not a string, is empty, or contains a
+        lone surrogate; ``location`` is that choice.
     """  # noqa: DOC501 - a function makes the error
     if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
         raise InvalidSpecError(f"choice must be a list of strings, not {type(choices).__name__}", keyword="choice")
