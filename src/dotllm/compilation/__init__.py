@@ -1,4 +1,4 @@
-"""Compilation off the request path: one manager per engine, caches in memory, on disk and shared.
+"""Compilation off the request path: one manager per engine; caches in memory, on disk and in a shared store.
 
     manager = CompilationManager(vocabulary)                      # options from DOTLLM_… variables, or given
     ticket = manager.submit(Specification.create("regex", "a+"))  # a concurrent.futures.Future; never blocks

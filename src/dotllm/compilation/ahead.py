@@ -1,7 +1,7 @@
-"""Compiles ahead of time, in parallel: every specification goes into the local cache and the shared store, warmed.
+"""Compiles ahead of time, in parallel: every index is warmed, then stored in the local cache and the shared store.
 
-Each process has its own vocabulary, handed over as bytes. The pool brings specifications and takes results. An index is
-written before its result is reported, so reported results survive a kill.
+Each process has its own copy of the vocabulary, which it receives as bytes. The pool hands out specifications and
+collects results. An index is written before its result is reported, so reported results survive a kill.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dotllm.compilation.store import Transport, open_transport, pack
 from dotllm.compilation.worker import end_with
 from dotllm.errors import SpecError
 
-# Specifications handed to the pool ahead of its processes, so that a directory of a million files is not read at once.
+# Pending specifications for each process of the pool: a directory of a million files is not read all at once.
 AHEAD = 8
 
 
@@ -51,7 +51,7 @@ class Result(NamedTuple):
 def compile_ahead(
     inputs: Iterable[Input], texts: list[str], vocabulary: Any, options: CompilationOptions, processes: int
 ) -> Iterator[Result]:
-    """Compile and store all ``inputs``, each warmed with its own examples and with ``texts``; results as they come."""
+    """Compile, warm (with its own examples and with ``texts``) and store each of ``inputs``; results as they come."""
     packed = wire.pack_vocabulary(vocabulary)
     # Texts are tokenised by the process that has the tokenizer.
     common = [tuple(vocabulary.encode(text.encode())) for text in texts]
@@ -68,14 +68,14 @@ def compile_ahead(
     ) as pool:
         try:
             yield from _results(pool, tasks, AHEAD * processes)
-        except BaseException:  # an interrupt above all: no result is needed any more
+        except BaseException:  # usually an interrupt: no result is needed any more
             for child in multiprocessing.active_children():
                 child.terminate()
             raise
 
 
 def _results(pool: ProcessPoolExecutor, tasks: Iterable[tuple[Any, ...]], ahead: int) -> Iterator[Result]:
-    """The results of all tasks, as they come; at most ``ahead`` tasks are handed over before their turn."""
+    """Yield the results of all tasks, in the order of completion; at most ``ahead`` tasks are pending at a time."""
     pending: set[Future[Result]] = set()
     for task in tasks:
         pending.add(pool.submit(_compile_one, *task))
@@ -153,7 +153,7 @@ def warm(index: CompiledIndex, token_lists: Iterable[Iterable[int]]) -> tuple[in
 
 
 def _store(process: _Process, key: str, index: CompiledIndex) -> int:
-    """Write an entry to disk and store; return its size. Raises if one of them should have taken it and did not."""
+    """Write an entry to disk and to the store; return its size. Raises if the store (without one: the disk) fails."""
     entry = disk.seal(index.to_bytes(), key, process.secret)
     path = process.disk.put(key, entry)
     if process.store is not None:

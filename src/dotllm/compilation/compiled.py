@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dotllm.compilation.specification import Specification
 
-# What compilation needs from the engine and from other processes, as protocols. Tests put fakes in their place;
-# nothing else is relied on.
+# What compilation needs from the engine and from other processes, as protocols. It relies on nothing else, so tests
+# can use fakes.
 
 
 class CompiledIndex(Protocol):
@@ -26,11 +26,11 @@ class CompiledIndex(Protocol):
 
     @property
     def remembered_bytes(self) -> int:
-        """Bytes that its guides hold in addition."""
+        """Bytes that its guides hold in addition to `nbytes`."""
 
     @property
     def generations(self) -> Collection[CompiledIndex]:
-        """The living indexes of this automaton: this one, and those that were or will be used in its place."""
+        """The living indexes of this automaton: this one, its predecessors and its successors."""
 
     def newest(self) -> CompiledIndex:
         """The generation on which the next guide begins."""
@@ -42,7 +42,7 @@ class CompiledIndex(Protocol):
         """A new sequence; its ``index`` is one of the generations."""
 
     def tokens_to_finish(self) -> int:
-        """How many tokens suffice for a whole text."""
+        """Number of tokens that suffice for a whole text."""
 
 
 class Engine(NamedTuple):
@@ -51,7 +51,7 @@ class Engine(NamedTuple):
     compile: Callable[[Specification, Any], CompiledIndex]
     """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
     load: Callable[[bytes, Any], CompiledIndex]
-    """(content of a file, vocabulary) → index; raises for a damaged, foreign or newer one."""
+    """(content of a file, vocabulary) → index; raises for a damaged, foreign or newer file."""
     shared_bytes: Callable[[Any], int]
     """Bytes that all indexes of a vocabulary share: its mask rows."""
     collect: Callable[[Any], Any]
@@ -59,12 +59,11 @@ class Engine(NamedTuple):
     warmth: Callable[[CompiledIndex], int]
     """A number that grows as an index finds states and rows."""
     prepare: Callable[[], None] = lambda: None
-    """Load what every compile needs. It may take a minute, once per machine, which does not count as time of a
-    compile."""
+    """Load what every compile needs. It may take a minute, once per machine; no compile's time limit includes it."""
 
 
 class OffloadCompiler(Protocol):
-    """Compiles elsewhere than on a thread of this process (`workers.process`, `workers.remote`)."""
+    """Compiles outside the threads of this process (see `process` and `remote`)."""
 
     @property
     def level(self) -> str:
@@ -72,7 +71,7 @@ class OffloadCompiler(Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many compiles it does at a time; a further call of `compile` waits for a free place."""
+        """How many compiles run at a time; a further call of `compile` waits until one of them ends."""
 
     @property
     def ready(self) -> bool:
@@ -94,15 +93,15 @@ class OffloadCompiler(Protocol):
     def try_compile(
         self, specification: Specification, cancelled: threading.Event, patience_s: float
     ) -> CompiledIndex | None:
-        """`compile` if that can begin soon on this host, else None. Waits while compiles keep beginning (the last one
-        at most ``patience_s`` seconds ago), and a few times ``patience_s`` in all. Starts a process as `ensure_worker`
-        does."""
+        """`compile` if that can begin soon on this host, else None. Waits as long as the latest compile began at most
+        ``patience_s`` seconds ago, but no longer than a few times ``patience_s`` in all. Starts a process as
+        `ensure_worker` does."""
 
     def close(self) -> None:
         """End all processes."""
 
 
-# Bytes of one entry without its index (key, text, list slots), so that 10,000 empty indexes are not free.
+# Bytes of one entry without its index (key, text, list slots), so that 10,000 empty indexes do not count as free.
 ENTRY_OVERHEAD_BYTES = 1024
 
 
@@ -133,8 +132,8 @@ class Compiled:
     def guide(self) -> Any:
         """A new guide on the best index known now.
 
-        If that index is nearly full, the guide begins on a new one of the same automaton, which is the best from then
-        on; the full one is not kept here.
+        If that index is nearly full, the guide begins on a new index of the same automaton, which then replaces the
+        full one here.
         """
         self.used = True
         index = self._index
@@ -144,7 +143,7 @@ class Compiled:
         return guide
 
     def prepare(self) -> None:
-        """Make the index on which the next guide begins, if it is to be a new one."""
+        """If the next guide will begin on a new index, make that index now."""
         self._index.newest()
 
     @property

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 MODULES = ("api", "index.draft_rows", "index.running", "languages.cfg", "languages.choice",
            "languages.json_schema.build", "languages.regex.build", "languages.structural_tag.build")  # fmt: skip
-"""What compiles and walks: with what these import, everything that has kernels."""
+"""The modules that compile and walk. They and their imports contain every kernel."""
 
 
 def prepare() -> None:
     """Load the engine and its languages, and build what all specifications share. Importing the modules compiles their
-    kernels, if this machine has no machine code of them yet; see `dotllm.jit`."""
+    kernels if this machine has no machine code for them yet; see `dotllm.jit`."""
     for module in MODULES:
         importlib.import_module(f"dotllm.{module}")
     from dotllm import jit
@@ -35,7 +35,7 @@ def prepare() -> None:
 
 
 def compile_specification(specification: Specification, vocabulary: Any) -> Any:
-    """The index of a specification, its first mask found. Raises `dotllm.errors.SpecError` for a refused one."""
+    """The index of a specification, with its first mask found. Raises `dotllm.errors.SpecError` if it is refused."""
     index = build(specification, vocabulary)
     cancellation.check()
     # The first mask is found here, on the compile thread, so that the first token does not wait for it.
@@ -44,8 +44,8 @@ def compile_specification(specification: Specification, vocabulary: Any) -> Any:
 
 
 def build(specification: Specification, vocabulary: Any) -> Any:
-    """The index of a specification, with no state or mask found yet. Raises `dotllm.errors.SpecError` for a refused
-    one."""
+    """The index of a specification, with no state or mask found yet. Raises `dotllm.errors.SpecError` if it is
+    refused."""
     from dotllm.api import Index
     from dotllm.languages.token_names import TokenNames
 
@@ -55,7 +55,7 @@ def build(specification: Specification, vocabulary: Any) -> Any:
 
 def grammar_of(specification: Specification, token_names: Callable[[], TokenNames | None]) -> Grammar:
     """The language of a specification; ``token_names`` gives the tokens that it may name, and is called only if needed.
-    Raises `dotllm.errors.SpecError` for a refused one."""
+    Raises `dotllm.errors.SpecError` if the specification is refused."""
     from dotllm.languages import cfg, choice, json_schema, regex, structural_tag
 
     text, options = specification.text, dict[str, Any](specification.options)
@@ -75,7 +75,7 @@ def grammar_of(specification: Specification, token_names: Callable[[], TokenName
 
 
 def load_index(data: bytes, vocabulary: Any) -> Any:
-    """The index from the bytes of `Index.to_bytes`. Raises ValueError if it cannot be used."""
+    """The index that `Index.to_bytes` saved as ``data``. Raises ValueError if it cannot be used."""
     from dotllm.api import Index
 
     return Index.from_bytes(data, vocabulary)

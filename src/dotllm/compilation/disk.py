@@ -5,14 +5,14 @@
     <directory>/lock                  flock'ed by the writer; holds the bytes used, or nothing after a crash
 
 An entry appears by ``rename``, so it is whole or absent. The trailer reveals any other damage (power loss, a bad disk,
-a newer version, a foreign file); such an entry is removed and made again. Writers hold the lock, so a file that lies in
-``incoming`` when one takes it was left by a killed writer and is deleted. Readers take no lock; an entry that is
+a newer version, a foreign file); such an entry is removed and compiled anew. Writers hold the lock, so a file that a
+new holder finds in ``incoming`` was left by a killed writer, and is deleted. Readers take no lock; an entry that is
 evicted while a process reads it lives on in that process.
 
 The bound holds at every moment for all processes together: room is made before an entry is moved in, and a partial
-write counts because it is made with the lock held. The least recently used entries are evicted first (by mtime, touched
-on a hit at most once a minute). Nothing here raises on a full, read-only or vanished disk: the cache is then empty. No
-process waits long for the lock, because its holder may be stopped.
+write counts because the lock is held meanwhile. The least recently used entries are evicted first (by mtime, which a
+hit updates at most once a minute). Nothing here raises on a full, read-only or vanished disk: the cache is then empty.
+No process waits long for the lock, because its holder may be stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dotllm.compilation.metrics import Metrics
 #
 #     payload (what Index.to_bytes gave) | magic 8 | version u32 | reserved u32 | length u64 | key 32 | checksum 32
 #
-# It stands at the end, so the loader reads an entry as it is. The checksum is SHA-256 over payload and trailer, or
+# It comes last, so the loader can read an entry unchanged. The checksum is SHA-256 over payload and trailer, or
 # HMAC-SHA-256 with a secret. SHA-256 finds damage, but anybody can compute it, and an entry decides what masks allow.
 # So a store that others can write to must have a secret (``DOTLLM_STORE_SECRET``). An entry whose key, length,
 # checksum, magic or version differs is `Damaged`. Nothing is ever unpickled.
@@ -85,9 +85,9 @@ def verify(data: bytes, key: str, secret: bytes = b"") -> None:
 
 logger = logging.getLogger(__name__)
 
-# Files are counted in blocks, as the disk does.
+# Sizes of files are rounded up to whole blocks, as on the disk.
 BLOCK_BYTES = 4096
-# After an eviction this share of the bound is used, so that not every write has to evict.
+# An eviction goes on until this share of the bound is used, so that not every write has to evict.
 KEEP_SHARE = 0.9
 TOUCH_AFTER_S = 60.0
 # A write holds the lock for some milliseconds. After one timeout, do not wait again until the lock has been taken once.
@@ -137,12 +137,12 @@ class DiskCache:
     def read(self, key: str) -> bytes | None:
         """A verified entry, or None. A damaged entry is removed.
 
-        What was verified is what the caller gets: another process may replace the file at any time.
+        The caller gets the bytes that were verified: another process may replace the file at any time.
         """
         if not self.enabled:
             return None
         try:
-            # (Each new specification asks, and mostly there is no entry. Asking with a string takes a fifth of the
+            # (Every new specification is looked up here, mostly in vain. A string as the path takes a fifth of the
             # time.)
             used = os.stat(f"{self._entries_text}/{key[:2]}/{key}").st_mtime
             path = self.path(key)
@@ -169,7 +169,7 @@ class DiskCache:
             usage.write(total - self._remove(self.path(key)))
 
     def put(self, key: str, entry: bytes) -> Path | None:
-        """Store a sealed entry. One from elsewhere must have been verified.
+        """Store a sealed entry. An entry that was not made here must have been verified.
 
         Returns its path; None if it does not fit or cannot be written.
         """
@@ -205,7 +205,7 @@ class DiskCache:
 
     @property
     def used(self) -> int:
-        """Bytes used, as the last writer noted them; during a write, the number before it."""
+        """Bytes used, as the last writer noted them; during a write, the number before that write."""
         with contextlib.suppress(OSError):
             text = self._lock_path.read_bytes()
             if text.isdigit():
@@ -247,7 +247,7 @@ class DiskCache:
             yield _Usage(file.fileno(), self._recount)
 
     def _lock(self, descriptor: int) -> None:
-        """Take the lock; closing the file releases it, and so does a kill. TimeoutError: another process keeps it."""
+        """Take the lock; closing the file releases it, and so does a kill. TimeoutError if another process keeps it."""
         deadline = time.monotonic() + (LOCK_PATIENCE_S if self._waits_for_lock else 0.0)
         while True:
             try:

@@ -18,7 +18,7 @@ class CompilationError(RuntimeError):
 
 
 class Unavailable(CompilationError):
-    """Nothing can compile at the moment. Try again later (as HTTP 503)."""
+    """Nothing can compile at the moment. Try again later (HTTP 503)."""
 
     passes = True
 
@@ -57,7 +57,7 @@ class PinnedMemoryFull(QueueFull):
 
 class CompileTimeout(BudgetExceededError):
     """The compile took longer than ``compile_timeout``. It was killed (in a process) or abandoned (on a thread, where
-    it soon ends itself)."""
+    it ends soon)."""
 
     @classmethod
     def beyond(cls, seconds: float) -> CompileTimeout:

@@ -1,7 +1,7 @@
 """Compiler: a vocabulary and the indexes made for it, each compiled once while the cache has room.
 
-For programs that compile as requests come. The server has more (processes, disk, a store: `manager`); this is one
-class, one lock and the constructors of `Index`.
+For programs that compile as requests arrive. The server has more (processes, disk, a store: see `manager`); this is
+one class, one lock and the constructors of `Index`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dotllm.vocabulary import Vocabulary
 class Compiler:
     """Compiles for one tokenizer, and keeps what it has compiled: equal specifications share an `Index`.
 
-    ``tokenizer``: as `Vocabulary.from_tokenizer` takes it, or a `Vocabulary`. ``cache_mb``: MiB that the indexes kept
-    may take together; those used least recently go first, and guides on them go on. Options are those of the
-    constructors of `Index` with the same names. Thread-safe; threads that ask for the same compile it once.
+    ``tokenizer``: as `Vocabulary.from_tokenizer` takes it, or a `Vocabulary`. ``cache_mb``: MiB that all cached indexes
+    together may take; the least recently used are dropped first, and guides on them stay valid. Options are those of
+    the constructors of `Index` with the same names. Thread-safe; threads that need the same index compile it once.
     """
 
     def __init__(self, tokenizer: Any, *, cache_mb: float = 512) -> None:
@@ -62,7 +62,7 @@ class Compiler:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the indexes that are kept. (They grow while they are used, and share the rows of masks.)"""
+        """Bytes of the cached indexes. (They grow while they are used, and share mask rows.)"""
         with self._lock:
             return sum(_size(future) for future in self._kept.values())
 
@@ -70,7 +70,7 @@ class Compiler:
         return len(self._kept)
 
     def clear(self) -> None:
-        """Keep none of what has been compiled so far."""
+        """Drop everything that has been compiled so far."""
         with self._lock:
             self._kept.clear()
 
@@ -97,7 +97,7 @@ class Compiler:
         return index
 
     def _shrink(self) -> None:
-        """Forget the indexes used least recently, until the others fit; the last one is kept whatever its size."""
+        """Drop the least recently used indexes until the others fit; the most recent one stays, whatever its size."""
         with self._lock:
             sizes = {key: _size(future) for key, future in self._kept.items()}
             total = sum(sizes.values())

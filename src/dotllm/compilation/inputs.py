@@ -1,12 +1,13 @@
 """Specifications and sample texts in files, as `dotllm compile` reads them.
 
-A file is one specification, by its ending; a ``.jsonl`` file holds one on each line, in any of these forms:
+A file is one specification, of the kind that its ending tells; a ``.jsonl`` file has one on each line, in one of these
+forms:
 
     {"json_schema": {…}}   {"regex": "…"}   {"choice": […]}   {"grammar": "…"}   {"structural_tag": …}
     {"response_format": …} or {"structured_outputs": …}        the body of a request, as in a server's log
     {"schema": {…}, "tests": [{"valid": true, "data": …}]}     MaskBench's own form
 
-each with an optional "examples": […] of outputs (strings, or JSON values) that warm its masks.
+Each form may also have "examples": […], outputs (strings, or JSON values) that warm the masks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.STRUCTURAL_TAG)
 
 
 class Input(NamedTuple):
-    """One specification to compile: what it is called, what it is, and outputs to warm it with."""
+    """One specification to compile: its name, the specification, and outputs to warm it with."""
 
     name: str
     specification: Specification
@@ -41,7 +42,7 @@ class Input(NamedTuple):
     path: str = ""
     """The file, as the user named it."""
     text: str = ""
-    """The content of the file, if it is this one specification."""
+    """The content of the file, if this specification is all that it holds."""
 
 
 class BadInput(ValueError):
@@ -67,7 +68,7 @@ class BadInput(ValueError):
 
 
 class NoSchema(BadInput):
-    """A file that a directory has among its specifications: JSON that is not a schema, such as an answer."""
+    """A file in a directory of specifications: JSON that is not a schema, such as an answer."""
 
 
 def read_inputs(
@@ -78,8 +79,8 @@ def read_inputs(
 ) -> Iterator[Input]:
     """Read files and directories (recursively, files with a known ending).
 
-    ``kind`` is the kind of single files, in place of the one that their ending says; ``options`` go to JSON kinds;
-    ``passed_over`` takes the files of directories that are not schemas.
+    ``kind`` overrides the kind that a file's ending tells (but not that of lines). ``options`` apply to the JSON kinds.
+    ``passed_over`` collects the files of directories that are not schemas.
 
     Yields:
         Each specification, in the order of ``paths``.
@@ -100,7 +101,7 @@ def read_inputs(
 
 
 def files_of(path: Path) -> list[Path]:
-    """List the files of a directory that have a known ending, or the one file.
+    """List the files of a directory that have a known ending, or ``path`` itself if it is a file.
 
     Raises:
         BadInput: the directory has no such file.
@@ -147,7 +148,7 @@ def read_file(
 ) -> Iterator[Input | BadInput]:
     """Read one file.
 
-    ``is_listed``: it comes from a directory and was not named; JSON that is not a schema is a `NoSchema` then.
+    ``is_listed``: the user named its directory, not the file; JSON that is not a schema is then a `NoSchema`.
 
     Yields:
         Each specification, and a reason for each line (or the file) that holds none.
@@ -184,24 +185,24 @@ def read_file(
 
 
 def _is_structural_tag(content: str) -> bool:
-    """Whether it is a structural tag as `response_format` has it, which no schema can be."""
+    """Whether it is a structural tag in the form that `response_format` has, which no schema has."""
     value = _json(content, "")
     return isinstance(value, dict) and value.get("type") == Kind.STRUCTURAL_TAG.value
 
 
 def _looks_like_schema(content: str) -> bool:
-    from dotllm.languages.json_schema.reading.ineffective import looks_like_schema  # what it needs takes time to load
+    from dotllm.languages.json_schema.reading.ineffective import looks_like_schema  # its imports take time
 
     return looks_like_schema(_json(content, ""))
 
 
 def parse(content: str, where: str, kind: Kind, options: Mapping[str, OptionValue] | None = None) -> Input:
-    """One specification of a known kind, from the whole of a file. ``where`` it comes from is its name, and is said in
-    BadInput."""
+    """The specification of a known kind that is the whole content of a file. ``where``: its name, which messages of
+    BadInput repeat."""
     value: Any = content
     if kind in (Kind.JSON_SCHEMA, Kind.CHOICE, Kind.STRUCTURAL_TAG):
         read = _json(content, where)
-        # (A string would be read as JSON text.)
+        # (`Specification.from_value` would read a string as JSON text.)
         value = content if read is None or isinstance(read, str) else read
     elif kind is Kind.REGEX:
         value = content.removesuffix("\n")
@@ -244,8 +245,8 @@ def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | 
 
 
 def _json(text: str, where: str) -> Any:
-    """The value of a JSON text. None if Python refuses to read it, for its depth or for a number with too many digits:
-    the compiler's message for these is better.
+    """The value of a JSON text. None if Python refuses to read it because of its depth or of a number with too many
+    digits: the compiler's message is better in these cases.
 
     Raises:
         BadInput: the text is not JSON.
@@ -260,7 +261,7 @@ def _json(text: str, where: str) -> Any:
 
 
 def _lines(content: str) -> list[str]:
-    """The lines of a ``.jsonl`` file. `str.splitlines` would also split at characters that may stand inside strings."""
+    """The lines of a ``.jsonl`` file. `str.splitlines` would also split at characters that strings may contain."""
     return content.split("\n")
 
 

@@ -3,8 +3,8 @@
 Ticket: one request's interest in an index. Job: the compile that all tickets of a key wait for.
 
 A ticket is a `concurrent.futures.Future`, which vLLM's scheduler knows how to wait for. A job keeps only weak
-references to its tickets: a ticket that is cancelled *or simply dropped* (its request was aborted and forgotten) no
-longer waits. A job without waiters is not started; if it runs, its worker process is killed.
+references to its tickets: a ticket that is cancelled *or dropped* (its request was aborted and forgotten) no longer
+waits. A job without waiters is not started; if it already runs in a process, that process is killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Transform = Callable[[Compiled], Any]
 
 
 class Ticket(Future[Any]):
-    """Resolves to ``transform(compiled)`` (default: the `Compiled` itself), or raises the reason why there is none."""
+    """Resolves to ``transform(compiled)`` (default: the `Compiled` itself), or fails with the reason why there is
+    none."""
 
     def __init__(self, transform: Transform | None = None) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class Ticket(Future[Any]):
         self.submitted = time.monotonic()
 
     def resolve(self, compiled: Compiled) -> None:
-        """Give the result (once; later calls and cancelled tickets are ignored)."""
+        """Set the result (once; later calls, and calls on cancelled tickets, are ignored)."""
         try:
             result = compiled if self._transform is None else self._transform(compiled)
         except Exception as error:
@@ -51,7 +52,7 @@ class Ticket(Future[Any]):
             self.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Give the failure, without its frames (once; later calls and cancelled tickets are ignored)."""
+        """Set the failure, without tracebacks (once; later calls, and calls on cancelled tickets, are ignored)."""
         with contextlib.suppress(InvalidStateError):
             self.set_exception(without_frames(error))
 
@@ -84,12 +85,12 @@ class Job:
         self.started: float | None = None
         """When it left the queue; None while it is in one."""
         self.cancelled = threading.Event()
-        """Set when the result is no longer needed: no ticket waits, the index came from elsewhere, or the time is
-        over."""
+        """Set when the result is no longer needed: no ticket waits, the index came from elsewhere, or the time limit
+        has passed."""
         self.store_pending = False
         """Whether a look-up in the shared store is in flight."""
         self.failure: Exception | None = None
-        """Why it is `AWAITING_STORE`."""
+        """The failure that made it `AWAITING_STORE`."""
         self._tickets: list[weakref.ref[Ticket]] = []
         self._detached = False
 
@@ -118,7 +119,7 @@ class Job:
 # The queue of jobs: short work first, bounded, without starvation.
 #
 # Jobs are ordered by *virtual deadline*: submission time plus a multiple of the guessed cost. A small regex overtakes
-# a document of 1 MiB that was submitted before it. The deadline of a large job does come, so a stream of small ones
+# a document of 1 MiB that was submitted before it. But even a large job's deadline comes, so a stream of small jobs
 # cannot delay it for ever.
 
 
@@ -127,7 +128,7 @@ PATIENCE_FACTOR = 50.0
 
 
 class JobQueue:
-    """A bounded priority queue of jobs, closed at the end. Thread-safe."""
+    """A bounded priority queue of jobs that can be closed. Thread-safe."""
 
     def __init__(self, limit: int, bytes_limit: int) -> None:
         self.limit = limit
@@ -144,7 +145,7 @@ class JobQueue:
 
     @property
     def idle(self) -> int:
-        """Number of workers that wait for a job."""
+        """Number of threads that wait for a job."""
         return self._idle
 
     def put(self, job: Job) -> None:
@@ -190,8 +191,7 @@ class JobQueue:
             return min((job.submitted for _, _, job in self._heap), default=None)
 
     def drop_unwanted(self) -> list[Job]:
-        """Take out the jobs that have ended or have no waiters. The caller must end those without waiters: no thread
-        will."""
+        """Take out the jobs that have ended or have no waiters. The caller must end the latter: no thread will."""
         with self._condition:
             dropped = [job for _, _, job in self._heap if job.state is JobState.FINISHED or not job.has_waiters()]
             if dropped:
@@ -202,7 +202,7 @@ class JobQueue:
             return dropped
 
     def close(self) -> list[Job]:
-        """Wake all workers for the last time; returns the jobs that no thread will run."""
+        """Wake all threads for the last time; returns the jobs that none of them will run."""
         with self._condition:
             self._closed = True
             left = [job for _, _, job in self._heap]
@@ -225,12 +225,12 @@ class JobQueue:
 #       └────── OFFLOADED
 #
 # One lock guards the jobs, the cache in memory and the remembered failures, so that a specification is in exactly one
-# of these places. It is held for microseconds: never while an index is compiled, loaded or written, nor while a ticket
-# is resolved (which runs foreign code). So the methods return the tickets to resolve.
+# of these places. It is held for microseconds, and never while an index is compiled, loaded or written or a ticket is
+# resolved (which runs foreign code). So the methods return the tickets, and the caller resolves them.
 
 
-# The guess at a compile's seconds: a number per character, and a constant. Only the order of jobs depends on it
-# (`queue`).
+# The estimated seconds of a compile: a constant, and a cost per character. Only the order of jobs depends on it
+# (`JobQueue`).
 _BASE_COST_S, _COST_PER_CHARACTER_S = 0.001, 1e-6
 
 
@@ -261,7 +261,7 @@ class JobTable:
     ) -> tuple[Compiled | Exception | None, str]:
         """A known index or failure; else None, and ``ticket`` waits for a job, perhaps a new one in ``queue``.
 
-        The text names what answered, for metrics. ``detached``: as in `Job.attach`.
+        The string names the source of the answer, for metrics. ``detached``: as in `Job.attach`.
         """
         with self.lock:
             compiled = self.memory.get(key)
@@ -285,7 +285,7 @@ class JobTable:
             return None, "miss"
 
     def begin(self, job: Job) -> bool:
-        """Start the clock of a job that was in a queue. False: the job has ended, or must end (`restart`)."""
+        """Start the clock of a job that was in a queue. False if the job has ended, or must end (`restart`)."""
         with self.lock:
             if job.state is JobState.FINISHED or job.cancelled.is_set() or not job.has_waiters():
                 return False
@@ -327,7 +327,8 @@ class JobTable:
             return job.waiting()
 
     def upgrade(self, compiled: Compiled, warmth: Callable[[Compiled], int]) -> Compiled | None:
-        """Use a later index of a job that has ended, if it is warmer. Returns the entry that has it now."""
+        """Use an index that comes after its job has ended, if it is warmer. Returns the entry that has it now, if
+        any."""
         with self.lock:
             known = self.memory.get(compiled.key)
             if known is None or warmth(compiled) <= warmth(known):
@@ -351,8 +352,8 @@ class JobTable:
             return job.waiting()
 
     def restart(self, job: Job, queue: JobQueue) -> tuple[Job, QueueFull] | None:
-        """End a cancelled job, or one without waiters. If it has waiters again, a new job takes its place; that one is
-        returned if the queue is full."""
+        """End a cancelled job, or one without waiters. If it has waiters again, a new job takes its place; if the queue
+        is full, the new job is returned, with the error."""
         with self.lock:
             if job.state is JobState.FINISHED or self.closed:  # (`close` fails it)
                 return None
@@ -367,7 +368,7 @@ class JobTable:
             return None
 
     def running(self) -> tuple[list[Job], list[Job]]:
-        """The jobs that have left the queue, and the ones among them without waiters."""
+        """The jobs that have left the queue, and those of them that have no waiters."""
         with self.lock:
             running = [job for job in self.jobs.values() if job.started is not None]
             return running, [job for job in running if not job.has_waiters()]
@@ -404,16 +405,16 @@ class JobTable:
 
 
 def _may_differ_elsewhere(failure: Exception) -> bool:
-    """Whether another server may have an index although this one failed: it had more time or memory, or did not meet
-    the bug. A refusal is the same everywhere, and must not wait for a store that hangs."""
+    """Whether another server may have an index although this one failed: it may have had more time or memory, or not
+    have met the bug. A refusal is the same everywhere, and must not wait for a store that hangs."""
     return isinstance(failure, BudgetExceededError) or not isinstance(failure, SpecError)
 
 
-# Threads that compile. The kernels release the GIL; docs/decisions/compilation.md has the cost to the engine's loop.
+# Threads that compile. The kernels release the GIL; docs/decisions/compilation.md gives the cost to the engine's loop.
 #
-# One slow compile must not delay the others, as it does in vLLM's pool of (CPUs + 1) // 2 threads. So a base of threads
-# always exists, and `relieve` starts another whenever a job has waited too long because all threads are busy. Extra
-# threads end when they are idle. All are daemons, so a stuck compile never keeps the process from ending.
+# One slow compile must not delay the others, as it does in vLLM's pool of (CPUs + 1) // 2 threads. So a base number of
+# threads always exists, and `relieve` starts another whenever a job has waited too long because all threads are busy.
+# Extra threads end after a while without work. All are daemons, so a stuck compile never keeps the process from ending.
 
 
 logger = logging.getLogger(__name__)
@@ -442,7 +443,7 @@ class CompileThreads:
         return len(self._threads)
 
     def relieve(self, now: float) -> None:
-        """Start another thread if slow jobs keep one waiting. Cheap: the supervisor calls it often."""
+        """Start another thread if slow jobs keep a job waiting. Cheap, because the supervisor calls it often."""
         if not len(self._queue) or self._queue.idle or len(self._threads) >= self.limit:
             return
         oldest = self._queue.oldest()
@@ -482,7 +483,7 @@ class CompileThreads:
                 self._threads.discard(threading.current_thread())
 
     def join(self, timeout: float) -> None:
-        """Wait for the threads after the queue was closed, at most ``timeout`` seconds in all."""
+        """After the queue is closed, wait until the threads end, at most ``timeout`` seconds in all."""
         deadline = time.monotonic() + timeout
         for thread in list(self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -490,21 +491,21 @@ class CompileThreads:
 
 # The supervisor: a thread that does periodic work while other threads compile or wait.
 #
-# Each round takes the interpreter from the engine's loop for some 50 µs, a publication of metrics for longer. Forty
-# rounds and four publications a second are half a percent of every step of a small model, constrained or not. So rounds
-# are frequent only while there is work.
+# Each round keeps the engine's loop from the interpreter for some 50 µs; publishing metrics takes longer. Forty rounds
+# and four publications a second cost half a percent of every step of a small model, constrained or not. So rounds are
+# frequent only while there is work.
 
 
 TICK_S = 0.025
 IDLE_TICK_S = 0.1
 
 Task = Callable[[float], object]
-"""called with the time (``time.monotonic``)"""
+"""Called with the time (``time.monotonic``)."""
 
 
 class Supervisor:
     """Calls ``every_tick`` in every round, ``while_busy`` in rounds with work, and each task of ``periodic`` when its
-    seconds have passed. If a task raises, the exception is logged and the next round still comes."""
+    seconds have passed. If a task raises, the exception is logged and the rounds go on."""
 
     def __init__(
         self,
@@ -556,7 +557,7 @@ SLOW_SWITCH_INTERVAL_S = 0.0005  # seconds, while a slow compile runs
 
 
 class SwitchInterval:
-    """While a slow compile runs, threads hand over the GIL ten times as often: the engine's loop needs it some dozen
+    """While a slow compile runs, threads hand over the GIL ten times as often: the engine's loop needs it about a dozen
     times a step, and waits a switch interval each time (figures: docs/decisions/compilation.md)."""
 
     def __init__(self) -> None:

@@ -11,9 +11,9 @@ then looks on disk, asks the shared store *while* it compiles, and the first ans
                                                                           └► compile in a process, on Ray
 
 Rules that the code below keeps:
- * one job per key (single flight); every job ends exactly once (`jobs.table`);
+ * one job per key (single flight); every job ends exactly once (`JobTable`);
  * no lock is held while anything is compiled, loaded, written, or a ticket resolved (which runs foreign code);
- * whatever goes wrong, the tickets of that job get an exception, and nothing else is affected.
+ * whatever goes wrong with a job, its tickets get an exception, and nothing else is affected.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from dotllm.compilation.store import SharedStore
 from dotllm.compilation.stored import StoredIndexes
 from dotllm.errors import SpecError, without_frames
 
-# Reports a job that has ended: counts it by its result, and writes one line to the log with its key, level and
+# The report of a job that has ended: it is counted by its outcome, and one line in the log gives its key, level and
 # time.
 
 
-# Operators filter by this name, which docs/operations.md gives them.
+# Operators filter by this name: docs/operations.md documents it.
 logger = logging.getLogger("dotllm.compilation.manager")
 
 
@@ -89,7 +89,7 @@ def report(
     logger.info("compile %s", json.dumps(line))
 
 
-# Which `OffloadCompiler` the options ask for: processes of this machine, other machines, or none.
+# The `OffloadCompiler` that the options ask for: processes of this machine, other machines, or none.
 
 
 def offload_compiler(
@@ -122,24 +122,24 @@ def offload_compiler(
 
 
 PUBLISH_INTERVAL_S = 0.5
-# Threads beyond the configured number, for when all of those are busy (`jobs.threads`).
+# Threads beyond the configured number, for when all of those are busy (`CompileThreads.relieve`).
 EXTRA_THREADS = 30
 SLOW_TRANSFORMS = 4  # at once
 REMEMBERED_FAILURES = 4096
 # A compile that has run for this long is slow.
 SLOW_AFTER_S = 0.05
-# Also the least time between two collections of mask rows; a step of the engine must be much shorter
+# This is also the least time between two collections of mask rows; a step of the engine must be much shorter
 # (`index.token_space`).
 REMEASURE_INTERVAL_S = 2.0
 EVICTED_SHARE = 0.25
 MEASURED_AT_ONCE = 256  # some 0.3 ms
-# Seconds between the end of a job and its report (metrics, a line in the log). At once, it would take the GIL from an
-# engine loop that has just got its index.
+# Seconds between the end of a job and its report (metrics, a line in the log). An immediate report would take the GIL
+# from an engine loop that has just got its index.
 REPORT_DELAY_S = 0.005
 # Specifications this many times as large as the smallest offloaded ones wait even for a process that is still starting.
 OFFLOAD_WAIT_FACTOR = 8
-# With `always_offload`: compiles wait while the last one in a process began at most this many seconds ago, four times
-# as long in all. After that their own threads compile, and take the GIL from the engine's loop.
+# With `always_offload`, a compile waits for a process as long as the latest one began at most this many seconds ago,
+# but no longer than four times that in all. Then its own thread compiles, and takes the GIL from the engine's loop.
 OFFLOAD_PATIENCE_S = 0.25
 
 
@@ -156,7 +156,7 @@ class CompilationManager:
         store: SharedStore | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """``offload`` and ``store`` default to what the options say."""
+        """``offload`` and ``store`` default to those that the options ask for."""
         self.vocabulary = vocabulary
         self.options = options = options or CompilationOptions.from_environment()
         self.metrics = metrics or Metrics()
@@ -174,7 +174,7 @@ class CompilationManager:
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
         self._threads = CompileThreads(self._queue, self._run, threads, threads + EXTRA_THREADS)
-        # Only a few offloaded jobs compile at a time. The others wait in a queue of their own, not on a thread each.
+        # Only a few offloaded jobs compile at a time. The others wait in their own queue, not on a thread each.
         at_once = self._offload.at_once if self._offload is not None else 0
         self._offload_queue = JobQueue(options.queue_limit, options.queue_bytes)
         self._offload_threads = CompileThreads(self._offload_queue, self._run_offloaded, min(at_once, 2), at_once)
@@ -201,10 +201,10 @@ class CompilationManager:
     ) -> Ticket:
         """A ticket for the index of ``specification``.
 
-        The ticket resolves to ``transform(compiled)`` (called on another thread, or here when the index is at hand and
+        The ticket resolves to ``transform(compiled)`` (called on another thread, or here if the index is in memory and
         the transform is not ``slow``); it fails with the refusal (`dotllm.errors.SpecError`), `QueueFull`, or a
-        `CompilationError`. Dropping or cancelling the ticket withdraws the interest; ``detached`` keeps the job going
-        without any.
+        `CompilationError`. A ticket that is dropped or cancelled no longer waits; a ``detached`` job goes on even
+        without tickets.
         """
         ticket = Ticket(transform)
         key = self.key(specification)
@@ -226,7 +226,7 @@ class CompilationManager:
         ticket.resolve(compiled)
 
     def start_processes(self) -> None:
-        """Start the compile processes and wait until they can compile, so that no specification has to wait for a
+        """Start the compile processes and wait until they can compile, so that no specification waits for a process to
         start."""
         if self._offload is not None:
             self._offload.start_all()
@@ -244,7 +244,7 @@ class CompilationManager:
         return specification.key(self._context)
 
     def cached(self, specification: Specification) -> Compiled | None:
-        """The compiled specification if it is in memory."""
+        """The compiled specification, if it is in memory."""
         return self._table.cached(self.key(specification))
 
     def compile(self, specification: Specification, timeout: float | None = None) -> Compiled:
@@ -283,7 +283,7 @@ class CompilationManager:
     # ------------------------------------------------------------------ a job's life
 
     def _run(self, job: Job) -> None:
-        """On a worker thread: from a job to its end, or into the queue of offloaded jobs."""
+        """On a worker thread: take a job to its end, or into the queue of offloaded jobs."""
         try:
             self._engine.prepare()  # before the clock of the job's time limit starts
         except BaseException as error:
@@ -292,12 +292,12 @@ class CompilationManager:
         self._attempt(job, self._find_or_compile)
 
     def _run_offloaded(self, job: Job) -> None:
-        """On a thread that waits for another process: from a job to its end."""
+        """On a thread that waits for another process: take a job to its end."""
         self._attempt(job, self._compile_offloaded)
 
     def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
-        """Start the job's clock and do ``work``, a part of the job. An index (with its level) ends the job, and so does
-        any exception; after None the job goes on elsewhere."""  # noqa: DOC501
+        """Start the job's clock and call ``work``, a part of the job. If that returns an index (with its level) or
+        raises, the job ends; if it returns None, the job goes on elsewhere."""  # noqa: DOC501
         if not self._table.begin(job):
             self._restart(job)
             return
@@ -335,7 +335,8 @@ class CompilationManager:
         return index, self._offload.level
 
     def _compile_here(self, job: Job) -> CompiledIndex:
-        """On this thread, or, where that would disturb the engine's loop, in a process that can begin soon."""
+        """Compile on this thread, or in a process that can begin soon if this thread would disturb the engine's
+        loop."""
         specification = job.specification
         start = time.perf_counter()
         index = None
@@ -350,8 +351,8 @@ class CompilationManager:
         return index
 
     def _is_large(self, job: Job) -> bool:
-        """Whether to offload a job of this size. While the first process is starting, jobs that are not too large stay
-        here."""
+        """Whether to offload a job because of its size. While the first process is starting, all but very large jobs
+        stay here."""
         assert self._offload is not None
         if job.nbytes < self.options.subprocess_threshold_bytes:
             return False
@@ -369,7 +370,7 @@ class CompilationManager:
             self._fail(job, failure)
 
     def _finish(self, job: Job, index: CompiledIndex, level: str) -> None:
-        """Give the job an index. The first one resolves the tickets; a later one from the store replaces it if it is
+        """Give the job an index. The first index resolves the tickets; a later one from the store replaces it if it is
         warmer."""
         compiled = Compiled(job.key, job.specification, index, level)
         self._pinned.add(index)
@@ -412,7 +413,7 @@ class CompilationManager:
         report(self.metrics, job, outcome, error=failure)
 
     def _restart(self, job: Job) -> None:
-        """The job was cancelled because it had no waiters. If it has new ones, it begins again."""
+        """End a job that was cancelled because it had no waiters. If it has new waiters, it begins again."""
         full = self._table.restart(job, self._queue)
         if full is not None:
             self._fail(*full)
@@ -420,13 +421,13 @@ class CompilationManager:
     def _warmth(self, compiled: Compiled) -> int:
         return self._engine.warmth(compiled.index)
 
-    # ------------------------------------------------------------------ looking around (`supervisor`)
+    # ------------------------------------------------------------------ periodic work (`Supervisor`)
 
     def _has_work(self) -> bool:
         return bool(self._table.jobs) or self._switch_interval.is_short
 
     def _look_at_running(self, now: float) -> None:
-        """Fail jobs that take too long, cancel jobs without waiters.
+        """Fail jobs that take too long, and cancel jobs without waiters.
 
         Compiles in processes and on Ray keep the time limit themselves, from the moment they begin.
         """
@@ -438,11 +439,11 @@ class CompilationManager:
         limit = self.options.compile_timeout
         for job in running:
             if job.state is JobState.RUNNING and job.started is not None and now - job.started > limit:
-                # A thread cannot be killed, but soon ends itself (`cancellation`). The requests do not wait for it.
+                # A thread cannot be killed, but it ends soon (`cancellation`). The requests do not wait for it.
                 self._fail(job, CompileTimeout.beyond(limit))
 
     def _measure_memory(self, _: float) -> None:
-        """Hold the memory bound although indexes and the rows they share grow while they are used.
+        """Keep to the memory bound, although indexes and the rows that they share grow while they are used.
 
         Rows may take half of the bound. Above that, rows that no index refers to are freed. If this is not enough, the
         least recently used indexes are evicted, so that the next round can free their rows.
@@ -457,7 +458,7 @@ class CompilationManager:
         for first in range(0, len(measured), MEASURED_AT_ONCE):
             part = grown(measured[first : first + MEASURED_AT_ONCE])
             for entry, _ in part:
-                entry.prepare()  # (else the engine's thread would do so, for the next guide)
+                entry.prepare()  # (otherwise the engine's thread would do it, for the next guide)
             sizes += part
             time.sleep(0)  # threads that wait for the interpreter go first
         with self._table.lock:

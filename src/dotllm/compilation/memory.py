@@ -1,9 +1,9 @@
-"""The first cache: indexes in memory, least recently used out first, bounded in bytes.
+"""The first cache: indexes in memory, bounded in bytes; the least recently used are evicted first.
 
 An index grows while it is used (states and mask rows are found on demand), so sizes are measured again now and then
-(`measured`, `grown`, `resize`), not only when an entry comes in. Measuring thousands of them takes milliseconds; only
-recording the changes needs the lock. All indexes of a vocabulary share mask rows, which count once, through
-``shared_bytes``, against the same bound. An evicted index lives on while a running request still has a guide on it.
+(`measured`, `grown`, `resize`), not only when an entry is added. Measuring thousands of entries takes milliseconds;
+only recording the changes needs the lock. All indexes of a vocabulary share mask rows, which count once against the
+same bound (``shared_bytes``). An evicted index lives on while a running request still has a guide on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MemoryCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, as of the last measurement of each entry, shared masks included."""
+        """Bytes held, as of the last measurement of each entry, including shared mask rows."""
         return self._own_bytes + self._shared_bytes()
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class MemoryCache:
         return key in self._entries
 
     def get(self, key: str) -> Compiled | None:
-        """The entry, now the most recently used."""
+        """The entry of ``key``, if there is one. It becomes the most recently used."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
@@ -48,8 +48,8 @@ class MemoryCache:
     def put(self, entry: Compiled) -> None:
         """Add or replace, then evict others until the bound holds. An index larger than the bound is not kept.
 
-        Evicting an index frees none of the rows that all indexes share; only a later collection does. So that they
-        cannot evict everything, shared rows count here up to half of the bound.
+        Evicting an index does not free any row that all indexes share; only a later collection does. So that these
+        rows cannot evict everything, they count here for at most half of the bound.
         """
         self._forget(entry.key)
         self._entries[entry.key] = entry
@@ -76,7 +76,7 @@ class MemoryCache:
     def evict(self, share: float) -> list[Compiled]:
         """Evict this share of the entries (at least one, if there are any), least recently used first.
 
-        Returns them, so that the caller can drop them without the lock: freeing the memory of a thousand takes a while.
+        Returns them, so that the caller can drop them without the lock: freeing a thousand of them takes a while.
         """
         evicted = list(self._entries.values())[: max(1, int(len(self._entries) * share))]
         for entry in evicted:
@@ -107,13 +107,12 @@ def grown(measured: Iterable[tuple[Compiled, int]]) -> list[tuple[Compiled, int]
 # Pinned indexes: running and waiting requests keep them alive beyond the cache and its bound.
 #
 # An index lives as long as a guide uses it, whatever the cache evicts, and a few kilobytes of schema can make an index
-# of hundreds of megabytes (patterns that need large automata). Guides may remember megabytes themselves
-# (`index.unique`). So beyond a second bound no further specification is compiled until requests have ended; a request
-# for a new one gets HTTP
-# 503. Running requests go on, and specifications in the cache are served.
+# of hundreds of megabytes (patterns that need large automata). Guides, too, may hold megabytes (`index.unique`). So
+# beyond a second bound nothing more is compiled until requests have ended: a request with a new specification gets
+# HTTP 503. Running requests go on, and specifications in the cache are served.
 #
-# A count takes a microsecond for each index. So the indexes are counted now and then, and before a refusal; in between,
-# only the sizes of new ones are added.
+# A count takes a microsecond for each index. So the indexes are counted now and then, and before a refusal; between
+# counts, only the sizes of new indexes are added.
 
 
 class PinnedIndexes:
@@ -124,7 +123,7 @@ class PinnedIndexes:
         self.limit = limit
         self.nbytes = 0
         """Bytes pinned beyond the cache, as last counted."""
-        self._added = 0  # since then; perhaps only cached
+        self._added = 0  # bytes added since then; perhaps only cached, not pinned
         self._lock = Lock()
         self._alive: weakref.WeakSet[CompiledIndex] = weakref.WeakSet()
 
@@ -139,7 +138,7 @@ class PinnedIndexes:
             self._added += index.nbytes
 
     def count(self, cached: Iterable[CompiledIndex]) -> int:
-        """`nbytes`, counted anew. ``cached``: the indexes in the cache, which may be new here."""
+        """`nbytes`, counted anew. ``cached``: the indexes in the cache; those not yet known here are added."""
         with self._lock:
             known = set[int]()
             for index in cached:
@@ -155,11 +154,11 @@ class PinnedIndexes:
             return self.nbytes
 
 
-# Failures remembered for a while, so that a client that retries a bad specification costs a look-up, not a compile.
+# Failures are remembered for a while, so that a client that retries a bad specification costs a look-up, not a compile.
 
 
 class FailureCache:
-    """key → exception, for ``ttl`` seconds, at most ``limit`` of them (the oldest goes first). The caller holds a
+    """key → exception, for ``ttl`` seconds; at most ``limit`` of them (the oldest goes first). The caller holds a
     lock."""
 
     def __init__(self, ttl: float, limit: int) -> None:
@@ -178,7 +177,7 @@ class FailureCache:
         return entry[1]
 
     def put(self, key: str, error: Exception, now: float) -> None:
-        """Remember ``error``, without its traceback."""
+        """Remember ``error``, which has no traceback any more (`without_frames`)."""
         self._entries.pop(key, None)
         self._entries[key] = (now + self.ttl, error)
         while len(self._entries) > self.limit:

@@ -1,10 +1,10 @@
-"""What compilation counts, and how the counts leave the process that has them.
+"""The metrics of compilation, and how they leave the process that counts them.
 
-vLLM's /metrics is answered by the API server, compiles happen in the engine core: two processes, and
-prometheus_client's values do not cross. (Its multi-process mode would, but it is all or nothing: it changes vLLM's own
-metrics too, and must be decided before anything is imported.) So each process keeps plain numbers here and publishes
-them as one small JSON file in a directory that all processes of one server share by environment; a `Collector` turns
-all files into one set of Prometheus metrics wherever /metrics is answered.
+vLLM's API server answers /metrics, but compiles happen in the engine core, and values of prometheus_client do not
+cross processes. (They do in its multi-process mode, which is all or nothing: it changes vLLM's own metrics too, and
+must be chosen before anything is imported.) So each process keeps plain numbers here and publishes them as one small
+JSON file in a directory that all processes of a server know from their environment. Wherever /metrics is answered, a
+`Collector` turns all files into one set of Prometheus metrics.
 
 Numbers are plain floats under one lock. The manager's supervisor publishes them, at most a few times a second.
 """
@@ -62,13 +62,13 @@ def _sum(_: Labels, a: float, b: float) -> float:
 
 
 def _least(_: Labels, a: float, b: float) -> float:
-    """The least value: one process that lacks it is worth an alert, whatever the others have."""
+    """The lower value: a single process that reports 0 is worth an alert, whatever the others report."""
     return min(a, b)
 
 
 def _cache_bytes(labels: Labels, a: float, b: float) -> float:
-    """Memory is per process and is added. All processes share one directory on disk, and each reports its whole
-    size."""
+    """Bytes in memory belong to one process and are added. All processes share one directory on disk, and each reports
+    its whole size."""
     return max(a, b) if labels == ("disk",) else a + b
 
 
@@ -155,7 +155,7 @@ class Metrics:
             }
 
     def publish(self) -> None:
-        """Write the snapshot for a `Collector`, if there is a directory to write to and anything changed since."""
+        """Write the snapshot for a `Collector`, if there is a directory and anything has changed since the last one."""
         directory = os.environ.get(DIRECTORY_VARIABLE)
         if not directory or not self._changed:
             return
@@ -172,7 +172,8 @@ class Metrics:
 
 
 def shared_directory() -> Path:
-    """The directory of this server's metrics, made and put into the environment (for child processes) if need be."""
+    """The directory of this server's metrics. If there is none yet, it is made and put into the environment (for child
+    processes)."""
     directory = os.environ.get(DIRECTORY_VARIABLE)
     if not directory:
         directory = os.environ[DIRECTORY_VARIABLE] = tempfile.mkdtemp(prefix="dotllm-metrics-")
@@ -182,7 +183,7 @@ def shared_directory() -> Path:
 def merge(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[tuple[str, Labels], Any]]:
     """Several processes' snapshots as one: {"counters" | "gauges" | "histograms": {(name, labels): value}}.
 
-    Counts are added; each gauge has its own way (`GAUGES`)."""
+    Counts are added; each gauge has its own function (`GAUGES`)."""
     merged: dict[str, dict[tuple[str, Labels], Any]] = {"counters": {}, "gauges": {}, "histograms": {}}
     for snapshot in snapshots:
         for section, values in merged.items():
@@ -205,7 +206,7 @@ def merge(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[tuple[str, L
 
 
 class Collector:
-    """Merges what all processes have published in ``directory``. Every metric is exposed. One without labels is 0
+    """Merges what all processes have published in ``directory``. Every metric is exposed. A metric without labels is 0
     before its first event, so that dashboards and alerts can be written before traffic arrives."""
 
     def __init__(self, directory: Path) -> None:
@@ -217,7 +218,7 @@ class Collector:
             try:
                 snapshots.append(json.loads(path.read_text()))
             except (OSError, ValueError):
-                continue  # being replaced or removed at this moment; the next scrape has it
+                continue  # it is being replaced or removed; the next scrape has it
         return snapshots
 
     def collect(self) -> Iterator[Any]:
@@ -268,11 +269,11 @@ def register(registry: Any) -> Collector:
     return collector
 
 
-# The name under which /metrics counts a refusal, out of a closed set.
+# The name under which /metrics counts a refusal, from a closed set.
 #
 # `SpecError.keyword` names the refused part, often in the user's own words: an undefined rule, an unknown field, the
 # name of a Unicode property. As a label, each such word would be a time series for ever, and would show one customer's
-# names to all who read the metrics. So only dotllm's own words and those of the standards become labels. For all
+# names to everyone who reads the metrics. So only dotllm's own words and those of the standards become labels. For all
 # others the label is the class of the error. The error's message keeps the user's word.
 
 

@@ -1,8 +1,8 @@
 """Options of compilation: one frozen dataclass, each field a ``--dotllm-…`` flag and a ``DOTLLM_…`` variable.
 
-Flags become environment variables (`dotllm.cli.options`), because what compiles is a child process (vLLM's engine
-core), and the environment is what it inherits. Field ``disk_bytes`` is flag ``--dotllm-disk-bytes`` and variable
-``DOTLLM_DISK_BYTES``. Nothing here touches the network unless ``store`` or ``compile_on`` is given.
+Flags become environment variables (`dotllm.cli.options`), because compiles run in a child process (vLLM's engine core),
+which inherits the environment. Field ``disk_bytes`` is flag ``--dotllm-disk-bytes`` and variable ``DOTLLM_DISK_BYTES``.
+Nothing here touches the network unless ``store`` or ``compile_on`` is given.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dotllm.system import user_cache_directory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MOST_PROCESSES = 4
-"""that compile by default. More would finish little sooner: the engine's loop takes in their indexes one after
-another."""
+"""The most processes that compile by default. More would hardly finish sooner: the engine's loop takes in their indexes
+one after another."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
 
@@ -172,7 +172,7 @@ class CompilationOptions:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> CompilationOptions:
-        """From ``DOTLLM_…`` variables; unset and empty ones keep their defaults. ValueError names a bad one."""
+        """From ``DOTLLM_…`` variables; unset or empty variables mean defaults. A ValueError names a bad variable."""
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for spec in fields(cls):

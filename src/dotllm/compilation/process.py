@@ -2,9 +2,9 @@
 
 A front end is Python and holds the GIL. A schema of a megabyte takes a quarter of a second, in which every switch of
 threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions/compilation.md). A process has its
-own GIL and a memory limit, and ends at once when its time is over or no request waits for it. It starts in about a
-second and stays. An engine starts its processes while the model loads (`start_all`), others on their first large
-specification.
+own GIL and a memory limit, and is killed when its time is over or no request waits for it. It starts in about a second
+and stays. An engine starts its processes while the model loads (`start_all`); other programs start theirs when they
+meet their first large specification.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dotllm.compilation.specification import PACKAGE, Specification
 
 logger = logging.getLogger(__name__)
 
-POLL_S = 0.05  # Seconds between a waiting caller's looks at whether its compile is still wanted.
+POLL_S = 0.05  # A waiting caller checks this often (in seconds) whether its compile is still wanted.
 PATIENCE_FACTOR = 4  # A caller of `ProcessCompiler.try_compile` waits this many times its patience in all.
 NOBODY_WAITS = "no request waits for this specification any more"
 START_TIMEOUT_S = 120.0
@@ -45,7 +45,7 @@ class _Worker:
     def __init__(self, command: list[str], vocabulary: int) -> None:
         """``vocabulary``: the descriptor of its file, which the process gets under the same number."""
         environment = dict(os.environ)
-        # The child imports the very package that we are, installed or not.
+        # The child must import this very package, installed or not.
         source = str(PACKAGE.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, environment.get("PYTHONPATH"))))
         pipe = subprocess.PIPE
@@ -54,7 +54,7 @@ class _Worker:
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
         for end in (self._stdin, self._stdout):  # a process may be stopped in mid-transfer
             os.set_blocking(end.fileno(), False)
-        with contextlib.suppress(OSError, AttributeError):  # an index that fits is read at once
+        with contextlib.suppress(OSError, AttributeError):  # an index that fits into the pipe takes one read
             fcntl.fcntl(self._stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)
@@ -63,10 +63,10 @@ class _Worker:
         self.ready = False
         """Whether it has loaded what every compile needs."""
         self.ends = False
-        """Whether it has said that its last reply was its last."""
+        """Whether it has said that it sends no further replies."""
 
     def send(self, request: dict[str, Any]) -> None:
-        """Begin to send a request. `receive` sends what the pipe does not take at once."""
+        """Begin to send a request. `receive` sends the rest, if the pipe does not take all of it."""
         self._unsent = memoryview(json.dumps(request).encode() + b"\n")
         self._selector.register(self._stdin, selectors.EVENT_WRITE)
         self._send_more()
@@ -99,7 +99,7 @@ class _Worker:
         return reply
 
     def _next(self) -> dict[str, Any] | None:
-        """A reply that has come completely: a line of JSON, followed by the number of bytes that the line says."""
+        """The next reply, if it is complete: a line of JSON, followed by the number of bytes that the line says."""
         end = self._buffer.find(b"\n") + 1
         if not end:
             return None
@@ -115,7 +115,7 @@ class _Worker:
         return reply
 
     def kill(self) -> int:
-        """End it now; returns its exit status (negative: the signal)."""
+        """Kill the process; returns its exit status (negative: the signal)."""
         self.process.kill()
         self._selector.close()
         with contextlib.suppress(OSError):
@@ -188,7 +188,7 @@ class ProcessCompiler:
         try:
             self._give_back(self._start())
         except CompilationError as error:
-            if not self._starts.is_open:  # that has been said
+            if not self._starts.is_open:  # (otherwise it has been logged)
                 logger.warning("the compile process does not start: %s", error)
         finally:
             with self._given_back:
@@ -212,8 +212,8 @@ class ProcessCompiler:
     def try_compile(self, specification: Specification, cancelled: threading.Event, patience_s: float) -> Any:
         """`compile` in a process that is idle or soon will be. None if all are busy with compiles that began more than
         ``patience_s`` seconds ago, or if none becomes free within `PATIENCE_FACTOR` times that. (Compiles on the
-        callers' own threads would take the interpreter from the threads that talk to the processes.) Raises as
-        `compile`."""  # noqa: DOC501
+        callers' own threads would take the interpreter from the threads that talk to the processes.) Raises what
+        `compile` raises."""  # noqa: DOC501
         self.ensure_worker()
         last = time.monotonic() + PATIENCE_FACTOR * patience_s
 
@@ -243,7 +243,7 @@ class ProcessCompiler:
             CompileMemory: the compile needs more memory than the limit.
             Cancelled: ``cancelled`` was set while it waited or compiled.
             ProcessDied: the process died for another reason, and so did a second one.
-            NoProcess: none starts.
+            NoProcess: no process starts.
         """
         while not self._free.acquire(timeout=POLL_S):
             if cancelled.is_set():
@@ -255,7 +255,7 @@ class ProcessCompiler:
         return self._load(reply, self._vocabulary)  # unpacked while the process compiles for the next caller
 
     def close(self) -> None:
-        """Kill all processes; compiles under way fail."""
+        """Kill all processes; running compiles fail."""
         with self._lock:
             self._closed = True
             workers = list(self._all)
@@ -280,7 +280,7 @@ class ProcessCompiler:
             raise ProcessDied(death.status, again=True) from None
 
     def _compile(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> bytes:
-        if cancelled.is_set():  # a process that had begun would have to be killed
+        if cancelled.is_set():  # (once the compile has begun, only killing the process ends it)
             self._give_back(worker)
             raise Cancelled(NOBODY_WAITS)
         try:
@@ -319,7 +319,7 @@ class ProcessCompiler:
                 raise CompileTimeout.beyond(timeout)
 
     def _take(self, cancelled: threading.Event) -> _Worker:
-        """An idle process: one that is running, or is being started in the background, or a new one."""
+        """An idle process: one that exists already, is being started in the background, or is started here."""
         with self._given_back:
             while (idle := self._idle_worker()) is None and self._starting:
                 self._given_back.wait(POLL_S)
@@ -328,13 +328,13 @@ class ProcessCompiler:
         return self._start(cancelled) if idle is None else idle
 
     def _start(self, cancelled: threading.Event | None = None) -> _Worker:
-        """Start a process, and wait until it is ready to compile. After failures it is tried less and less often
+        """Start a process, and wait until it is ready to compile. After failures, starts are tried less and less often
         (`breaker`): a start costs a second of a core, and there may be many specifications.
 
         Raises:
-            Cancelled: ``cancelled`` was set while it waited or compiled.
+            Cancelled: ``cancelled`` was set while it waited.
             NoProcess: the process does not start, or the last one failed to start a short time ago.
-            CompilationError: it ended, or the compiler is closed.
+            CompilationError: the process ended, or the compiler is closed.
         """
         if not self._starts.allow(time.monotonic()):
             raise NoProcess("the compile process does not start; it is tried again within a minute")
@@ -363,7 +363,7 @@ class ProcessCompiler:
         with self._lock:
             self._all.add(worker)
         try:
-            if self._closed:  # since the check above: `close` did not see it
+            if self._closed:  # since `_vocabulary_file` checked: `close` did not see this process
                 raise CompilationError("the compiler is closed")
             self._wait(worker, START_TIMEOUT_S, cancelled)
         except CompileTimeout:
@@ -376,7 +376,7 @@ class ProcessCompiler:
         return worker
 
     def _idle_worker(self) -> _Worker | None:
-        """With the lock held: an idle process, taken out of the idle ones."""
+        """With the lock held: an idle process, which no longer counts as idle."""
         while self._idle:
             worker = self._idle.pop()
             if worker.process.poll() is None:
@@ -397,11 +397,11 @@ class ProcessCompiler:
     def _drop(self, worker: _Worker) -> None:
         with self._lock:
             self._all.discard(worker)
-            self._given_back.notify_all()  # perhaps there is no longer one to wait for
+            self._given_back.notify_all()  # perhaps no process is left to wait for
         worker.kill()
 
     def _vocabulary_file(self) -> IO[bytes]:
-        """The vocabulary in a file without a name, which disappears with this process, however that ends."""
+        """The vocabulary in a file without a name, which disappears with this process, however the process ends."""
         with self._lock:
             if self._closed:
                 raise CompilationError("the compiler is closed")

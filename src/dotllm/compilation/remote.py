@@ -3,7 +3,7 @@
 The vocabulary is put into the cluster once; a task gets a specification and returns the saved index as bytes, or a
 refusal as data. The nodes need dotllm installed. When the cluster cannot be reached or a task is lost, the compile
 falls back to this host, and a circuit breaker stops further calls for a while: a cluster is help, not a dependency. A
-restarted cluster has lost the task and the vocabulary, so after a failure both are sent anew.
+restarted cluster has lost the task and the vocabulary, so after a failure both are sent again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dotllm.compilation.specification import Specification, engine_fingerprint
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.05
-COMPILES_AT_ONCE = 32  # the cluster queues tasks itself; here each takes a thread, which waits
+COMPILES_AT_ONCE = 32  # the cluster queues tasks itself; here, each task occupies a waiting thread
 
 
-# A task's process stays for the next task; building the vocabulary's trie takes longer than most compiles.
+# The process of a task stays for the next task; building the vocabulary's trie takes longer than most compiles.
 _vocabulary = functools.lru_cache(maxsize=2)(wire.unpack_vocabulary)
 
 
@@ -49,15 +49,15 @@ def compile_task(specification: dict[str, Any], vocabulary: bytes, engine: str, 
 
 
 class _Connection(NamedTuple):
-    """What one cluster holds for this process: it is lost with the cluster, and made anew for the next one."""
+    """The objects that a cluster holds for this process: they are lost with it, and made anew for the next cluster."""
 
     task: Any
     vocabulary: Any
-    """The reference to it."""
+    """The reference to the vocabulary in the cluster."""
 
 
 class RayCompiler:
-    """Compiles on Ray, or by ``fallback`` when the cluster cannot help. Thread-safe."""
+    """Compiles on Ray, or with ``fallback`` when the cluster cannot help. Thread-safe."""
 
     level = "remote"
 
@@ -88,16 +88,16 @@ class RayCompiler:
 
     @property
     def ready(self) -> bool:
-        """A cluster is always worth asking."""
+        """True: a cluster is always worth asking."""
         return True
 
     @property
     def idle(self) -> bool:
-        """Of the fallback: specifications that are not large stay on this host."""
+        """`idle` of the fallback: specifications that are not large stay on this host."""
         return self._fallback.idle
 
     def ensure_worker(self) -> None:
-        """Of the fallback."""
+        """`ensure_worker` of the fallback."""
         self._fallback.ensure_worker()
 
     def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
@@ -107,7 +107,7 @@ class RayCompiler:
         try:
             reply = self._ask(specification, cancelled)
         except (Cancelled, CompileTimeout):
-            self._breaker.success()  # the cluster works: this is a refusal
+            self._breaker.success()  # the cluster works
             raise
         except Exception as error:
             self._breaker.failure(time.monotonic())
@@ -122,11 +122,11 @@ class RayCompiler:
         return self._load(reply["index"], self._vocabulary)
 
     def start_all(self) -> None:
-        """Of the fallback."""
+        """`start_all` of the fallback."""
         self._fallback.start_all()
 
     def try_compile(self, specification: Specification, cancelled: threading.Event, patience_s: float) -> Any:
-        """Of the fallback."""
+        """`try_compile` of the fallback."""
         return self._fallback.try_compile(specification, cancelled, patience_s)
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class RayCompiler:
                 except Exception:
                     if not self._ours:
                         raise
-                    # The connection was to a cluster that is gone; perhaps there is a new one at its address.
+                    # The cluster of this connection is gone; perhaps there is a new one at its address.
                     self._ours = False
                     self._ray.shutdown()
                     self._connection = self._introduced()

@@ -1,5 +1,5 @@
-"""Warnings about a specification that is enforced as it stands: keywords without effect, and advice about answers'
-quality.
+"""Warnings about a specification that is enforced as it stands: keywords without effect, and advice about the quality
+of answers.
 
 ``dotllm check`` prints these warnings; a server puts their `texts` into a header of its answer (`response_headers`).
 """
@@ -25,12 +25,12 @@ from dotllm.languages.json_schema.reading.ineffective import Ineffective, ineffe
 from dotllm.languages.json_schema.vanishing import vanishing
 
 MOST = 8
-"""Most warnings for one specification. (Guessing the keyword that a misspelt one meant takes a third of a
+"""The most warnings for one specification. (Guessing which keyword a misspelt one stands for takes a third of a
 millisecond.)"""
 LARGEST = 50_000
-"""Most characters of a specification that is read for parts that nothing satisfies while an answer waits."""
+"""While an answer waits, larger specifications (in characters) are not searched for parts that nothing satisfies."""
 _WAITING = SchemaBudget(steps=30_000, nodes=5_000, alternatives=256, edges=10_000, total_edges=50_000)
-"""The budget for finding those parts: a small part of a compile's. Beyond it they are left to ``dotllm check``."""
+"""The budget of that search, a small part of a compile's. What exceeds it is left to ``dotllm check``."""
 _HOLD_SCHEMAS = ("json_schema", "schema")
 """Fields of structural tags that hold schemas, in their two forms."""
 TIMEOUT_S = 0.5
@@ -39,12 +39,12 @@ MORE = "there are more warnings: `dotllm check` names them all"
 
 
 def keywords(specification: Specification, most_characters: int | None = None) -> Iterator[Ineffective]:
-    """Warn of what asserts nothing in the JSON Schemas: keywords, formats, and optional parts that nothing satisfies.
+    """Warn of parts of JSON Schemas that assert nothing: keywords, formats, and optional parts that nothing satisfies.
 
-    Finding those parts takes as long as a compile; a text of more than ``most_characters`` is not read for them.
+    Finding the last takes as long as a compile; a text of more than ``most_characters`` is not searched for them.
 
     Yields:
-        Each warning, by its place in the specification; none for a text that is not JSON, which is refused.
+        Each warning, with its place in the specification; none for a text that is not JSON, which is refused.
     """
     if specification.kind is Kind.GRAMMAR and "lazy" in specification.text:
         with suppress(SpecError):  # it is refused, or names tokens, which are not known here
@@ -64,7 +64,7 @@ def advice(specification: Specification) -> Iterator[cost.Advice]:
     """Advise on parts that are known to hurt answers (`dotllm.diagnosis.cost`).
 
     Yields:
-        Each piece of advice once, by its place in the specification.
+        Each piece of advice once, with its place in the specification.
     """
     if specification.kind is Kind.CHOICE:
         yield from cost.prefixes("", json.loads(specification.text))

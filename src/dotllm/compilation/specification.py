@@ -1,9 +1,9 @@
 """Specification: a user's constraint, as a value that has the same key everywhere.
 
-The key names a compiled index in every cache, on every machine, so it covers all that decides what the index allows:
-the kind, the text exactly as it came, the options, the vocabulary, and the engine that compiles (`fingerprint`). Two
+The key names a compiled index in every cache, on every machine, so it covers everything that decides what the index
+allows: the kind, the text exactly as it came, the options, the vocabulary, and the engine (`engine_fingerprint`). Two
 texts that mean the same but are written differently have different keys: one more compile, never a wrong answer. vLLM
-serialises schemas with ``json.dumps`` before a backend sees them, so formatting differs less than one would think;
+serialises schemas with ``json.dumps`` before a backend sees them, so formatting seldom differs;
 `Specification.from_value` does the same.
 """
 
@@ -46,9 +46,9 @@ class Specification:
 
     @classmethod
     def create(cls, kind: Kind | str, text: str, options: Mapping[str, OptionValue] | None = None) -> Specification:
-        """Make one from a kind's name and loose options.
+        """Make a specification from the name of a kind, a text and options.
 
-        Options that are None are dropped, and so are those about declared properties where nothing declares any; False
+        Options that are None are dropped, and so are those about declared properties if the kind declares none; False
         is kept (``any_whitespace=False``). Callers leave out default values, so that equal specifications share a key.
         """
         without = ("order", "additional_properties") if kind == Kind.JSON_OBJECT else ()
@@ -61,7 +61,7 @@ class Specification:
     def from_value(
         cls, kind: Kind | str, value: Any, options: Mapping[str, OptionValue] | None = None
     ) -> Specification:
-        """Make one from the value of an API field: a string as it is, anything else as vLLM writes it
+        """Make a specification from the value of an API field: a string as it is, anything else as vLLM writes it
         (``json.dumps``)."""
         kind = Kind(kind)
         if kind is Kind.JSON_OBJECT:
@@ -69,7 +69,7 @@ class Specification:
         return cls.create(kind, value if isinstance(value, str) else json.dumps(value), options)
 
     def key(self, context: bytes) -> str:
-        """SHA-256 (hex) over ``context`` (engine and vocabulary, see `fingerprint.context`) and this specification.
+        """SHA-256 (hex) over ``context`` (engine and vocabulary, see `context`) and this specification.
 
         Each field is preceded by its length, so no two specifications give the same bytes.
         """
@@ -80,13 +80,13 @@ class Specification:
 
     @property
     def is_of_one_text(self) -> bool:
-        """Whether it is about a text of one request (``source``): hardly any other request asks for it, and what a
-        user has written stays in this process."""
+        """Whether it depends on a text of its request (``source``): hardly any other request has the same
+        specification, and the text, which a user wrote, must not leave this process."""
         return any(name == "source" for name, _ in self.options)
 
     @property
     def size(self) -> int:
-        """Characters of the text; the cost of a compile is guessed from it before the compile runs."""
+        """Characters of the text, from which the cost of a compile is estimated."""
         return len(self.text)
 
     @property
@@ -116,13 +116,13 @@ def _framed(field: str) -> bytes:
 
 @lru_cache(maxsize=256, typed=True)  # (True equals 1, but not in JSON)
 def _begun(context: bytes, kind: Kind, *options: OptionValue) -> Any:
-    """The key's digest up to the text, remembered because every request needs it. ``options``: names and values in
-    turn."""
+    """The key's digest up to the text, remembered because every request needs it. ``options``: names and values,
+    alternating."""
     pairs = json.dumps(list(zip(options[::2], options[1::2], strict=True)), separators=(",", ":"))
     return hashlib.sha256(context + _framed(kind.value) + _framed(pairs))
 
 
-# Identifies the engine and the vocabulary, on which a stored index depends in addition to its specification.
+# The fingerprints of the engine and the vocabulary, on which a stored index depends as it does on its specification.
 #
 # The engine's fingerprint is a hash of its own files, not a version number that somebody must remember to raise: an
 # index compiled before a bug was fixed must never be served after the fix. Two installations of one release agree; a
@@ -156,13 +156,13 @@ def engine_fingerprint() -> str:
         digest.update(f"\0{path.relative_to(PACKAGE).as_posix()}\0{len(content)}\0".encode())
         digest.update(content)
     if not any(path.suffix == ".py" for path in files):
-        # An installation without sources (a frozen application): only its version tells it apart, so the version must
-        # do. Releases never change under one version.
+        # An installation without sources (a frozen application): only its version identifies the engine. A release
+        # never changes under one version.
         digest.update(b"\0no sources\0")
     return digest.hexdigest()
 
 
 def context(vocabulary_fingerprint: str, engine: str | None = None) -> bytes:
-    """What `Specification.key` starts from: engine and vocabulary, in 32 bytes."""
+    """The engine and the vocabulary in 32 bytes, with which `Specification.key` starts."""
     engine = engine_fingerprint() if engine is None else engine
     return hashlib.sha256(f"dotllm index\0{engine}\0{vocabulary_fingerprint}".encode()).digest()

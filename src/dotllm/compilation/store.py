@@ -1,9 +1,9 @@
 """The third cache: a store that many machines share. It may be slow or dead, and never delays a request.
 
-`fetch` and `publish` only queue work for a few threads of the store's own. A callback brings the answer of a fetch,
-exactly once, at the latest when `expire` finds that its time is over. A call that hangs blocks only its thread, which
-Python cannot interrupt. When all threads hang, fetches are answered "no" at once, as with an open circuit breaker.
-Threads are daemons, so a hanging store does not keep a server from ending.
+`fetch` and `publish` only queue work for the store's own few threads. A callback gets the answer of a fetch exactly
+once, at the latest when `expire` finds that its time is over. A call that hangs blocks only its thread, which Python
+cannot interrupt. When all threads hang, fetches are answered "no" immediately, as with an open circuit breaker. Threads
+are daemons, so a hanging store does not keep a server from ending.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.disk import Damaged
 from dotllm.compilation.metrics import Metrics
 
-# Reads and writes one object of the shared store by name, through fsspec or Redis.
+# Transports read and write one object of the shared store by name, through fsspec or Redis.
 #
-# A transport may block, and raises whatever its library raises. `store` gives it threads, time limits and a circuit
-# breaker. ``read`` returns None for an object that is not there.
+# A transport may block, and raises whatever its library raises. `SharedStore` adds threads, time limits and a circuit
+# breaker. ``read`` returns None for an object that does not exist.
 
 
 # The first part of every object's name; a new entry format (`disk.VERSION`) changes it.
@@ -69,7 +69,7 @@ class FsspecTransport:
         from fsspec.asyn import AsyncFileSystem
 
         self._fs, root = fsspec.core.url_to_fs(url)
-        # Other machines write too, so a cached listing is stale at once.
+        # Other machines write too, so a cached listing may be stale immediately.
         self._fs.use_listings_cache = False
         self._root = root.rstrip("/")
         self._local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))
@@ -94,7 +94,7 @@ class FsspecTransport:
             self._fs.pipe_file(path, data, **self._limits)
             return
         self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-        # Each writer of an entry uses a name of its own until the rename.
+        # Each writer of an entry uses its own name until the rename.
         temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.tmp"
         self._fs.pipe_file(temporary, data)
         os.replace(temporary, path)
@@ -128,7 +128,7 @@ _REDIS = ("redis", "rediss", "unix")
 
 
 def check(url: str) -> None:
-    """Whether there is a transport for a URL. Raises ImportError naming what to install, ValueError for another URL."""
+    """Check that a URL has a transport. Raises ImportError naming what to install, ValueError if there is none."""
     scheme = urlsplit(url).scheme
     if not scheme:
         raise ValueError(f"store {url!r} is not a URL (examples: s3://bucket/path, redis://host:6379/0, file:///path)")
@@ -144,7 +144,7 @@ def check(url: str) -> None:
 
 
 def open_transport(url: str, timeout: float) -> Transport:
-    """The transport of a URL. Raises as `check`."""
+    """The transport of a URL. Raises what `check` raises."""
     check(url)
     return RedisTransport(url, timeout) if urlsplit(url).scheme in _REDIS else FsspecTransport(url, timeout)
 
@@ -160,7 +160,7 @@ OnAnswer = Callable[[bytes | None], None]
 
 
 class _Fetch:
-    """A look-up in flight: answered once, by the thread that did it or by the clock."""
+    """A look-up in flight, answered once: by the thread that reads, or when its time is over."""
 
     def __init__(self, key: str, deadline: float, on_answer: OnAnswer) -> None:
         self.key = key
@@ -173,7 +173,7 @@ class _Fetch:
         return self._on_answer is None
 
     def answer(self, data: bytes | None) -> bool:
-        """Call back, unless that has been done already. Returns whether this call did it."""
+        """Call the callback, unless that has been done. Returns whether this call did it."""
         with self._lock:
             on_answer, self._on_answer = self._on_answer, None
         if on_answer is None:
@@ -214,13 +214,13 @@ class SharedStore:
         self._writing = 0
         self._closed = False
         for number in range(THREADS):
-            # One thread is for reads alone, so that a burst of writes does not hold up look-ups.
+            # One thread only reads, so that a burst of writes does not hold up look-ups.
             thread = threading.Thread(target=self._loop, args=(number > 0,), name=f"dotllm-store-{number}", daemon=True)
             thread.start()
 
     @classmethod
     def open(cls, url: str, *, timeout: float, readonly: bool, secret: bytes, metrics: Metrics) -> SharedStore:
-        """The store of a URL (see `transports.open_transport` for what it raises)."""
+        """The store of a URL. Raises what `open_transport` raises."""
         transport = open_transport(url, timeout)
         parts = urlsplit(url)
         host_and_port = parts.netloc.rpartition("@")[2]  # without the password
@@ -302,7 +302,7 @@ class SharedStore:
         return bool(self._writes) and (not self.breaker.is_open or self.breaker.would_probe(time.monotonic()))
 
     def _read(self, task: _Fetch) -> None:
-        if task.answered:  # its time was over before it began: tells nothing new about the store
+        if task.answered:  # its time was over before it began, which says nothing new about the store
             return
         data: bytes | None = None
         try:

@@ -17,15 +17,15 @@ from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.store import SharedStore
 
-# Write-back: indexes go to disk and to the shared store after they have been used, so that stored ones are *warm*.
+# Write-back: indexes go to disk and to the shared store after they have been used, so that stored indexes are *warm*.
 #
-# The states and mask rows that its first requests find are most of an index's worth. So it is written some seconds
+# Most of an index's worth lies in the states and mask rows that its first requests find. So it is written some seconds
 # after its compile, and again when it has grown, at most once per interval. The interval doubles with every write, so
 # an index that keeps growing costs few writes. An index that came from a cache and has not grown is not written.
 #
-# One thread writes, and rests between writes, because each write takes the interpreter at least as long as a small
-# compile. Where every request brings a new schema, indexes are compiled faster than they are written; then the oldest
-# are not stored.
+# One thread writes, and rests between writes, because each write takes the interpreter for at least as long as a small
+# compile. If every request brings a new schema, indexes are compiled faster than they are written; then the oldest are
+# not stored.
 
 
 logger = logging.getLogger(__name__)
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 LONGEST_INTERVAL_S = 600.0
 # An index that has been unused and unchanged for this long is skipped until it is used again.
 QUIET_AFTER_S = 30.0
-# New indexes that wait for their first write are held here, within a bound in bytes, even if memory has evicted them.
-# Beyond half of the bound all are due at once; beyond the whole of it the oldest are let go.
+# `WriteBack` holds new indexes until their first write, within a bound in bytes, even if the cache in memory has
+# evicted them. Above this share of the bound all of them are due immediately; above the bound the oldest are dropped.
 NEW_HURRY = 0.5
 REST_FACTOR = 19  # rest this many times as long as a write took: a twentieth of the interpreter
 LONGEST_REST_S = 1.0
@@ -118,7 +118,7 @@ class WriteBack:
         self._new_bytes -= size
 
     def flush(self, timeout: float) -> None:
-        """Store everything that has something new, now, and wait for the shared store."""
+        """Store every index that has something new now, and wait for the shared store."""
         if not self.enabled:
             return
         deadline = time.monotonic() + timeout
@@ -154,7 +154,7 @@ class WriteBack:
             now = time.monotonic()
             for key, watched in candidates:
                 hurried = force or (hurry and watched.stored < 0)
-                if watched.due > now and not hurried:  # mostly, of thousands
+                if watched.due > now and not hurried:  # (true of most, and there may be thousands)
                     continue
                 if self._closed or now > deadline or (self._urgent.is_set() and not force):
                     return
@@ -196,7 +196,7 @@ class WriteBack:
             self._not_new(key)
 
     def _write(self, compiled: Compiled) -> bool:
-        """Write to disk, then to the store. They count and log failures; a failed write is not tried again until the
+        """Write to disk, then to the store. Both count and log failures; a failed write is not tried again until the
         index has grown."""
         try:
             entry = disk.seal(compiled.index.to_bytes(), compiled.key, self._secret)
@@ -217,7 +217,7 @@ NEW_SHARE = 8
 
 
 class StoredIndexes:
-    """The second and third cache, and what feeds them. Thread-safe."""
+    """The second and third caches, and the write-back that fills them. Thread-safe."""
 
     def __init__(
         self, vocabulary: Any, engine: Engine, options: CompilationOptions, metrics: Metrics, store: SharedStore | None
@@ -248,7 +248,7 @@ class StoredIndexes:
             metrics=metrics,
         )
         self.memory_bytes = options.cache_memory_bytes // NEW_SHARE if self.write_back.enabled else 0
-        """Most bytes in memory of indexes that wait for their first write."""
+        """The most bytes that indexes waiting for their first write may take in memory."""
 
     def from_disk(self, key: str) -> CompiledIndex | None:
         """The index of ``key``, or None."""
@@ -267,7 +267,7 @@ class StoredIndexes:
         self.write_back.watch(compiled, stored=stored)
 
     def tick(self, now: float) -> None:
-        """Called often: answers the fetches that took the store too long."""
+        """Answer the fetches that take the store too long. Called often."""
         if self.store is not None:
             self.store.expire(now)
 

@@ -1,9 +1,9 @@
 """Validates a specification in the front end, and remembers the result.
 
 Validation is the first half of a compile: the text becomes a `Grammar`, and the Grammar an NFA. This finds everything
-that is refused (syntax, unsupported keywords, what nothing can satisfy). It needs no vocabulary, builds no mask, and
-the budgets of the front ends bound its work. The second half can find one more fault: a vocabulary that cannot spell a
-byte the specification demands. That ends the request in the engine, with the same kind of message.
+that is refused (syntax, unsupported keywords, parts that nothing can satisfy). It needs no vocabulary, builds no mask,
+and the budgets of the front ends bound its work. The second half can find one more fault: a vocabulary that cannot
+spell a byte that the specification demands. The engine then ends the request, with the same kind of message.
 
 Most requests of a server need no validation: the engine compiles every specification, and its refusal comes before the
 response begins (`endpoints`). Validation is for offline requests, which are refused before anything runs, and for
@@ -35,25 +35,24 @@ TIMEOUT_S = 5.0
 QUEUE_S = 20.0
 """Seconds that a request waits for a thread."""
 LARGE = 1 << 15
-"""Specifications of at least this many characters have threads of their own, so that the others do not wait for
-them."""
+"""Specifications of at least this many characters have their own threads, so that the others do not wait for them."""
 
 NamesOfTokens = Callable[[], "TokenNames | None"]
 
 
 @functools.lru_cache(maxsize=4096)
 def _remembered(key: str) -> list[SpecError | None]:
-    """The result for the specification with this digest, in a list: its refusal, or None. The list is empty while that
-    is not known."""
+    """The result for the specification with this digest, in a list: its refusal, or None. The list is empty until the
+    result is known."""
     return []
 
 
 def check(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
-    """Refuse what cannot be enforced; not for event loops. ``token_names`` gives the tokens that it may name, and is
-    called only if needed. A refusal is remembered for equal specifications.
+    """Refuse a specification that cannot be enforced; not for event loops. ``token_names`` gives the tokens that it may
+    name, and is called only if needed. The result is remembered for equal specifications.
 
     Raises:
-        SpecError: it is refused.
+        SpecError: the specification is refused.
     """
     result = _remembered(specification.key(b""))
     if not result:
@@ -65,7 +64,7 @@ def check(specification: Specification, token_names: NamesOfTokens = lambda: Non
 
 async def check_beside(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
     """`check` for event loops: waits `QUEUE_S` for a free thread, and `TIMEOUT_S` for its result. A check that takes
-    longer is left to the engine. Raises as `check`."""
+    longer is left to the engine. Raises what `check` raises."""
     if _remembered(specification.key(b"")):
         check(specification)
         return
@@ -84,7 +83,7 @@ async def check_beside(specification: Specification, token_names: NamesOfTokens 
     except asyncio.TimeoutError:
         pass
     finally:
-        checked.cancel()  # one that has not begun
+        checked.cancel()  # if it has not begun
         unwanted.set()
 
 
@@ -104,7 +103,7 @@ def _check(specification: Specification, token_names: NamesOfTokens) -> None:
     from dotllm.grammar.transform import prepare
 
     grammar = grammar_of(specification, token_names)
-    if specification.kind is not Kind.CHOICE:  # nothing in its NFA can go wrong, and that of 100,000 takes long
+    if specification.kind is not Kind.CHOICE:  # (its NFA cannot fail, and takes long to build for 100,000 choices)
         lower(prepare(grammar))
 
 

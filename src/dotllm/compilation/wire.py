@@ -59,7 +59,7 @@ def unpack_vocabulary(data: bytes) -> Any:
 def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
     """A failure as data. A refusal keeps all its fields; a private subclass is sent as its nearest public base class.
 
-    memory: bytes that a compile may have. Needing more is a refusal.
+    memory: bytes that a compile may have. A `MemoryError` becomes a refusal that says so.
     """
     if isinstance(error, MemoryError):
         error = CompileMemory.beyond(memory)
@@ -77,7 +77,7 @@ def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
 
 
 def unpack_error(data: Mapping[str, Any]) -> Exception:
-    """The inverse of `pack_error`; all but refusals become a `CompilationError`."""
+    """The inverse of `pack_error`; any failure but a refusal becomes a `CompilationError`."""
     refusal = _REFUSALS.get(data["type"])
     if refusal is None:
         return CompilationError(f"{data['type']}: {data['message']}")

@@ -2,8 +2,8 @@
 
 VOCABULARY is the number of an open file, MEMORY a number of bytes, PARENT the process that started this one.
 One JSON line in: {"specification": …}. One JSON line out: {"bytes": n}, followed by the n bytes of the index, or
-{"error": …}; "last" in it says that it is the last reply. The process also ends with its input and with its parent, so
-it is never left over.
+{"error": …}; either has "last" in it if it is the last reply. The process also ends with its input and with its parent,
+so it is never orphaned.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def memory_limit(extra: int) -> Iterator[None]:
 
 
 def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any, memory: int) -> None:
-    """Answer requests until the input ends, or until too much is kept from one to the next (masks, tables of sets). The
-    last reply says that it is the last, so that a new process can take over.
+    """Answer requests until the input ends, or until too much memory is kept between requests (masks, tables of
+    character sets). The last reply says that it is the last, so that a new process can take over.
 
     memory: bytes that a compile may have.
     """
@@ -88,7 +88,7 @@ def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any, memory: int) -
 
 
 def main(argv: list[str]) -> None:
-    """See the module."""
+    """Run a compile process; see the module's docstring."""
     end_with(int(argv[2]))
     # Ctrl-C in the server's terminal is for the server, which then closes this process's input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
