@@ -5,8 +5,8 @@ untouched; bare flags (``dotllm --model X``) mean ``serve``. Nothing of vLLM's c
 
 Adding a subcommand: write ``dotllm/cli/<module>.py`` with ``def main(argv: list[str]) -> int`` (``argv`` is the
 arguments after the subcommand; return the exit status) and add its line to `subcommands.SUBCOMMANDS`. Modules are
-imported only when their subcommand runs, and a subcommand without a module is not listed. Names that vLLM has
-(``bench``, ``serve``, …) are taken.
+imported only when their subcommand runs, and a subcommand without a module is not listed. The names of vLLM's
+subcommands (``bench``, ``serve``, …) are taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     own = available()
     if arguments and arguments[0] in own:
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper):  # a specification may hold what no encoding has: "\\ud800"
+            if isinstance(stream, TextIOWrapper):  # a specification may hold characters that no encoding has: "\\ud800"
                 stream.reconfigure(errors="backslashreplace")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # child processes end with it
         try:

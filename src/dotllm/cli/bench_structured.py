@@ -1,13 +1,13 @@
-"""``dotllm bench-structured``: measures the cost of structured output, on a running server or on servers started in
-turn.
+"""``dotllm bench-structured``: measures the cost of structured output, on a running server or on servers that it
+starts.
 
     dotllm bench-structured --url http://localhost:8000          a server that is up (any OpenAI-compatible one)
     dotllm bench-structured --compare [--model PATH]             dotllm, xgrammar, guidance, outlines in turn
-    dotllm bench-structured --ablate [--model PATH]              dotllm, and with one optimisation off at a time
+    dotllm bench-structured --ablate [--model PATH]              dotllm, with one optimisation off at a time
     dotllm bench-structured --offline --model PATH               an engine in this process, no HTTP
 
-Each constrained run is followed by its unconstrained twin (same prompts, same token counts); every finished answer is
-judged by jsonschema or re. Without --model the demo's random-weight model is made and served. vLLM flags after ``--``
+Each constrained run is followed by its unconstrained twin (same prompts, same token counts); jsonschema or re judges
+every finished answer. Without --model, the demo's model with random weights is made and served. vLLM flags after ``--``
 go to every server that is started.
 """
 
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> int:
 
 
 def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]) -> Iterator[tuple[str, list[Point]]]:
-    """(variant, its points), as they come."""
+    """(variant, its points), each as soon as it is measured."""
     from dotllm.bench.client import HttpTarget, first_model
     from dotllm.bench.servers import FILE, read
 

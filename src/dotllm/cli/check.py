@@ -8,15 +8,15 @@
     dotllm check --requests log.jsonl                       # which requests of a log a server would refuse
 
 The verdict is the server's. Keywords and formats that mean nothing (``requierd``) are ignored as the standard says, and
-named here as warnings; with ``--strict`` they are errors. Sizes and times are of this machine; without ``--tokenizer``
-they are those of a vocabulary of single bytes: what is enforced there is enforced with every vocabulary that can spell
-it. A grammar or a structural tag that names tokens (``<|im_start|>``) needs ``--tokenizer``.
+named here as warnings; with ``--strict`` they are errors. Sizes and times are measured on this machine. Without
+``--tokenizer``, the vocabulary has only single bytes: what is enforced there is enforced with every vocabulary that can
+spell it. A grammar or a structural tag that names tokens (``<|im_start|>``) needs ``--tokenizer``.
 
 JSON files of a directory that are not schemas (answers, settings) are counted and passed over; name one to have it
 judged.
 
-Exit status: 0, all is enforced and all documents fit; 1, something is refused or does not fit; 2, the arguments make no
-sense, or a file cannot be read.
+Exit status: 0, everything is enforced and every document fits; 1, something is refused or does not fit; 2, the
+arguments make no sense, or a file cannot be read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         parser.error("name a SPEC, or give --regex or --requests")
     try:
         documents = [(str(path), path.read_text(encoding="utf-8")) for path in arguments.document]
-        # Kernels take seconds to load, so not before there is something to compile.
+        # Kernels take seconds to load, so they are loaded only if there is something to compile.
         inputs = [*_inputs(arguments, json_options(arguments))]
         vocabulary = None
         if any(isinstance(given, Input) for given in inputs):
@@ -140,11 +140,11 @@ def _check_requests(arguments: argparse.Namespace) -> int:
 def _fit_all(
     given: Input, documents: list[tuple[str, str]], vocabulary: Vocabulary | None, *, as_json: bool, colour: bool
 ) -> Iterator[bool]:
-    """Print for each document whether it fits."""
+    """Print whether each document fits, and yield it."""
     for name, text in documents:
         try:
             fitted = fit(given, name, text.rstrip("\r\n"), vocabulary, colour=colour)
-        except SpecError as error:  # over single bytes, because the tokenizer's tokens cannot
+        except SpecError as error:  # refused with single bytes, for a part that the tokenizer's tokens cannot spell
             source = frames.SourceText(given.path or given.name, given.text)
             print(frames.error_frame(error, source, colour=colour), file=sys.stderr)
             yield False
@@ -154,8 +154,8 @@ def _fit_all(
 
 
 def _vocabulary(tokenizer: str | None, size: int | None) -> Vocabulary | None:
-    """The vocabulary of a tokenizer; None without one. Its tables (or those of single bytes) and the engine's kernels
-    are loaded."""
+    """The vocabulary of a tokenizer; None without a tokenizer. Loads the vocabulary's tables (or those of single bytes)
+    and the engine's kernels."""
     from dotllm import jit
     from dotllm.diagnosis.why import byte_vocabulary
 
@@ -166,7 +166,7 @@ def _vocabulary(tokenizer: str | None, size: int | None) -> Vocabulary | None:
 
 
 def _inputs(arguments: argparse.Namespace, options: dict[str, OptionValue]) -> Iterator[Input | Judged | NoSchema]:
-    """All specifications. A file or line that holds none is a verdict too, and does not stop the others."""
+    """All specifications. A file or line without a specification gets a verdict, too, and does not stop the others."""
     kind: Kind | None = arguments.kind
     for text in arguments.regex:
         yield parse(text, "--regex", Kind.REGEX)

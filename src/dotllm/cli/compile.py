@@ -1,4 +1,4 @@
-"""``dotllm compile``: compiles specifications ahead of time, so that no request ever waits for one.
+"""``dotllm compile``: compiles specifications ahead of time, so that no request ever waits for a compile.
 
 Run it in an image build, or next to the servers with the same ``--store``. Keys depend on the tokenizer and on the
 version of dotllm: give the model (or its directory) as ``--tokenizer``, and run the version that will serve.
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _progress(results: Iterator[Result], total: int, *, quiet: bool) -> Iterator[Result]:
-    """The same results, with a progress bar on the terminal where there is one."""
+    """The same results, with a progress bar if stderr is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield from results
         return

@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     port = next_free_port(arguments.port or DEFAULT_PORT)
     if arguments.port and port != arguments.port:
         return fail(f"another program listens on port {arguments.port}; {port} is free: --port {port}")
-    # A server needs the engine's kernels, which compile once per machine; better in a process of their own meanwhile.
+    # A server needs the engine's kernels, which compile once per machine: a separate process does so meanwhile.
     arguments.directory.mkdir(parents=True, exist_ok=True)
     with (arguments.directory / KERNELS_LOG).open("wb") as log:
         warmup = subprocess.Popen([sys.executable, "-m", "dotllm", "warmup"], stdout=subprocess.DEVNULL, stderr=log)
@@ -117,7 +117,7 @@ def make_model(kind: str, directory: Path) -> Path:
     """The model's folder.
 
     Raises:
-        ModelUnavailable: the package index does not have the trained one.
+        ModelUnavailable: the package index does not have the trained model.
     """
     if kind == "random":
         say("[1/3] a model: two layers, random weights, a tokenizer trained on the spot. Its words mean nothing.")
@@ -129,7 +129,7 @@ def make_model(kind: str, directory: Path) -> Path:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str], None]]:
-    """Shows each step that begins and, on a terminal, how long it takes: a step may be silent for a minute."""
+    """Show each step when it begins and, on a terminal, how long it takes: a step may be silent for a minute."""
     ended = threading.Event()
     present: list[tuple[str, float]] = []
 
@@ -168,7 +168,8 @@ def precision() -> tuple[str, ...]:
 
 
 def ask(number: int, asked: example.Example, url: str, names: dict[str, Any], kind: str) -> bool:
-    """Show a request, its answer and the free one. Returns whether the answer is right (with random weights: valid)."""
+    """Show a request, its answer, and the answer without the constraint. Returns whether the former is right (with
+    random weights: valid)."""
     say(f"\n{number}. {asked.title}\n\n{example.code(asked, url, NAME)}")
     began = time.monotonic()
     answer = example.ask(asked, url, NAME, names)
@@ -181,7 +182,7 @@ def ask(number: int, asked: example.Example, url: str, names: dict[str, Any], ki
 
 
 def wait_for_kernels(warmup: subprocess.Popen[bytes], directory: Path) -> None:
-    """Until the kernels are compiled: the first answer would wait for them, and its time would be theirs."""
+    """Wait until the kernels are compiled, so that the time of the first answer does not include this wait."""
     log, began = directory / KERNELS_LOG, time.monotonic()
     progress = Waiting("compiling kernels", log, directory / "seconds-of-kernels", step_of_kernels)
     while warmup.poll() is None:
@@ -197,7 +198,7 @@ def fail(text: str) -> int:
 
 
 def say(text: str) -> None:
-    """Print at once: the reader may be a file or a pipe."""
+    """Print and flush: the output may be a file or a pipe."""
     print(text, flush=True)
 
 
@@ -205,7 +206,8 @@ class Waiting:
     """Shows how long something has taken so far, how long it took the last time, and what its log says."""
 
     def __init__(self, what: str, log: Path, kept: Path, step: Callable[[list[str]], str]) -> None:
-        """``kept`` is a file for the seconds that it took; ``step`` finds the present step in the lines of ``log``."""
+        """``kept``: a file for the seconds that the wait took. ``step`` finds the present step in the lines of
+        ``log``."""
         self.what, self.log, self.kept, self.step = what, log, kept, step
         self.last = f" (the last time {kept.read_text()} s)" if kept.exists() else ""
         self.seconds = self.told = 0.0
@@ -222,23 +224,23 @@ class Waiting:
             say(text[:160])
 
     def end(self) -> None:
-        """It has happened: keep how long it took. (What was interrupted says nothing of the next time.)"""
+        """End the wait, and keep how long it took. (An interrupted wait would say nothing about the next one.)"""
         clear_line()
         if self.seconds:
             self.kept.write_text(f"{self.seconds:.0f}")
 
 
 _VLLMS = re.compile(r"(?:\(\w+ pid=\d+\) *)?[A-Z]+ [-\d]+ [:\d]+ (?:\[[^\]]*\] )?(\S.*)")
-"""A line of vLLM's log: process, level, time and place, and what it says."""
+"""A line of vLLM's log: process, level, time, place and message."""
 
 
 def step(lines: list[str]) -> str:
-    """What the last line of vLLM's log says. (Libraries write others between them.)"""
+    """The last message of vLLM's log. (Libraries write lines of their own into it.)"""
     return next((found[1] for line in reversed(lines) if (found := _VLLMS.fullmatch(line))), "importing vLLM")
 
 
 def step_of_kernels(lines: list[str]) -> str:
-    """What the last line of `dotllm.jit` says."""
+    """The last message of `dotllm.jit`."""
     return lines[-1].removeprefix("dotllm: ").partition(";")[0] if lines else "loading"
 
 

@@ -3,7 +3,7 @@
     dotllm doctor
     dotllm doctor --quick --tokenizer Qwen/Qwen3-8B
 
-Exit status: 0, all is well; 1, something is wrong, and the line says what to do.
+Exit status: 0, all is well; 1, something is wrong, and its line says what to do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether hooks fit vLLM's source files, which are read as syntax trees: nothing of vLLM is imported, nor run.
+"""Whether hooks fit vLLM's source files, which are read as syntax trees: no part of vLLM is imported or run.
 
-To apply all hooks takes vLLM's imports, ten seconds of a core. The files say the same in one: whether each function is
-there, and whether it takes what ours takes in its place (`hook.misfit`).
+Applying all hooks imports vLLM, which takes ten seconds of a core. The files give the same answers in one second:
+whether each function exists, and whether it takes the same arguments as our replacement (`hook.misfit`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def installed_source() -> Source:
 
 
 def faults_of(hook: Hook, source: Source) -> list[str]:
-    """What a release lacks for ``hook``, in words; empty if it fits."""
+    """What a release lacks for ``hook``, in words; empty if the hook fits."""
     faults = [fault_of(target, source) for target in hook.targets]
     if not any(faults):
         faults = [_misfit(*replaced, source) for replaced in hook.replacements]
@@ -73,14 +73,14 @@ def fault_of(target: Target, source: Source) -> str | None:
 
 
 def _misfit(module: str, name: str, ours: Original, source: Source) -> str | None:
-    """Why ``ours`` cannot take the place of the function ``name`` of ``module``, which is there; or None."""
+    """Why ``ours`` cannot replace the function ``name`` of ``module``, which exists; None if it can."""
     text = source(module)
     scope = parse(text).body if text else []
     node: Definition | None = None
     for part in name.split("."):
         node = definition(scope, part)
         scope = node.body if node else []
-    if not isinstance(node, Function):  # of one of `OTHERS`
+    if not isinstance(node, Function):  # the module belongs to one of `OTHERS`
         return None
     why = misfit(inspect.signature(ours), signature_of(node))
     return f"{module}.{name} {why}" if why else None
@@ -114,7 +114,7 @@ def signature_of(function: Function) -> inspect.Signature:
 
 
 class Text(str):
-    """Source text, written as it is."""
+    """Source text, printed without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__

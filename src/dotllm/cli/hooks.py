@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Status 0: every required hook holds. 1: one does not, what one rests on has changed, or there is no vLLM. 2:
-    ``DOTLLM_HOOKS`` is wrong."""
+    """Status 0: every required hook holds. 1: a required hook does not, code that hooks rely on has changed, or there
+    is no vLLM. 2: ``DOTLLM_HOOKS`` is wrong."""
     parser = CommandParser("hooks", __doc__)
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
     parser.add_argument("--apply", action="store_true", help="import vLLM and apply them, in this process")
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
 
 def by_sources() -> dict[Entry, str]:
-    """Why each hook does not fit the source files of the installed vLLM, "" if it does."""
+    """Why each hook does not fit the source files of the installed vLLM; "" if it does."""
     from dotllm.cli import hook_sources
     from dotllm.vllm_plugin import registry
 
@@ -61,7 +61,7 @@ def by_sources() -> dict[Entry, str]:
 
 
 def applied() -> dict[Entry, str]:
-    """Why each hook does not hold in this process, "" if it does; vLLM is imported."""
+    """Why each hook does not hold in this process; "" if it does. Imports vLLM."""
     vllm_metadata.patch_version()
     from dotllm.vllm_plugin import registry
 
@@ -69,7 +69,7 @@ def applied() -> dict[Entry, str]:
 
 
 def drift(version: str) -> list[str]:
-    """What hooks rest on and is not as somebody has read and signed it (`ledger`), a line each."""
+    """A line for each thing that hooks rely on and that differs from what somebody has read and signed (`ledger`)."""
     from dotllm.cli import hook_sources, ledger
     from dotllm.vllm_plugin import registry
 

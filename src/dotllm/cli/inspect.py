@@ -5,7 +5,7 @@
     dotllm inspect rules.lark --text query.txt --snapshot page.html
 
 The page is served to this machine only. It has the specification in an editor, the text as tokens, the continuations at
-each token, and samples. ``--snapshot`` writes it to a file with all answers in it, which needs no server: for a bug
+each token, and samples. ``--snapshot`` writes the page with all its answers to a file, which needs no server: for a bug
 report, say.
 """
 
@@ -64,7 +64,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _start(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """The first content of the page: the text of the file as it is, which may be wrong. Raises OSError, ValueError."""
+    """The first content of the page: the file's text as it is, even if it is wrong. Raises OSError, ValueError."""
     if arguments.spec is None:
         if arguments.text or arguments.snapshot:
             raise ValueError(

@@ -1,13 +1,13 @@
-"""The ledger: what vLLM's functions that we replace, override or rely on looked like when somebody last read them.
+"""The ledger: how those functions of vLLM that we replace, override or rely on looked when somebody last read them.
 
 ``ledger.json`` has, for each release that we support, a hash of each such function, and the fields of the classes that
-our lists of fields know. A function that has changed may do what we do not expect, though its name and its parameters
-are the same; a new field may ask for something that we do not handle; an attribute may have another default. So each
-change fails ``check_hooks`` until somebody has read and signed it (``check_hooks.py --sign``). Where a function differs
-from the release before, a note says what has changed, and why the code that relies on it holds. vLLM's source files
-are read as syntax trees, and nothing of it is imported.
+our lists of fields cover. A function that has changed may do something that we do not expect, even if its name and
+parameters are the same; a new field may ask for something that we do not handle; an attribute may have another default.
+So each change fails ``check_hooks`` until somebody has read and signed it (``check_hooks.py --sign``). If a function
+differs from the release before, a note says what has changed, and why the code that relies on it holds. vLLM's source
+files are read as syntax trees; no part of vLLM is imported.
 
-A hash is of what the function does: docstrings, comments, annotations and layout do not count, nor does the version of
+A hash covers what the function does: docstrings, comments, annotations and layout do not count, nor does the version of
 Python that reads it.
 """
 
@@ -26,11 +26,11 @@ from dotllm.vllm_plugin.hook import Hook
 FILE = Path(__file__).with_name("ledger.json")
 
 State = str | list[str]
-"""Of a function a hash, of a class its fields, of an attribute its value in the class, else whether it is there."""
+"""A function's hash, a class's fields, or an attribute's value in its class (without a value: whether it exists)."""
 Ledger = dict[str, dict[str, State]]
 """By release and ``module:Class.name``."""
 Notes = dict[str, dict[str, str]]
-"""By the same: how something differs from the release before, and why that is all right."""
+"""By the same keys: how something differs from the release before, and why our code still holds."""
 
 ABSENT, THERE = "absent", "there"
 
@@ -54,7 +54,7 @@ RELIED_ON = (
     "vllm.v1.worker.gpu.model_runner:GPUModelRunner.sample_tokens",
     "vllm.v1.worker.gpu.model_runner:GPUModelRunner.sample",
     "vllm.v1.worker.gpu.states:RequestState.apply_staged_writes",
-    # Results are copied after what has been launched, masses with it.
+    # Results, and the masses with them, are copied after the work that has been launched.
     "vllm.v1.worker.gpu_model_runner:AsyncGPUModelRunnerOutput.__init__",
     "vllm.v1.worker.gpu.async_utils:AsyncOutput.__init__",
     # What hides the grammar and the format of a custom tool.
@@ -90,30 +90,30 @@ FIELDS = (
     *(f"{_BASE}:{name}" for name in ("FunctionDefinition", "JsonSchemaResponseFormat", "ResponseFormat")),
     *(f"{_OPENAI}.chat_completion.protocol:{name}" for name in ("ChatCompletionToolsParam", "ChatCompletionResponse")),
 )
-"""Classes whose fields our lists know: a new one may ask for something that a list does not think of."""
+"""Classes whose fields our lists cover: a new field may ask for something that no list handles."""
 
 
 class Change(NamedTuple):
-    """A function that differs from its signed form."""
+    """A function, class or attribute that differs from its signed form."""
 
     name: str
     how: str
 
 
 def names(hooks: Iterable[Hook]) -> list[str]:
-    """All that is to be signed."""
+    """The names of everything that must be signed."""
     targets = (target for hook in hooks for target in hook.targets if target.parameters is not None)
     places = {f"{target.module}:{target.name}" for target in targets if target.module.startswith("vllm.")}
     return sorted({*places, *RELIED_ON, *FIELDS})
 
 
 def read(file: Path = FILE) -> Ledger:
-    """The ledger as it is."""
+    """The ledger in ``file``."""
     return _read(file)[0]
 
 
 def notes(file: Path = FILE) -> Notes:
-    """Its notes."""
+    """The notes in ``file``."""
     return _read(file)[1]
 
 
@@ -123,11 +123,11 @@ def _read(file: Path) -> tuple[Ledger, Notes]:
 
 
 def sign(release: str, signed: Iterable[str], source: Source, note: str = "", file: Path = FILE) -> None:
-    """``signed`` have been read in ``release``: write down how they are, and a ``note`` of those that differ from the
-    release before.
+    """Record the state of ``signed``, which somebody has read in ``release``, and ``note`` for those that differ from
+    the release before.
 
     Raises:
-        ValueError: one of them has no note.
+        ValueError: something differs from the release before and has no note.
     """
     ledger, said = _read(file)
     known, own = ledger.setdefault(release, {}), said.setdefault(release, {})
@@ -144,7 +144,7 @@ def sign(release: str, signed: Iterable[str], source: Source, note: str = "", fi
 
 
 def unexplained(ledger: Ledger, said: Notes) -> list[tuple[str, str]]:
-    """Release and name of what is signed, differs from the release before, and has no note."""
+    """Release and name of each signed thing that differs from the release before and has no note."""
     signed = ((release, name) for release in sorted(ledger) for name in sorted(ledger[release]))
     return [
         (release, name)
@@ -154,7 +154,7 @@ def unexplained(ledger: Ledger, said: Notes) -> list[tuple[str, str]]:
 
 
 def _differs(name: str, release: str, ledger: Ledger) -> bool:
-    """Whether ``name`` is signed as another in the release before ``release``."""
+    """Whether ``name`` has another signed state in the release before ``release``."""
     before = ledger.get(_before(release, ledger), {})
     return name in before and before[name] != ledger[release][name]
 
@@ -171,7 +171,7 @@ def of_release(version: str, ledger: Ledger) -> str:
 
 
 def changes(version: str, wanted: Iterable[str], source: Source, ledger: Ledger) -> list[Change]:
-    """What of ``wanted`` is not in ``version`` as it was signed."""
+    """Those of ``wanted`` that differ in ``version`` from their signed form."""
     signed = ledger[of_release(version, ledger)]
     states = ((name, signed.get(name), state(name, source)) for name in wanted)
     return [Change(name, _how(before, now)) for name, before, now in states if before != now]
@@ -189,7 +189,7 @@ def _how(before: State | None, now: State) -> str:
 
 
 def state(name: str, source: Source) -> State:
-    """How something of vLLM's is: a function, a class (its fields), or an attribute."""
+    """The state of a function, a class (its fields) or an attribute of vLLM."""
     module, _, path = name.partition(":")
     text = source(module)
     scope = parse(text).body if text else []
@@ -209,7 +209,7 @@ def state(name: str, source: Source) -> State:
 
 
 def _value(scope: Iterable[ast.stmt], name: str) -> ast.expr | None:
-    """What a class gives its attribute ``name``."""
+    """The value that a class gives its attribute ``name``."""
     for statement in scope:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -219,7 +219,7 @@ def _value(scope: Iterable[ast.stmt], name: str) -> ast.expr | None:
 
 
 def _fields(node: ast.ClassDef) -> Iterator[str]:
-    """The annotated names in the body of a class, but class variables."""
+    """The annotated names in the body of a class, except class variables."""
     for statement in node.body:
         if not isinstance(statement, ast.AnnAssign) or "ClassVar" in ast.unparse(statement.annotation):
             continue
@@ -237,12 +237,12 @@ _ANNOTATIONS = ("annotation", "returns", "type_comment", "type_params", "ctx", "
 
 
 def _normal(node: object) -> Iterator[str]:
-    """What a syntax tree does, in characters that are the same for each version of Python.
+    """What a syntax tree does, as text that is the same in each version of Python.
 
-    Empty fields are left out: later versions have more fields.
+    Empty fields are left out, because later versions have more fields.
 
     Yields:
-        The characters, in parts.
+        The text, in parts.
     """
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
@@ -263,6 +263,6 @@ def _normal(node: object) -> Iterator[str]:
 
 
 def _is_text(statement: object) -> bool:
-    """Whether a statement is a docstring, or like one."""
+    """Whether a statement is only a string, as a docstring is."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)

@@ -1,6 +1,6 @@
-"""dotllm's options of ``dotllm serve``: each is a ``--dotllm-…`` flag, a key of ``--config``'s file, and a variable.
+"""dotllm's options of ``dotllm serve``: each is a ``--dotllm-…`` flag, a key of the ``--config`` file, and a variable.
 
-The flag is taken out of the arguments before vLLM parses them and becomes the environment variable, because settings
+The flag is taken out of the arguments before vLLM parses them and becomes an environment variable, because settings
 must reach every process that vLLM starts (API servers, engine core, workers), and all of these inherit the environment.
 vLLM reads the file that ``--config`` names while it parses its arguments, and stops at an unknown key, so it gets a
 copy without dotllm's keys. The options of compilation are the fields of `CompilationOptions`. To add another option,
@@ -171,9 +171,9 @@ def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
 
 
 def take_from_file(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
-    """Move dotllm's options from the file that ``argv`` names to ``environment``; an unknown one ends the program.
+    """Move dotllm's options from the file that ``argv`` names to ``environment``; an unknown option ends the program.
 
-    A file that has none, or that cannot be read, is left to vLLM.
+    A file that has no such options, or that cannot be read, is left to vLLM.
     """
     index = argv.index(_CONFIG) + 1 if _CONFIG in argv else len(argv)
     if index >= len(argv):
@@ -212,7 +212,7 @@ def _flag_value(key: Any, value: Any, path: Path) -> str:
 
 
 def _write_yaml(path: Path, content: dict[Any, Any]) -> Path:
-    """A file of the same name with this content, for as long as the program runs."""
+    """Write a file of the same name with this content. It exists as long as the program runs."""
     import yaml
 
     directory = tempfile.TemporaryDirectory(prefix="dotllm-config-")

@@ -1,4 +1,4 @@
-"""Passes everything else to vLLM: its own ``main()`` with the user's arguments, and dotllm's plugin in all its
+"""Passes all other commands to vLLM: its own ``main()`` with the user's arguments, and dotllm's plugin in all its
 processes."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
 
     from dotllm.compilation.metrics import DIRECTORY_VARIABLE
 
-    # A server that is started by a process with metrics of its own (offline use, a test) must not share their
+    # The process that starts this server may have its own metrics (offline use, a test): they must not share a
     # directory.
     os.environ.pop(DIRECTORY_VARIABLE, None)
     vllm_metadata.patch_version()
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
 
 
 def _unknown(argv: list[str]) -> str:
-    """The fault of a command's name that neither dotllm nor the installed vLLM has; "" if the name is right."""
+    """The error for a command that neither dotllm nor the installed vLLM has; "" if the command exists."""
     theirs = vllm_metadata.vllm_commands()
     if not theirs or not argv or argv[0].startswith("-") or argv[0] in theirs:
         return ""
@@ -110,7 +110,7 @@ def rewrite(argv: list[str]) -> list[str]:
 
 
 def help_text() -> str:
-    """The text of ``dotllm --help``; it imports nothing of vLLM."""
+    """The text of ``dotllm --help``, without importing vLLM."""
     lines = [f"  {name:<18} {sub.summary}" for name, sub in available().items()]
     theirs = textwrap.fill(
         ", ".join(vllm_metadata.vllm_commands()) or "(vLLM is not installed)", 100, break_on_hyphens=False

@@ -1,13 +1,13 @@
 """``dotllm check --requests``: which of a server's logged requests would be refused, and with which code.
 
-A line is the body of a request, alone or in an object that says for which path it is: ``{"path": "/v1/responses",
+A line is the body of a request, alone or in an object that also names its path: ``{"path": "/v1/responses",
 "body": {…}}``, or OpenAI's batch form with ``url``. vLLM's own classes parse it, with our hooks, so what is refused
 before anything is compiled is refused here, too. Then every constraint is checked as the front end of a server checks
 it: those of formats, of ``structured_outputs``, of strict tools and of custom tools with a grammar. What depends on the
-running server is not seen: how many tokens an answer may have, and what its tool parser can express.
+running server is not checked: how many tokens an answer may have, and what its tool parser can express.
 
-``dotllm serve --dotllm-preview`` gives what comes to a process with this (`dotllm.vllm_plugin.extra.preview`), so the
-counts of both are the same.
+``dotllm serve --dotllm-preview`` passes its requests to a process that runs this code
+(`dotllm.vllm_plugin.extra.preview`), so both count the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHAT, COMPLETION, RESPONSES, MESSAGES = PATHS = (
 )
 """The routes whose requests are checked."""
 ENFORCED, UNCONSTRAINED, REFUSED, INVALID = "enforced", "unconstrained", "refused", "invalid"
-"""Outcomes. ``invalid``: vLLM itself does not take the request."""
+"""Outcomes. ``invalid``: vLLM itself rejects the request."""
 _OPENAI = "vllm.entrypoints.openai"
 _CLASSES = {
     CHAT: (f"{_OPENAI}.chat_completion.protocol", "ChatCompletionRequest"),
@@ -46,7 +46,7 @@ _CLASSES = {
     MESSAGES: ("vllm.entrypoints.anthropic.protocol", "AnthropicMessagesRequest"),
 }
 _MOST_SECONDS = 10.0
-"""Of a processor: a check that takes longer has the code ``too_slow``, as a compile of a server."""
+"""Seconds of CPU time: a check that takes longer has the code ``too_slow``, as a server's compile has."""
 
 
 class Outcome(NamedTuple):
@@ -65,7 +65,7 @@ class Judge:
     """Judges requests as a server with these options does. Raises ImportError without vLLM."""
 
     def __init__(self, config: Mapping[str, Any], token_names: Callable[[], TokenNames | None] = lambda: None) -> None:
-        """``config``: vLLM's options of structured outputs; ``token_names``: of the tokenizer."""
+        """``config``: vLLM's options of structured outputs. ``token_names`` gives the tokenizer's named tokens."""
         from dotllm.vllm_plugin import registry
         from dotllm.vllm_plugin.enforce import engine_info
 
@@ -74,7 +74,7 @@ class Judge:
                 raise ImportError(f"this vLLM does not fit: {fault}")
         engine_info.remember(None)
         self._config, self._token_names = SimpleNamespace(**config), token_names
-        validation_cache.check(Specification.create(Kind.REGEX, "a"))  # which loads the kernels
+        validation_cache.check(Specification.create(Kind.REGEX, "a"))  # loads the kernels
         self._classes = {path: getattr(importlib.import_module(m), name) for path, (m, name) in _CLASSES.items()}
 
     def judge(self, name: str, path: str, body: Any) -> Outcome:
@@ -104,7 +104,7 @@ class Judge:
         return request
 
     def _constraints(self, request: Any) -> Iterator[Specification]:
-        """The specifications of a parsed request. Raises as it is refused."""
+        """The specifications of a parsed request. Raises what a server raises to refuse it."""
         from dotllm.vllm_plugin.specification import of_sampling_params
 
         structured = _structured(request)
@@ -129,7 +129,7 @@ class Judge:
 
 
 class _Clock(threading.Event):
-    """It is set once this thread has worked long enough; a busy machine does not count."""
+    """An event that is set once this thread has used its CPU time, so a busy machine does not matter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class _Clock(threading.Event):
 
 
 def _structured(request: Any) -> Any:
-    """The constraint of a request but for its tools', as ``StructuredOutputsParams``."""
+    """The constraint of a request, without those of its tools, as ``StructuredOutputsParams``."""
     from vllm.sampling_params import StructuredOutputsParams
 
     config = getattr(request, "output_config", None)
@@ -152,14 +152,14 @@ def _structured(request: Any) -> Any:
 
 
 def _of_openai(tool: Any) -> Any:
-    """A tool, one of Anthropic's as vLLM passes it on to chats."""
+    """A tool; one of Anthropic's API in the form in which vLLM passes it on to chats."""
     if not hasattr(tool, "input_schema"):
         return tool
     return SimpleNamespace(name=tool.name, strict=tool.strict, parameters=tool.input_schema)
 
 
 def _forms_of_tools(tools: Any) -> Iterator[dict[str, Any]]:
-    """What calls of strict tools, and of those with a grammar, have to be. Raises as they are refused."""
+    """The formats that calls of strict tools and of tools with a grammar must have. Raises if a tool is refused."""
     from dotllm.vllm_plugin.tools import custom_tools, tag_rewrite
 
     tag_rewrite.refuse_no_objects(tools)
@@ -174,7 +174,7 @@ def _forms_of_tools(tools: Any) -> Iterator[dict[str, Any]]:
 
 
 def path_of(body: Mapping[str, Any]) -> str:
-    """The path that a body without one is for."""
+    """The path for which a body without a path is meant."""
     if "input" in body and "messages" not in body:
         return RESPONSES
     if "prompt" in body and "messages" not in body:
@@ -208,7 +208,7 @@ def _judged(line: str, judge: Judge, name: str) -> Outcome:
 
 
 def run(lines: Iterable[str], judge: Judge, name: str, *, as_json: bool, out: TextIO | None = None) -> int:
-    """Print the outcome of each request; as text of those that are refused, and counts. How many are refused."""
+    """Print each request's outcome (as text: only refusals, then counts). Returns the number of refused requests."""
     counts: Counter[tuple[str, str]] = Counter()
     for outcome in judged(lines, judge, name):
         counts[outcome.outcome, outcome.code] += 1

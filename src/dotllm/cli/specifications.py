@@ -76,8 +76,8 @@ def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
 
 
 def vocabulary_of(model: str, size: int | None) -> Any:
-    """The vocabulary that a server of ``model`` has: the tokenizer's, as wide as the model's output, with the ends that
-    the generation config names.
+    """The vocabulary that a server of ``model`` has: the tokenizer's, as wide as the model's output, with the EOS
+    tokens that the generation config names.
 
     Raises:
         ValueError: ``model`` has no configuration, and ``size`` is None; or the tokenizer names no EOS.
@@ -96,7 +96,7 @@ def vocabulary_of(model: str, size: int | None) -> Any:
 
 
 def _ends(model: str) -> tuple[int, ...]:
-    """The EOS ids that vLLM finds for ``model``, in the same places; none for a mere tokenizer."""
+    """The EOS ids that vLLM finds for ``model``, from the same files; none if there is only a tokenizer."""
     from transformers import AutoConfig, GenerationConfig
 
     from dotllm.vocabulary.content import ids_of
@@ -112,6 +112,6 @@ def _ends(model: str) -> tuple[int, ...]:
 
 
 def are_no_schemas(files: int) -> str:
-    """What is said of JSON files of a directory that are passed over."""
+    """The message about JSON files of a directory that are passed over."""
     which, it = ("1 file is not a schema", "it") if files == 1 else (f"{files} files are not schemas", "one")
     return f"{which}: name {it} to have it judged"

@@ -54,7 +54,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 MOST_TOKENS = 1 << 22
-"""of a vocabulary"""
+"""The most tokens of a vocabulary."""
 
 
 class CommandParser(argparse.ArgumentParser):

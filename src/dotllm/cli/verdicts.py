@@ -28,14 +28,14 @@ class Verdict(NamedTuple):
     kind: str
     enforced: bool
     reason: str = ""
-    """``invalid``: the specification is wrong. ``unsupported``: it is right, but refused. ``unreadable``: there is
-    none. ``fault``: a bug in the engine."""
+    """``invalid``: the specification is wrong. ``unsupported``: it is right, but refused. ``unreadable``: there is no
+    specification. ``fault``: a bug in the engine."""
     code: str = ""
     """One of `dotllm.errors.CODES`."""
     keyword: str = ""
     pointer: str | None = None
-    """JSON Pointer (RFC 6901) of the refused value; "" is the whole, and None means a place that is in no JSON
-    value."""
+    """JSON Pointer (RFC 6901) of the refused value; "" is the whole document, and None means that the place is not in a
+    JSON value."""
     line: int | None = None
     """Line in the file; ``column`` likewise; both count from 1."""
     column: int | None = None
@@ -107,7 +107,7 @@ def _cost_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def build(specification: Specification, vocabulary: Vocabulary | None) -> Index:
-    """The index of a specification; without a vocabulary, that of single bytes.
+    """The index of a specification; without a vocabulary, for single bytes.
 
     Raises:
         SpecError: the specification is refused.
@@ -129,7 +129,7 @@ def build(specification: Specification, vocabulary: Vocabulary | None) -> Index:
 
 
 def judge(given: Input, vocabulary: Vocabulary | None) -> Judged:
-    """Compile the specification, find its first mask, and judge it. ``vocabulary``: None for that of single bytes."""
+    """Compile the specification, find its first mask, and judge it. ``vocabulary``: None means single bytes."""
     from dotllm.automata.machine import layout
     from dotllm.compilation import spec_warnings
 
@@ -244,8 +244,8 @@ class Fitted(NamedTuple):
 
 
 def fit(given: Input, name: str, document: str, vocabulary: Vocabulary | None, *, colour: bool) -> Fitted:
-    """Whether ``document``, of the file ``name``, fits a specification. (A JSON Schema names no tokens, so single
-    bytes decide there.)
+    """Whether ``document``, from the file ``name``, fits a specification. (A JSON Schema names no tokens, so it is
+    compiled for single bytes.)
 
     Raises:
         SpecError: the specification is refused.

