@@ -24,8 +24,8 @@ PROMPT = "Answer in the required format. Make up whatever you do not know."
 class BenchRequest:
     """What to ask. ``tokens`` makes an unconstrained twin: exactly that many tokens, whatever they say.
 
-    vLLM's ``ignore_eos`` alone does that. ``min_tokens`` would make vLLM ban the ends of text in every step, and the
-    twin must not pay for anything.
+    vLLM's ``ignore_eos`` alone does that. ``min_tokens`` would make vLLM ban the end tokens in every step, and the twin
+    must not pay for that.
     """
 
     constraint: Constraint | None = None
@@ -49,7 +49,7 @@ class BenchRequest:
 
 @dataclass
 class Sample:
-    """The result of a request. Times are seconds of `time.perf_counter`; ``chunks`` are those at which text arrived."""
+    """The result of a request. Times are seconds of `time.perf_counter`; ``chunks`` has the arrival times of text."""
 
     request: BenchRequest
     start: float
@@ -67,7 +67,7 @@ class Sample:
 
     @property
     def decode_seconds(self) -> float:
-        """From the first token to the last."""
+        """Seconds from the first token to the last."""
         return self.chunks[-1] - self.chunks[0] if self.chunks else 0.0
 
 
@@ -75,7 +75,7 @@ class BenchTarget(Protocol):
     """Whatever answers requests: a server, or an engine in this process."""
 
     async def send(self, request: BenchRequest) -> Sample:
-        """Send and wait for the end; faults are in ``Sample.error``, never raised."""
+        """Send and wait for the end; errors are in ``Sample.error``, never raised."""
 
     async def close(self) -> None:
         """Release what is held."""
@@ -142,7 +142,7 @@ class HttpTarget:
 
 
 async def first_model(url: str) -> str:
-    """The name of the model a server serves (the first of ``/v1/models``)."""
+    """The name of the model that a server serves (the first of ``/v1/models``)."""
     async with aiohttp.ClientSession() as session, session.get(url.rstrip("/") + "/v1/models") as response:
         listed = await response.json()
         return str(listed["data"][0]["id"])
@@ -151,7 +151,7 @@ async def first_model(url: str) -> str:
 async def closed_loop(
     target: BenchTarget, requests: Sequence[BenchRequest], concurrency: int, done: Callable[[], None] = lambda: None
 ) -> tuple[list[Sample], float]:
-    """Send ``requests``, of which ``concurrency`` are in flight: when one ends, the next is sent.
+    """Send ``requests``, with ``concurrency`` of them in flight: when one ends, the next is sent.
 
     Returns their samples, in order, and the wall time. ``done`` is called after each request.
     """

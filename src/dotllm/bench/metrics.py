@@ -1,8 +1,8 @@
 """Computes the figures of a run from its samples.
 
-TPOT is the decode time of all requests over all decoded tokens: the mean that throughput depends on, unlike a mean of
-per-request means. ITL percentiles are over the gaps between chunks. A chunk holds several tokens where drafts were
-accepted, so read ITL together with TPOT.
+TPOT is the decode time of all requests divided by the number of decoded tokens: throughput depends on this mean, not on
+a mean of per-request means. ITL percentiles are over the gaps between chunks. A chunk holds several tokens if drafts
+were accepted, so read ITL together with TPOT.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def summarise(samples: Sequence[Sample], wall: float) -> Figures:
 
 
 def validity(samples: Sequence[Sample]) -> Figures:
-    """The judgement of every constrained answer that ended by itself. ``cut`` answers reached max_tokens and are not
+    """The verdicts on constrained answers that were not cut off. ``cut`` answers reached max_tokens and are not
     judged."""
     judged = [s for s in samples if s.request.constraint is not None and s.finish_reason == "stop"]
     cut = sum(s.request.constraint is not None and s.finish_reason == "length" for s in samples)

@@ -1,4 +1,4 @@
-"""A vLLM engine in this process as a target of ``dotllm bench-structured --offline``: no HTTP in between."""
+"""A vLLM engine in this process, without HTTP, as a target of ``dotllm bench-structured --offline``."""
 
 from __future__ import annotations
 

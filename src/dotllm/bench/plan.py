@@ -1,8 +1,7 @@
 """The measurements on one target: throughput, compared with an unconstrained twin, and time to first token.
 
-A *twin* run repeats the prompts without constraints, each request producing exactly as many tokens as its constrained
-one did, so that the ratio of the two is the cost of the constraint alone. Which of the two runs first alternates from
-round to round, because a machine's clock drifts.
+A *twin* run repeats the prompts without constraints. Each of its requests produces exactly as many tokens as the
+constrained request did, so the ratio of the two is the cost of the constraint alone.
 """
 
 from __future__ import annotations
@@ -31,32 +30,32 @@ class Plan:
     concurrency: Sequence[int] = (1, 32)
     rounds: int = 1
     per_slot: int = 4
-    """requests for each slot of concurrency in a run (at least ten in all)"""
+    """Requests for each slot of concurrency in a run (at least ten in all)."""
     pairs: int = 0
-    """short pairs for each point (`run_pairs`), in place of one long run and its twin"""
+    """Short pairs for each point (`run_pairs`), in place of one long run and its twin."""
     max_tokens: int = 256
     ttft_schemas: int = 20
-    """never-seen schemas in the time-to-first-token measurement; 0 leaves it out"""
+    """Never-seen schemas in the time-to-first-token measurement; 0 leaves it out."""
     fresh: bool = False
-    """every request's constraint is one that the server has never seen; only workloads that can be salted"""
+    """Whether each request has a constraint that the server has never seen; only for workloads that take a salt."""
     file_schemas: int = 100
-    """schemas taken from a workload that is a file"""
+    """Schemas taken from a workload that is a file."""
     seed: int = 0
 
     def steps(self) -> int:
-        """Requests that will be sent, for a progress bar."""
+        """Number of requests that will be sent, for a progress bar."""
         runs = sum(2 * self.requests(c) for c in self.concurrency) * self.rounds * len(self.workloads)
         known = () if self.fresh else self.workloads
         warm = sum(len(workloads.load(name, count=self.file_schemas)) for name in known)
         return runs + warm + max(self.concurrency) + 4 * self.ttft_schemas
 
     def requests(self, concurrency: int) -> int:
-        """Requests in a run: constrained ones, of a point."""
+        """Number of constrained requests in a run, which measures one point."""
         return concurrency * self.pairs if self.pairs else max(10, concurrency * self.per_slot)
 
 
 class Measurement:
-    """A plan being carried out on one target."""
+    """Carries out a plan on one target."""
 
     def __init__(self, plan: Plan, target: BenchTarget, done: Callable[[], None] = lambda: None) -> None:
         self.plan = plan
@@ -65,11 +64,11 @@ class Measurement:
         self.random = random.Random(plan.seed)
 
     def _prompt(self) -> str:
-        """Different for every request, so that no prefix cache joins them; ASCII, so that no token is cut."""
+        """A prompt that differs for every request, so that no prefix cache helps; ASCII, so that no token is cut."""
         return " ".join(self.random.choice(WORDS) for _ in range(40))
 
     async def run(self) -> list[Point]:
-        """All points. A point that cannot be measured has its reason in ``skipped``."""
+        """All points. If a point cannot be measured, its ``skipped`` says why."""
         most = max(self.plan.concurrency)
         warm = [BenchRequest(prompt=self._prompt(), tokens=16) for _ in range(most)]
         await closed_loop(self.target, warm, most, self.done)
@@ -100,7 +99,7 @@ class Measurement:
         return points
 
     def _draw(self, name: str, constraints: Sequence[Constraint]) -> Callable[[int], list[Constraint]]:
-        """A function that gives the next ``n`` constraints: known ones in turn, or new ones."""
+        """A function that gives the next ``count`` constraints: known constraints in rotation, or new ones."""
         if self.plan.fresh:
             salted = (c for _ in itertools.count() for c in workloads.load(name, f"{self.random.randrange(16**8):08x}"))
             return lambda count: list(itertools.islice(salted, count))
@@ -113,7 +112,7 @@ class Measurement:
         return known
 
     async def _warm(self, constraints: list[Constraint]) -> tuple[list[Constraint], list[str]]:
-        """Let the server compile each constraint once; those that it refuses are left out, with its message."""
+        """Let the server compile each constraint once. Returns the constraints that it accepts, and its refusals."""
         requests = [BenchRequest(c, self._prompt(), self.plan.max_tokens) for c in constraints]
         samples, _ = await closed_loop(self.target, requests, 8, self.done)
         answered = list(zip(constraints, samples, strict=True))
@@ -140,7 +139,7 @@ class Measurement:
         return figures | {"tpot_ratio": round(ratio, 4) if ratio else None, "twin": twin}
 
     async def _ttft(self) -> Point:
-        """One request at a time, one token each: never-seen schema, the same again, no constraint."""
+        """Send one request at a time, for one token each: a never-seen schema, the same again, no constraint."""
         fresh = self._fresh(self.plan.ttft_schemas)
         times: dict[str, list[float]] = {"new": [], "cached": [], "none": []}
         refused: list[str] = []
@@ -163,7 +162,7 @@ class Measurement:
         return sample
 
     def _fresh(self, count: int) -> list[Constraint]:
-        """Schemas no server has seen: salted sets, and files' schemas that the throughput runs did not use."""
+        """Schemas that no server has seen: salted sets, and schemas of files that the throughput runs did not use."""
         constraints: list[Constraint] = []
         while len(constraints) < count:
             salt = f"{self.random.randrange(16**8):08x}"
@@ -177,16 +176,16 @@ class Measurement:
         return constraints[:count]
 
 
-# Short pairs: a burst of simultaneous requests, followed at once by its unconstrained twin, again and again.
+# Short pairs: a burst of simultaneous requests, followed immediately by its unconstrained twin, again and again.
 #
-# On a shared machine the pace drifts by 10 to 30 % within seconds. In a long run and its long twin this drift looks
-# like a difference between the two. In a short pair both halves run at the same pace, and the median over many pairs
-# ignores disturbed ones. Every other pair begins with the twin, so that a pace that only rises or only falls favours
-# neither half; such a twin has the lengths of the pair before.
+# On a shared machine the pace drifts by 10 to 30 % within seconds. Between a long run and its long twin, this drift
+# looks like the cost of the constraint. In a short pair both halves run at the same pace, and the median over many
+# pairs ignores disturbed pairs. Every other pair begins with the twin, so that a pace that only rises or only falls
+# favours neither half; such a twin has the lengths of the pair before.
 
 
 class Burst(NamedTuple):
-    """Requests that were sent at once: their samples, and the seconds until the last ended."""
+    """Requests that were sent simultaneously: their samples, and the seconds until the last one ended."""
 
     samples: list[Sample]
     wall: float
@@ -210,12 +209,12 @@ class Pair(NamedTuple):
 
 
 async def send(target: BenchTarget, requests: Sequence[BenchRequest], done: Callable[[], None] = lambda: None) -> Burst:
-    """Send all of ``requests`` at once."""
+    """Send all of ``requests`` simultaneously."""
     return Burst(*await closed_loop(target, requests, len(requests), done))
 
 
 def twin_of(lengths: Sequence[int], prompt: Callable[[], str]) -> list[BenchRequest]:
-    """Requests without constraints, one of each of ``lengths`` in tokens."""
+    """Requests without constraints, one for each of ``lengths`` (in tokens)."""
     return [BenchRequest(prompt=prompt(), tokens=tokens) for tokens in lengths]
 
 
@@ -228,8 +227,8 @@ async def run_pairs(
 ) -> dict[str, Any]:
     """Figures of ``count`` pairs, as `metrics.summarise` gives them; ``tpot_ratio`` is the median of the pairs.
 
-    ``burst`` makes the requests of a constrained burst, ``prompt`` the prompt of a request of a twin.
-    ``duration_ratio`` compares whole bursts, from the first request sent to the last token, where lengths are the same.
+    ``burst`` makes the requests of a constrained burst, ``prompt`` the prompt of one request of a twin.
+    ``duration_ratio`` compares whole bursts of equal lengths, from the first request sent to the last token.
     """
 
     pairs: list[Pair] = []

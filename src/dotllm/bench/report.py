@@ -1,6 +1,6 @@
 """A run as JSON, tables, plots (PNG files) and a self-contained HTML page.
 
-The file holds ``about`` (model, arguments, …) and ``points``, one a measurement."""
+The JSON file holds ``about`` (model, arguments, …) and ``points``, one for each measurement."""
 
 from __future__ import annotations
 

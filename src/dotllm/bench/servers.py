@@ -1,8 +1,8 @@
-"""The servers to compare, read from variants.json or from a user's file in the same form; starting and ending them.
+"""Starts and ends the servers to compare, which variants.json or a user's file in the same form lists.
 
 ``engines``: dotllm and vLLM's own backends. ``ablations``: dotllm as it is, with one optimisation off at a time, and
-with coalescence, which is off by default. A server that does not start (for an option that its version does not know,
-say) is reported with its last lines, not skipped.
+with coalescence, which is off by default. If a server does not start (because its version does not know an option,
+say), the report has the last lines of its log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Variant:
     flags: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     compact: bool = True
-    """whether it starts with ``disable_any_whitespace``, which some of vLLM's backends refuse"""
+    """Whether it starts with ``disable_any_whitespace``, which some of vLLM's backends refuse."""
 
     def command(self, model: str) -> list[str]:
         """The command line, without host and port."""
@@ -43,7 +43,7 @@ class Variant:
 
 
 def read(group: str, names: Sequence[str] = (), path: Path = FILE) -> list[Variant]:
-    """The variants of a group, or only those with these names, in their order. ValueError: unknown name."""
+    """The variants of a group, or only those with these names, in the names' order. ValueError for an unknown name."""
     groups = json.loads(path.read_text())
     if group not in groups:
         raise ValueError(f"{path}: no group {group!r}; it has {', '.join(groups)}")
@@ -60,7 +60,7 @@ def read(group: str, names: Sequence[str] = (), path: Path = FILE) -> list[Varia
 
 
 def has_gpu() -> bool:
-    """Whether this machine shows an NVIDIA GPU (without importing torch)."""
+    """Whether this machine has an NVIDIA GPU, found without importing torch."""
     return Path("/dev/nvidia0").exists() or Path("/proc/driver/nvidia/gpus").exists()
 
 
@@ -96,7 +96,7 @@ class VariantServer:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=self.environment,
-                start_new_session=True,  # its group holds the engine processes too
+                start_new_session=True,  # its group includes the engine processes
             )
         try:
             self._wait()

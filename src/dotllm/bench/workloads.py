@@ -1,7 +1,7 @@
 """Workloads: named sets of constraints, each with a validator of its answers.
 
-``closed`` has only outputs whose length is bounded by enums and numbers, ``bounded`` adds strings of bounded length,
-``free`` has strings of any length (cut by ``max_tokens``), ``tools`` are function calls with ordinary key names, where
+``closed`` has only outputs whose length enums and numbers bound, ``bounded`` adds strings of bounded length, ``free``
+has strings of any length (``max_tokens`` cuts them off), ``tools`` are function calls with ordinary key names, in which
 much of the text is forced. A salt, which goes into property names, makes a set that no server has seen.
 """
 
@@ -25,7 +25,7 @@ FREE: Schema = {"type": "string"}
 
 @dataclass(frozen=True)
 class Constraint:
-    """One constraint. ``kind`` is json_schema, regex or choice; ``value`` its schema, pattern or list of strings."""
+    """One constraint. ``kind`` is json_schema, regex or choice; ``value`` is a schema, pattern or list of strings."""
 
     name: str
     kind: str
@@ -38,7 +38,7 @@ class Constraint:
         return {"structured_outputs": {self.kind: self.value}}
 
     def fault(self, text: str) -> str | None:
-        """Why a finished answer is wrong; None for a right one. `jsonschema` and `re` judge it, not dotllm's engine."""
+        """Why a finished answer is wrong; None if it is right. `jsonschema` and `re` judge it, not dotllm's engine."""
         if self.kind == "regex":
             return None if re.fullmatch(self.value, text) else "does not match"
         if self.kind == "choice":
@@ -62,7 +62,8 @@ class Constraint:
 
 
 def _exact(text: str) -> Decimal | int:
-    """0.14 is a multiple of 0.01, but not as a float. (To jsonschema a decimal is not an integer, not even 1.0.)"""
+    """A number as jsonschema judges it right: 0.14 is a multiple of 0.01, but not as a float. (To jsonschema, a decimal
+    is never an integer, not even 1.0.)"""
     number = Decimal(text)
     is_integer = number == number.to_integral_value() and number.adjusted() < 400
     return int(number) if is_integer else number
@@ -187,7 +188,7 @@ def read_schemas(path: Path) -> list[Schema]:
 def load(name: str, salt: str = "", count: int = 100, seed: int = 0) -> list[Constraint]:
     """A workload by name: one of `SETS`, ``regex``, ``choice``, or a path of a JSONL file (``count`` of its schemas).
 
-    ``salt`` makes another set of the same shape (files are as they are).
+    ``salt`` makes another set of the same shape (it does not change files).
 
     Raises:
         ValueError: ``name`` is neither a workload nor a file.

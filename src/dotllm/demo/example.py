@@ -1,7 +1,7 @@
 """The demo's requests, and suggestions for the next ones.
 
-Each request is code as a user would write it. The reader sees exactly the code that runs. It ends in an ``answer``,
-which the client's own classes have read, so an invalid answer raises.
+Each request is code as a user would write it. The reader sees exactly the code that runs. It ends with a variable
+``answer``. The client's own classes parse the answer, so an invalid one raises.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ def code(example: Example, url: str, model: str) -> str:
 
 
 def ask(example: Example, url: str, model: str, names: dict[str, Any]) -> str:
-    """The answer. ``names`` are the variables of earlier examples; this one adds its own."""
+    """The answer. ``names`` are the variables of earlier examples; this example adds its own."""
     exec(compile(code(example, url, model), "<example>", "exec", dont_inherit=True), names)
     return str(names["answer"])
 
 
 def ask_freely(example: Example, url: str, model: str, most_tokens: int = 60) -> str:
-    """The answer to the same question, without a constraint, cut at ``most_tokens``."""
+    """The answer to the same question without a constraint, cut off at ``most_tokens``."""
     from openai import OpenAI
 
     completion = OpenAI(base_url=f"{url}/v1", api_key="-").chat.completions.create(

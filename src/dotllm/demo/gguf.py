@@ -1,7 +1,7 @@
 """Reads GGUF files: metadata, and tensors as float32 arrays.
 
 This is dotllm's own code, not a package, because the demo needs three of the format's forty encodings, and the rest of
-the project none.
+the project needs none.
 Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, blocks: ggml-common.h there.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""Codes of metadata types, and their formats in `struct`."""
+"""Codes of metadata types → formats of `struct`."""
 STRING, ARRAY = 8, 9
 BLOCK = 32
-"""Weights that share a scale."""
+"""Number of weights that share a scale."""
 BLOCKS = {
     "F32": np.dtype("<f4"),
     "Q4_1": np.dtype([("scale", "<f2"), ("least", "<f2"), ("nibbles", "u1", BLOCK // 2)]),
@@ -55,10 +55,10 @@ class Gguf:
         self._data = -(-self._at // alignment) * alignment
 
     def tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Read names and weights in the order of the file, the contiguous axis last.
+        """Read names and weights in the order of the file, with the contiguous axis last.
 
         Yields:
-            Tensors, one at a time, each whole in memory.
+            (name, weights): one tensor at a time, each wholly in memory.
 
         Raises:
             UnreadableGguf: a tensor's encoding is unknown.
@@ -98,13 +98,13 @@ class Gguf:
 
 
 def decode(encoding: str, blocks: NDArray[Any]) -> NDArray[np.float32]:
-    """The weights of ``blocks``, in a row."""
+    """The weights of ``blocks``, as a flat array."""
     if encoding == "F32":
         return blocks.astype(np.float32)
     scale = blocks["scale"].astype(np.float32)[:, None]
     if encoding == "Q8_0":
         weights = blocks["weights"].astype(np.float32) * scale
-    else:  # a byte holds a weight of the block's first half below one of its second half
+    else:  # a byte's low half is a weight of the block's first half, its high half one of the second half
         nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1)
         weights = nibbles.astype(np.float32) * scale + blocks["least"].astype(np.float32)[:, None]
     return weights.reshape(-1)

@@ -1,4 +1,4 @@
-"""Makes a Llama-shaped model with random weights, saved as transformers saves models, for ``dotllm serve``."""
+"""Makes a Llama-shaped model with random weights for ``dotllm serve``, saved as transformers saves models."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CONTEXT = 32768
 
 
 def make(directory: Path, *, vocabulary_size: int = VOCABULARY_SIZE) -> Path:
-    """Make a demo model with a tokenizer trained on the spot in ``directory``, unless there is one. Returns it."""
+    """Make a demo model, with a tokenizer trained on the spot, in ``directory``, unless that exists. Returns it."""
     return _make(directory, lambda fresh: tokenizer.save(fresh, vocabulary_size))
 
 
 def make_with_tokenizer(directory: Path, tokenizer_json: bytes, *, eos_token: str) -> Path:
-    """As `make`, around an existing fast tokenizer (the contents of its ``tokenizer.json``)."""
+    """As `make`, but with an existing fast tokenizer (the contents of its ``tokenizer.json``)."""
 
     def save(fresh: Path) -> None:
         (fresh / "tokenizer.json").write_bytes(tokenizer_json)
@@ -30,7 +30,7 @@ def make_with_tokenizer(directory: Path, tokenizer_json: bytes, *, eos_token: st
 
 
 def save_weights(directory: Path, *, seed: int = 0) -> None:
-    """Random weights for the tokenizer in ``directory``, always the same ones."""
+    """Save random weights for the tokenizer in ``directory``, the same each time."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging
@@ -51,14 +51,14 @@ def save_weights(directory: Path, *, seed: int = 0) -> None:
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        logging.disable_progress_bar()  # of a second
+        logging.disable_progress_bar()  # it would show a single second
         LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(directory)
 
 
 def _make(directory: Path, save_tokenizer: Callable[[Path], None]) -> Path:
     if not directory.is_dir():
-        # Made in a folder next to its place and renamed, so that an interrupted run leaves nothing that looks like a
-        # model.
+        # The model is made in a folder next to its place and then renamed, so that an interrupted run leaves nothing
+        # that looks like a model.
         directory.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f"{directory.name}.", dir=directory.parent) as temporary:
             fresh = Path(temporary) / "model"

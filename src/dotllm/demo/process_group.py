@@ -1,4 +1,4 @@
-"""Ends a server with all the processes it has started, and reads the last lines of its log."""
+"""Ends a server with all the processes that it has started, and reads the last lines of its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:
-    """End a process that leads a group, and the whole group: SIGTERM first, SIGKILL after 20 seconds."""
+    """End the whole process group that ``process`` leads: SIGTERM first, SIGKILL after 20 seconds."""
     for signum, patience_s in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
         try:
             os.killpg(process.pid, signum)

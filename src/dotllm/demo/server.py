@@ -16,8 +16,8 @@ from typing import IO
 
 from dotllm.demo.process_group import end_group, last_lines
 
-# A small server: Otherwise vLLM would take half of the machine's memory for its KV cache, and compile for minutes,
-# which a model of two layers does not need.
+# A small server: otherwise vLLM would take half of the machine's memory for its KV cache, and compile for minutes. A
+# model of two layers needs neither.
 CPU_FLAGS = ("--enforce-eager", "--max-num-seqs", "64")
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 
@@ -53,7 +53,7 @@ class Server:
             self.process = self._start(output, {**os.environ, **self.environment})
 
     def shown(self) -> str:
-        """The same command, as one would type it in a shell."""
+        """The command, as one would type it in a shell."""
         return shlex.join([*(f"{name}={value}" for name, value in self.environment.items()), *self.command])
 
     def _start(self, output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -67,7 +67,7 @@ class Server:
         )
 
     def wait(self, timeout: float = 600.0, progress: Callable[[float], None] = lambda seconds: None) -> None:
-        """Wait until the server answers. ``progress`` is called a few times a second with the seconds so far.
+        """Wait until the server answers. ``progress`` is called a few times a second with the elapsed seconds.
 
         Raises:
             ServerDied: the server's process has ended.
@@ -92,7 +92,7 @@ class Server:
             return False
 
     def owns_port(self) -> bool:
-        """Whether the process or one of its children listens on the port; another program may answer there."""
+        """Whether the process or one of its children listens on the port; another program might answer there."""
         import psutil  # vLLM's
 
         try:
@@ -132,11 +132,11 @@ def next_free_port(first: int) -> int:
     """The first TCP port from ``first`` on that nothing listens on at the moment.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no such port.
     """
     for port in range(first, 65536):
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a used port may linger
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a closed port may linger
             try:
                 probe.bind(("0.0.0.0", port))
             except OSError:

@@ -1,8 +1,8 @@
 """A real byte-level BPE tokenizer, trained on the spot on text that every Python installation has.
 
-Byte-level BPE (as in GPT-2: https://cdn.openai.com/better-language-models/language_models.pdf, §2.2) with special
-tokens and chat template layout, so that it meets the engine as a served model's tokenizer does: tokens across word and
-JSON boundaries, tokens that hold parts of a code point, special tokens without text.
+It is a byte-level BPE (as in GPT-2: https://cdn.openai.com/better-language-models/language_models.pdf, §2.2) with
+special tokens and a chat template. So the engine meets what it meets in a served model's tokenizer: tokens across word
+and JSON boundaries, tokens that hold parts of a code point, special tokens without text.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def corpus() -> Iterator[str]:
 
 
 def save(directory: Path, vocabulary_size: int, texts: Iterable[str] | None = None) -> None:
-    """Train a tokenizer of at most ``vocabulary_size`` tokens on ``texts`` (default: `corpus`) and save it where
-    transformers finds it."""
+    """Train a tokenizer of at most ``vocabulary_size`` tokens on ``texts`` (default: `corpus`) and save it in
+    ``directory`` in the form of transformers."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

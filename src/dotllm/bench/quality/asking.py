@@ -1,7 +1,6 @@
-"""The arms, which are ways to ask a case; sends cases to an OpenAI-compatible server, a fixed number at a time, and
-judges the answers.
+"""Sends cases to an OpenAI-compatible server, a fixed number at a time, and judges the answers.
 
-An arm makes the request's body and reads the calls out of the answer.
+An *arm* is a way to ask a case. It makes the request's body and reads the calls from the answer.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Arm:
     """One way to ask."""
 
     constraint: Literal["", "json_schema", "forced", "auto"] = ""
-    """forced, auto: the functions are the request's tools, by ``tool_choice``."""
+    """forced, auto: the functions are the request's tools, with such a ``tool_choice``."""
     strict: bool | None = None
-    """The field of the tools; None: it is left out."""
+    """The field ``strict`` of the tools; None leaves it out."""
     with_schema: bool = False
     """Whether the prompt has the answer's JSON Schema."""
     described: bool = True
@@ -39,14 +38,14 @@ class Arm:
     sourced: bool = False
     """Whether values are taken from what the user says (``dotllm_source``)."""
     thinks: bool = False
-    """Whether the model writes freely first, in a request of its own whose answer the second one shows."""
+    """Whether the model first writes freely, in a request of its own; the second request shows what it wrote."""
 
     def fits(self, case: Case) -> bool:
-        """Whether the arm can answer the case correctly: a forced call cannot where no call is right."""
+        """Whether the arm can answer the case correctly: a forced call cannot, if the right answer has no call."""
         return case.wants_call or self.constraint in ("", "auto")
 
     def messages(self, case: Case) -> list[Body]:
-        """The conversation without the model's own thoughts. A case's own system message stays, after the arm's."""
+        """The conversation, without thoughts of the model. A case's own system message follows the arm's."""
         told = [message["content"] for message in case.question if message["role"] == "system"]
         shown = case if self.described else undescribed(case)
         system = "\n".join([shown.system(with_schema=self.with_schema), *told])
@@ -70,7 +69,7 @@ class Arm:
         return {"tools": [function.tool(strict=self.strict) for function in case.functions], "tool_choice": choice}
 
     def read(self, case: Case, message: Body) -> list[Call] | None:
-        """The calls of an answer; None if it cannot be read. An answer without JSON calls nothing, if the arm allows
+        """The calls of an answer; None if it cannot be read. An answer without JSON has no calls, if the case allows
         that."""
         try:
             if self.constraint in ("forced", "auto"):
@@ -104,10 +103,10 @@ ARMS = {
 
 
 def first_json(text: str, shape: str) -> Any:
-    """The first JSON value of the shape's kind in a free text, so that prose and fences around it cost nothing.
+    """The first JSON value of the shape's kind in a free text, so that prose and fences around it do no harm.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such value.
     """
     decoder = json.JSONDecoder()
     opening = "[" if shape == "calls" else "{"
@@ -144,9 +143,9 @@ class Answer:
     """Whether the answer is valid under the schema, by `jsonschema`."""
     right: bool = False
     fault: str = ""
-    """The judge's class of a wrong answer that was parsed; else how the request failed."""
+    """The judge's class of the fault, if the answer was parsed; otherwise how the request failed."""
     kind: str = ""
-    """The fault of the answer, as a class of `faults`."""
+    """The class of the fault by `faults`."""
     cut: bool = False
     """Whether ``max_tokens`` cut the answer off."""
     refused: bool = False
@@ -178,7 +177,7 @@ class Asker:
         concurrency: int,
         done: Callable[[], None] = lambda: None,
     ) -> list[Answer]:
-        """The answers of every case in every arm that fits it. ``done`` is called after each."""
+        """The answers of every case in every arm that fits it. ``done`` is called after each answer."""
         pairs = [(case, name, arm) for name, arm in arms.items() for case in cases if arm.fits(case)]
         turns = asyncio.Semaphore(concurrency)
         async with aiohttp.ClientSession(headers=self.headers, timeout=self.timeout) as session:
@@ -192,7 +191,7 @@ class Asker:
             return list(await asyncio.gather(*(one(*pair) for pair in pairs)))
 
     async def ask(self, session: aiohttp.ClientSession, case: Case, name: str, arm: Arm) -> Answer:
-        """One case in one arm. Faults of server and network are in the answer, never raised."""
+        """Ask one case in one arm. Errors of the server and the network are in the answer, never raised."""
         answer = Answer(case.name, case.set, name)
         started = time.perf_counter()
         messages = arm.messages(case)

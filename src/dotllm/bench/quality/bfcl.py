@@ -27,9 +27,9 @@ SETS: dict[str, Shape] = {
     "irrelevance": "arguments",
 }
 NO_ANSWERS = ("irrelevance",)
-"""Sets in which the right answer calls nothing."""
+"""Sets in which the right answer has no call."""
 TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
-"""Types that BFCL writes as Python does, and JSON Schema's, as BFCL's own handlers translate them."""
+"""BFCL's names of types, which are Python's, and their translations to JSON Schema by BFCL's own handlers."""
 
 
 class Missing(RuntimeError):
@@ -106,7 +106,7 @@ class _Judge:
         language = sys.modules["bfcl_eval.constants.enums"].Language.PYTHON
         try:
             verdict = checker.ast_checker(self.functions, made, self.answers, language, self.name, MODEL)
-        except (AttributeError, KeyError, TypeError) as error:  # raised for values whose types it does not expect
+        except (AttributeError, KeyError, TypeError) as error:  # the judge does not expect values of some types
             return f"judge failed: {type(error).__name__}"
         if verdict["valid"]:
             return ""
@@ -114,7 +114,7 @@ class _Judge:
 
 
 def _class(verdict: Mapping[str, Any]) -> str:
-    """The checker's class of a fault; of parallel calls, that of the first call without a matching answer."""
+    """The checker's class of a fault; for parallel calls, the class of the first call without a matching answer."""
     kind = str(verdict["error_type"])
     inner = re.search(r"'error_type': '([^']+)'", str(verdict.get("error", "")))
     return inner.group(1) if inner else kind
@@ -122,8 +122,8 @@ def _class(verdict: Mapping[str, Any]) -> str:
 
 MODEL = "any"
 MODEL_TABLE = "bfcl_eval.constants.model_config"
-"""The leaderboard's table of models. It imports the client libraries of all of them, while the judge asks it only
-whether names have no dots."""
+"""The leaderboard's table of models. It imports the client libraries of all models, but the judge only asks it whether
+names have no dots."""
 
 
 def _checker() -> Any:

@@ -26,7 +26,7 @@ class Function:
     parameters: Schema
 
     def tool(self, *, strict: bool | None) -> dict[str, Any]:
-        """The function as a request's tool. None: without the field ``strict``."""
+        """The function as a request's tool. ``strict`` None leaves out the field."""
         function: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
@@ -36,7 +36,7 @@ class Function:
 
 
 Shape = Literal["arguments", "call", "calls"]
-"""The shape of an answer without tools: the arguments of the only function, a call, or a list of calls."""
+"""Shapes of an answer without tools: the arguments of the only function, a call, or a list of calls."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Case:
     instruction: str = ""
     """The content that the prompt asks for; "" asks for the functions themselves."""
     wants_call: bool = True
-    """Whether a right answer calls at all."""
+    """Whether a right answer has a call."""
     wanted: Sequence[tuple[str, Mapping[str, Sequence[Any]]]] = ()
     """The right calls: the function, and the values that each property may have ("": it may be left out)."""
     root: Schema = field(default_factory=dict)
-    """Keywords that stand at the root of the answer's schema, too."""
+    """Further keywords at the root of the answer's schema."""
 
     def schema(self) -> Schema:
-        """Of an answer without tools."""
+        """The schema of an answer without tools."""
         return self._schema() | self.root
 
     def _schema(self) -> Schema:
@@ -120,7 +120,7 @@ class Case:
 
 
 def closed(case: Case) -> Case:
-    """The case with ``additionalProperties: false`` in each object that lists properties and is silent about others."""
+    """The case with ``additionalProperties: false`` in each schema that lists properties and says nothing of others."""
     functions = [replace(function, parameters=_closed(function.parameters)) for function in case.functions]
     return replace(case, functions=functions)
 

@@ -1,6 +1,6 @@
-"""Generated cases: short texts and the facts in them, both made by rule from a seed.
+"""Generated cases: short texts and the facts in them, both made by rules from a seed.
 
-Nobody's data is copied, no model has seen them, and every right answer is known. Kinds: a contract's terms, an invoice
+They copy nobody's data, no model has seen them, and every right answer is known. Kinds: a contract's terms, an invoice
 with its items, an address, a date in words, a ticket's labels, lists in lists.
 """
 
@@ -76,7 +76,7 @@ def _object(properties: dict[str, Schema]) -> Schema:
 
 
 def cases(count: int = 240, *, seed: int = 0) -> Iterator[Case]:
-    """``count`` cases, taking the kinds in turn."""
+    """``count`` cases, of each kind in turn."""
     kinds = list(KINDS.items())
     for number in range(count):
         kind, make = kinds[number % len(kinds)]
@@ -104,8 +104,8 @@ def judge(facts: dict[str, Any], calls: Sequence[Call]) -> str:
 
 
 def difference(right: Any, given: Any) -> str:
-    """The first difference. Texts are compared without case, spaces, a leading "the" and a final full stop; all else
-    exactly, with 3.0 equal to 3."""
+    """The class of the first difference, or "". Texts are compared without case, spaces, a leading "the" and a final
+    full stop; everything else exactly, with 3.0 equal to 3."""
     if isinstance(right, dict):
         if not isinstance(given, dict):
             return "type"
@@ -155,7 +155,7 @@ def _kind(make: Callable[[random.Random], tuple[str, dict[str, Any], dict[str, S
 
 @_kind
 def contract(draw: random.Random) -> tuple[str, dict[str, Any], dict[str, Schema]]:
-    """Parties, begin, term and fee."""
+    """Parties, beginning, term and fee."""
     client, supplier = draw.sample(FIRMS, 2)
     begin, months, fee, currency = (
         _day(draw),
@@ -193,7 +193,7 @@ def contract(draw: random.Random) -> tuple[str, dict[str, Any], dict[str, Schema
 
 @_kind
 def invoice(draw: random.Random) -> tuple[str, dict[str, Any], dict[str, Schema]]:
-    """A number, one to three items, their sum."""
+    """A number, one to three items, and their sum."""
     number = f"INV-{draw.randrange(1000, 9999)}"
     items: list[dict[str, Any]] = [
         {"name": name, "quantity": draw.randrange(1, 9), "price": draw.randrange(2, 80) / 2}
@@ -255,7 +255,7 @@ def date(draw: random.Random) -> tuple[str, dict[str, Any], dict[str, Schema]]:
 
 @_kind
 def ticket(draw: random.Random) -> tuple[str, dict[str, Any], dict[str, Schema]]:
-    """Labels of a support ticket, each said in the text."""
+    """The labels of a support ticket, each of which the text mentions."""
     product = draw.choice(("mobile app", "website", "router", "printer"))
     severity = draw.choice(("low", "medium", "high", "critical"))
     team = draw.choice(("billing", "network", "design", "security"))

@@ -1,7 +1,7 @@
 """The faults of answers: a rule puts each wrong answer into a class.
 
-A judge says that an answer is wrong. Here it is compared with the right one, property by property in the order in which
-they were written, since a model goes on from its first mistake. The class is that of the first difference.
+A judge says that an answer is wrong. Here it is compared with the right answer, property by property in the order in
+which the model wrote them, since a model goes on from its first mistake. The first difference decides the class.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 from dotllm.bench.quality.cases import Call, Case, Schema
 
 LEFT_OUT = ""
-"""Among the values that a case accepts: that the property is not there."""
+"""Among the values that a case accepts, this one means that the property may be left out."""
 UNKNOWN = "another difference"
 
 
 def class_of(case: Case, calls: Sequence[Call]) -> str:
-    """Of calls that the case's judge finds wrong."""
+    """The class of calls that the case's judge finds wrong."""
     if len(calls) != len(case.wanted):
         return "too few calls" if len(calls) < len(case.wanted) else "too many calls"
     schemas = {function.name: function.parameters for function in case.functions}
     left = list(case.wanted)
     faults = []
     for call in calls:
-        # The wanted call that it is nearest to.
+        # Compare with the nearest wanted call.
         compared = [(fault_of_call(case, call, schemas.get(call.name, {}), wanted), wanted) for wanted in left]
         (_, fault), wanted = min(compared, key=lambda found: found[0][0])
         left.remove(wanted)
@@ -34,7 +34,7 @@ def class_of(case: Case, calls: Sequence[Call]) -> str:
 
 
 def fault_of_call(case: Case, call: Call, schema: Schema, wanted: tuple[str, Mapping[str, Sequence[Any]]]) -> Any:
-    """(how many properties differ, the class of the first; "" for a right call)."""
+    """(number of properties that differ, the class of the first one; "" for a right call)."""
     name, accepted = wanted
     if call.name != name:
         return 1000, "another function"
@@ -66,7 +66,7 @@ def _of_property(case: Case, schema: Schema, key: str, value: Any, accepted: Seq
 
 
 def value_class(case: Case, schema: Any, value: Any, accepted: Sequence[Any]) -> str:
-    """Of a value that is none of ``accepted``."""
+    """The class of a value that is none of ``accepted``."""
     schema = schema if isinstance(schema, dict) else {}
     if isinstance(value, bool):
         return "boolean: the other one"
@@ -93,8 +93,8 @@ def value_class(case: Case, schema: Any, value: Any, accepted: Sequence[Any]) ->
 
 
 def class_of_cut(text: str) -> str:
-    """Of a text that ``max_tokens`` has cut: what it was in the middle of."""
-    if not text:  # a call that is not whole is left out
+    """The class of a text that ``max_tokens`` has cut off: what it was in the middle of."""
+    if not text:  # the server leaves out an incomplete call
         return "cut: a call"
     stack, in_string, escaped = [], False, False
     for character in text:
@@ -117,7 +117,8 @@ def class_of_cut(text: str) -> str:
 
 
 def same(given: Any, wanted: Any) -> bool:
-    """Strings without case, spaces and signs; 3.0 is 3; a wanted object has lists of what each value may be."""
+    """Whether two values are equal: strings without case, spaces and punctuation; 3.0 is 3; a wanted object lists the
+    accepted values of each property."""
     if isinstance(given, bool) or isinstance(wanted, bool):
         return given is wanted
     if isinstance(given, str) and isinstance(wanted, str):

@@ -1,6 +1,6 @@
 """Counts a run's answers, compares two runs case by case, and prints both as tables.
 
-The interval of a difference is a paired bootstrap's: cases are drawn again with replacement, each with its two answers,
+The interval of a difference comes from a paired bootstrap: cases, each with its two answers, are drawn with replacement
 10,000 times (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 13).
 """
 
@@ -41,7 +41,7 @@ def counts(answers: Iterable[Record]) -> Record:
 def summary(answers: Sequence[Record]) -> list[Record]:
     """A row for each arm and set, in the order in which they came, and one for each arm over all sets with calls.
 
-    (Where the right answer calls nothing, a model that never writes JSON is always right.)
+    (If the right answer has no call, a model that never writes JSON is always right.)
     """
     arms = dict.fromkeys(a["arm"] for a in answers)
     sets = dict.fromkeys(a["set"] for a in answers)
@@ -55,13 +55,13 @@ def summary(answers: Sequence[Record]) -> list[Record]:
 
 
 def of_set(answers: Iterable[Record], name: str) -> list[Record]:
-    """The answers of a set, or of ``all`` sets whose right answers call something."""
+    """The answers of a set, or of ``all`` sets whose right answers have calls."""
     return [a for a in answers if a["set"] == name or (name == "all" and a["set"] not in NO_ANSWERS)]
 
 
 def paired(these: Iterable[Record], those: Iterable[Record]) -> Record | None:
-    """The first run's right answers less the second's, over the cases that both have. None: they have none in
-    common."""
+    """Compare the right answers of two runs over the cases that both have, with a 95 % interval of the difference. None
+    if they have no case in common."""
     right = {(a["set"], a["case"]): a["right"] for a in those}
     pairs = [(a["right"], right[key]) for a in these if (key := (a["set"], a["case"])) in right]
     if not pairs:
@@ -94,7 +94,7 @@ def comparison(these: Sequence[Record], those: Sequence[Record]) -> list[Record]
 
 
 def table(rows: Sequence[Record], title: str = "") -> Table:
-    """`summary` for readers."""
+    """The rows of `summary` as a table."""
     shown = Table(title=title or None)
     columns = ("right", "of", "parsed", "valid", "valid, wrong", "cut", "refused", "failed", "tokens", "seconds")
     for column in ("arm", "set", *columns):
@@ -106,7 +106,7 @@ def table(rows: Sequence[Record], title: str = "") -> Table:
 
 
 def comparison_table(rows: Sequence[Record], this: str, that: str) -> Table:
-    """`comparison` for readers."""
+    """The rows of `comparison` as a table."""
     shown = Table(title=f"{this} against {that}")
     for column in ("arm", "set", "cases", "right", "right there", "won", "lost", "difference, 95 %"):
         shown.add_column(column, justify="left" if column in ("arm", "set") else "right")
