@@ -1,4 +1,4 @@
 """Explains why a document does not fit its schema, and writes refusals for people and programs.
 
-The package imports nothing: a server's front end needs the fields of an error, but no kernels.
+This module imports nothing: a server's front end needs the fields of an error, but no kernels.
 """

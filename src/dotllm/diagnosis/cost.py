@@ -1,7 +1,7 @@
 """Predicts the least cost of an answer, whether and where it can grow without bound, and what may hurt its quality.
 
-The shortest answer and whether there is a longest one are facts of the automaton. The places where it grows are read
-off the schema, as a reader of the schema would name them. Advice is about answers' quality, not about what is enforced
+The automaton tells the shortest answer, and whether there is a longest one. The schema tells the places where answers
+grow, under names that its reader knows. Advice is about the quality of answers, not about what is enforced
 (docs/answer-quality.md).
 """
 
@@ -61,7 +61,7 @@ def shortest(index: GrammarIndex) -> Shortest:
 
 
 def is_unbounded(index: GrammarIndex) -> bool:
-    """Whether answers have no longest one: the automaton has a cycle (of a loop, or of rules) that a text can take."""
+    """Whether there is no longest answer: the automaton has a cycle (of a loop, or of rules) that a text can take."""
     mem = index.mem
 
     def array(slot: int, length: int) -> list[int]:
@@ -122,7 +122,7 @@ def is_unbounded(index: GrammarIndex) -> bool:
 
 
 def growth(schema: Any, options: Mapping[str, Any] | None = None) -> Iterator[Growth]:
-    """Where answers to ``schema``, written with ``options``, grow without bound, as far as the schema itself shows it.
+    """Find where answers to ``schema``, written with ``options``, grow without bound, if the schema itself shows it.
 
     Yields:
         Each place once, in the order of the schema.
@@ -221,10 +221,10 @@ def prefixes(pointer: str, members: Any) -> Iterator[Advice]:
 def _parts(
     root: Any, part: Any, pointer: str, above: tuple[str, ...], seen: set[str], depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """Walk a schema and its sub-schemas, each referenced one once, no deeper than `_DEEPEST`.
+    """Walk a schema and its sub-schemas, each referenced schema once, no deeper than `_DEEPEST`.
 
     Yields:
-        The JSON Pointer of each, and the sub-schema; None for a reference to a schema around it.
+        (JSON Pointer, sub-schema); (JSON Pointer, None) for a reference to a schema that encloses it.
     """
     yield pointer, part
     if not isinstance(part, Mapping) or depth > _DEEPEST:
@@ -253,7 +253,7 @@ def _parts(
 
 
 def _at(value: Any, pointer: str) -> Any:
-    """The value at a JSON Pointer; None if there is none."""
+    """The value at a JSON Pointer; None if there is no value."""
     for token in pointer.split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")
         if isinstance(value, Mapping):

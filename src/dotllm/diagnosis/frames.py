@@ -49,7 +49,7 @@ class SourceText:
     is_json: bool = True
 
     def mark(self, location: Location | None, label: str = "") -> Mark | None:
-        """The characters that ``location`` stands for; None if it is nowhere in the text."""
+        """The characters that ``location`` stands for; None if it is not in the text."""
         if isinstance(location, Offset):
             begin = min(location.characters, len(self.text))
             return Mark(begin, begin + 1, label)
@@ -85,14 +85,14 @@ class SourceText:
         return places(self.text)
 
     def offset(self, line: int, column: int) -> int:
-        """How many characters stand before a place; both count from 1."""
+        """The number of characters before a place; ``line`` and ``column`` count from 1."""
         begin = 0
         for _ in range(line - 1):
             begin = self.text.find("\n", begin) + 1
         return begin + column - 1
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
-        """Where the character at ``offset`` is; both count from 1."""
+        """The line and column of the character at ``offset``; both count from 1."""
         return self.text.count("\n", 0, offset) + 1, offset - self.text.rfind("\n", 0, offset)
 
 
@@ -134,7 +134,7 @@ def warning_frame(
 def code_frame(
     source: SourceText, marks: Sequence[Mark], pointer: str | None = None, *, colour: bool = False
 ) -> list[str]:
-    """The lines of ``source`` with carets under ``marks``, the first of which gives the place in the first line."""
+    """The lines of ``source`` with carets under ``marks``, after a line with the place of the first mark."""
     if not marks:
         return []
     line, column = source.line_and_column(marks[0].begin)
@@ -172,7 +172,7 @@ def _line(source: SourceText, number: int, first: int) -> tuple[str, int]:
 
 
 def _carets(marks: Sequence[Mark], begin: int, width: int) -> Iterator[str]:
-    """Lines of carets: one for marks without a label, and one for each that has one."""
+    """Lines of carets: one for all marks without a label, and one for each mark with a label."""
     plain = [mark for mark in marks if not mark.label]
     for row in ([plain] if plain else []) + [[mark] for mark in marks if mark.label]:
         line = ""

@@ -1,4 +1,4 @@
-"""Finds the values of a JSON text: from a JSON Pointer to characters of the text."""
+"""Finds values in a JSON text: from a JSON Pointer to the characters of the text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """An array or object whose end has not come."""
+    """An array or object that has not ended yet."""
 
     pointer: str
     begin: int
@@ -32,21 +32,21 @@ class _Open(NamedTuple):
 
 
 def last_begun(text: str) -> str:
-    """The pointer of the value that was begun last in ``text``, the beginning of a JSON text."""
+    """The pointer of the value that began last in ``text``, the beginning of a JSON text."""
     scan = _Scan(text)
     scan.run()
     return scan.last
 
 
 def value_at(text: str, offset: int) -> str:
-    """The pointer of the value that the character at ``offset`` belongs to; between values, of the one before it."""
+    """The pointer of the value to which the character at ``offset`` belongs; between values, of the value before it."""
     before, with_it = last_begun(text[:offset]), last_begun(text[: offset + 1])
     return with_it if with_it.startswith(f"{before}/") else before
 
 
 def places(text: str) -> dict[str, Place]:
-    """The place of each value of the JSON ``text``, by its pointer; of a key that comes twice, that of the last one. A
-    text that is not JSON gives the values before its fault."""
+    """The place of each value of the JSON ``text``, by its pointer; for a key that occurs twice, the last place. If the
+    text is not JSON, only the values before the error."""
     return _Scan(text).run()
 
 
@@ -58,7 +58,7 @@ class _Scan:
         self.open: list[_Open] = []
         self.counts: list[int] = []
         self.last = ""
-        """The pointer of the value that was begun last, or of the object or array in which the text continues."""
+        """The pointer of the value that began last, or of the object or array in which the text continues."""
 
     def run(self) -> dict[str, Place]:
         try:
@@ -75,7 +75,7 @@ class _Scan:
         return self.at
 
     def _step(self) -> None:
-        """One member, item or end of the innermost array or object."""
+        """Read one member, item, comma or end of the innermost array or object."""
         inner = self.open[-1]
         begin = self._skip()
         sign = self.text[begin]
@@ -125,11 +125,11 @@ def _string(text: str, at: int) -> tuple[str, int]:
     return name, end
 
 
-# Names a tool's refused schema by its place in the request, not in the structural tag that vLLM makes of tools.
+# Names a tool's refused schema by its place in the request, not in the structural tag that vLLM makes from tools.
 #
 # ``/format/tags/2/content/json_schema/properties/a/type`` is a place in a document that the user has never seen. The
-# tool is found by its schema, which the tag holds as it is in the request. (If two tools have the same schema, it is
-# refused in both.)
+# tool is found by its schema, which is the same in the tag and in the request. (If two tools have the same schema, the
+# first one is named: both are refused.)
 
 
 _MESSAGE = re.compile(r"(.*) \(at (/.*)\)", re.DOTALL)
@@ -137,16 +137,16 @@ _MESSAGE = re.compile(r"(.*) \(at (/.*)\)", re.DOTALL)
 
 
 Described = tuple[str, str, dict[str, Any]]
-"""The name of a tool, the place of what describes its calls, and that, as the tag holds it."""
+"""The name of a tool, the place of its schema or grammar in the request, and the schema or grammar as in the tag."""
 
 
 def located(
     message: str, tag: str, tools: list[object], grammars: Iterable[Described] = (), *, of_anthropic: bool = False
 ) -> str:
-    """The message of a refusal of ``tag``, with the place in the request's ``tools`` if it is known to be in one.
+    """The message of a refusal of ``tag``, with the place in the request's ``tools`` if it belongs to one of them.
 
-    ``grammars``: those of custom tools. ``of_anthropic``: the request is one of Anthropic's API, which has its schemas
-    elsewhere.
+    ``grammars``: those of custom tools. ``of_anthropic``: whether the request is one of Anthropic's API, which has its
+    schemas at other places.
     """
     from dotllm.languages.json_schema.reading.subschemas import below
 
@@ -162,7 +162,7 @@ def located(
             return message
         (part,) = step
         for name, place, schema in schemas:
-            # (with the type and the name that `tool_calls` may have added)
+            # (the tag's schema may have a type and a name in addition)
             if isinstance(part, dict) and _bare(part) == _bare(schema):
                 return f"tool {name!r}: {match[1]} (at {'/'.join([place, *rest])})"
     return message

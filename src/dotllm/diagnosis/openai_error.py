@@ -19,18 +19,18 @@ BESIDE = (
     "max_tokens", "min_tokens", "stop_token_ids", "stop", "bad_words", "allowed_token_ids", "kv_transfer_params",
     "chat_template_kwargs", "use_beam_search",
 )  # fmt: skip
-"""Fields other than the constraint that a refusal may be about."""
+"""Fields that a refusal may be about, other than the constraint."""
 _OPTION = r"structured_outputs\.(?:disable_\w+|whitespace_pattern)"
 _BEGINS = re.compile(rf"({'|'.join(BESIDE)}|vllm_xargs(?:\.\w+)?|dotllm_\w+|{_OPTION})(?![\w=])")
-"""How messages begin that are about one of them."""
+"""The beginnings of messages about such fields."""
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-"""What APIs call ``max_tokens``."""
+"""The names of ``max_tokens`` in the APIs."""
 _STRUCTURED = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
 
 def error_fields(message: str, code: str, request: Any, parameter: str | None = None) -> dict[str, Any]:
-    """``message``, ``type``, ``param`` and ``reason`` of the refusal of ``request`` with `dotllm.errors.CODES`'
-    ``code``, and a ``url`` if the documentation lies somewhere.
+    """``message``, ``type``, ``param`` and ``reason`` of the refusal of ``request`` with ``code`` (of
+    `dotllm.errors.CODES`), and a ``url`` if the documentation has an address.
 
     ``parameter``: the field, if it is known.
     """
@@ -60,13 +60,13 @@ def param(request: Any, message: str) -> str | None:
 
 
 def beside(error: SpecError) -> str | None:
-    """The field that ``error`` is about, if that is not the constraint; else None."""
+    """The field that ``error`` is about, if it is not the constraint; else None."""
     is_one = error.location is None and (error.keyword in BESIDE or error.keyword.startswith("dotllm_"))
     return error.keyword if is_one else None
 
 
 def _as_written(request: Any, field: str) -> str:
-    """A field other than the constraint, by the name that ``request`` has for it."""
+    """The name that ``request`` has for a field other than the constraint."""
     if field.startswith("dotllm_"):
         return f"vllm_xargs.{field}"
     if field != "max_tokens":

@@ -1,9 +1,9 @@
 """Explains where a document stops fitting a specification, what was allowed there, and which keyword is to blame.
 
-The masks are followed byte by byte until one forbids a byte. The keyword to blame is the one without which that byte is
-allowed: the schema is compiled without each keyword in turn, which takes a millisecond for most. If no single keyword
-is to blame, the smallest set that must be left out together is. A document may also be valid and never be written that
-way (keys in another order, another spelling of a number): that is checked first.
+The document is followed byte by byte until a mask forbids a byte. The keyword without which that byte is allowed is to
+blame: the schema is compiled without each keyword in turn, which mostly takes a millisecond. If no single keyword is to
+blame, it is the smallest set of keywords that must be left out together. A document may also be valid and yet never be
+generated in this form (keys in another order, another spelling of a number): this is checked first.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _ARTICLES = {name: f"an {name}" if name[0] in "aio" else f"a {name}" for _, name
 
 
 CLOSING = ("additionalProperties", "unevaluatedProperties")
-"""Keywords with the value false where an object has no other properties."""
+"""Keywords whose value false forbids an object further properties."""
 
 
 def instance_at(keyword: str, pointer: str, document: Any) -> tuple[str, Any]:
-    """The value that ``keyword`` is about, with its JSON Pointer: the one at ``pointer``, or the object or array around
-    it."""
+    """The value that ``keyword`` is about, after its JSON Pointer: the value at ``pointer``, or the object or array
+    around it."""
     kind: type | None = None
     if keyword in OBJECTS or keyword in ("unevaluatedProperties", "dependentSchemas"):
         kind = dict
@@ -74,7 +74,7 @@ def instance_at(keyword: str, pointer: str, document: Any) -> tuple[str, Any]:
 
 
 def _reached(value: Any, pointer: str) -> Any:
-    """None if there is nothing there (of a key that comes twice, only one value is there)."""
+    """The value at ``pointer``; None if there is no value (a key that occurs twice has only one)."""
     for token in pointer.split("/")[1:]:
         child = below(value, token)
         if child is None:
@@ -125,7 +125,7 @@ def _about_extra_keys(found: dict[str, Any], schema: dict[str, Any]) -> str:
 def _matches(pattern: str, name: str) -> bool:
     try:
         return re.search(pattern, name) is not None
-    except re.error:  # ECMA-262 has more than Python
+    except re.error:  # ECMA-262 has syntax that Python lacks
         return False
 
 
@@ -149,10 +149,10 @@ def _json(value: Any) -> str:
 MOST_COMPILES = 200
 MOST_SECONDS = 1.0
 _MOST_READINGS = 64
-"""Most ways in which the names of tokens in a document are read at once."""
+"""The most readings of a document (a token's name may mean the token or its text) that are followed together."""
 _EOS = 256
 _FREEST = {"order": "any", "whitespace": "any", "additional_properties": "open", "number_digits": "any"}
-"""The options of JSON Schema under which most documents fit."""
+"""The options of JSON Schema under which the most documents fit."""
 
 
 class Blame(NamedTuple):
@@ -166,7 +166,7 @@ class Why(NamedTuple):
     """Where and why a document does not fit."""
 
     offset: int
-    """Characters of the document that fit; its length where it ends too early."""
+    """Characters of the document that fit; its length if it ends too early."""
     pointer: str | None
     """The JSON Pointer of the value in the document that has begun there; None for texts that are not JSON."""
     allowed: str
@@ -178,9 +178,9 @@ class Why(NamedTuple):
     help: str
     """What to write instead; "" if that is not known."""
     blamed: tuple[Blame, ...] = ()
-    """The document would get past this place without these keywords, all of them together; mostly it is one."""
+    """The document would get past this place if all of these keywords were left out; mostly it is a single one."""
     is_minimal: bool = True
-    """Whether fewer keywords would not do; False if the search ended at its limit."""
+    """Whether leaving out fewer keywords does not suffice; False if the search ended at its limit."""
     compiles: int = 0
 
 
@@ -217,7 +217,7 @@ def byte_vocabulary() -> Vocabulary:
 class _Walk:
     """A walk of a document on an index, as far as the document fits.
 
-    Where the name of a token stands in the document, the token may be meant, or its text: both are followed.
+    A token's name in the document may mean the token or its text: both readings are followed.
     """
 
     def __init__(self, index: Index, data: bytes) -> None:
@@ -252,7 +252,7 @@ class _Walk:
         self.guide = next((guide for guide in standing if guide.can_finish), standing[0])
 
     def _pieces(self) -> list[tuple[bytes, list[int]]]:
-        """The document in parts, each with the tokens that have it for a name."""
+        """The document in parts, each with the tokens of that name."""
         numbers: dict[bytes, list[int]] = {}
         for number, name in self._names.items():
             if name:
@@ -272,7 +272,7 @@ class _Walk:
         return self.taken > other.taken or self.fits
 
     def stop(self, document: str, **about: Any) -> Why:
-        """Where the walk ends."""
+        """Describe the place where the walk ends."""
         offset = len(self.data[: self.taken].decode(errors="ignore"))
         forced = self.guide.forced_bytes().decode(errors="ignore")
         allowed = in_words(*self._following(), may_end=self.guide.can_finish)
@@ -295,17 +295,17 @@ class _Walk:
 
 
 def _standing(guide: Guide) -> int:
-    """What tells apart where guides of one index stand."""
+    """A number that is equal for guides of one index that stand at the same place."""
     return id(guide) if guide.is_stateful else guide.config
 
 
 def _take(guide: Guide, data: bytes) -> int:
-    """Take as much of ``data`` as is allowed, and count it."""
+    """Take as many bytes of ``data`` as are allowed, and return their number."""
     if guide.is_stateful:
         return next((at for at in range(len(data)) if not guide.accept_string(data[at : at + 1])), len(data))
     if guide.accept_string(data):
         return len(data)
-    # A kernel walks a text at once, so halving is quicker than single bytes.
+    # One call of a kernel walks a whole text, so halving is quicker than single bytes.
     low, high = 0, len(data)
     while high - low > 1:
         middle = (low + high) // 2
@@ -350,7 +350,7 @@ def _runs(characters: list[int]) -> list[str]:
 
 
 class _Ablation:
-    """The search for what keeps one document out of a schema."""
+    """The search for the reason why one document does not fit a schema."""
 
     def __init__(self, schema: Any, document: str, options: dict[str, Any]) -> None:
         self.schema = schema
@@ -362,7 +362,7 @@ class _Ablation:
         self.until = float("inf")
 
     def walk(self, schema: Any, options: dict[str, Any]) -> _Walk:
-        """The document on ``schema``."""
+        """Walk the document on ``schema``."""
         self.compiles += 1
         return _Walk(_index_of(schema, options), self.data)
 
@@ -392,7 +392,7 @@ class _Ablation:
             return why._replace(pointer=begun, compiles=self.compiles)
         keyword = why.blamed[0].pointer.rpartition("/")[2]
         if why.blamed[0].value is False and keyword not in CLOSING:
-            keyword = ""  # a sub-schema that is false; it may be a property of any name
+            keyword = ""  # a sub-schema that is false; what looks like a keyword may be the name of a property
         place, instance = instance_at(keyword, begun, value)
         help = remedy(keyword, why.blamed[0].value, instance, self._beside(why.blamed[0].pointer), why.forced)
         return why._replace(pointer=place, help=help, compiles=self.compiles)
@@ -403,7 +403,7 @@ class _Ablation:
         return holder
 
     def _because_of_options(self, strict: _Walk, free_options: dict[str, Any]) -> Why:
-        """The reason if an option is why the valid document is never written."""
+        """The reason why the document, although valid, is never generated: an option forbids it."""
         for name, reason, help in _OPTIONS:
             tried = {key: value for key, value in self.options.items() if key != name}
             if name in free_options:
@@ -484,7 +484,7 @@ _OPTIONS = (
 
 
 def _number(text: str) -> int | float:
-    """A number as it is written without a needless fraction or exponent."""
+    """A number as it is written with no needless fraction or exponent."""
     value = float(text)
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
@@ -495,7 +495,7 @@ def _concerns(path: Path, keys: set[str]) -> bool:
 
 
 def _rank(path: Path) -> tuple[int, int, bool]:
-    """The rank by which keywords are tried: the larger, the later."""
+    """The order in which keywords are tried: the larger the rank, the later."""
     kind = 2 if _is_condition(path) else int(path[-1] in (*REFERENCES, "contains"))
     return kind, -len(path), path[-1] in ("properties", "items", "prefixItems")
 

@@ -1,21 +1,22 @@
 """The confidence of an answer's values, from the log probabilities of its tokens under their masks.
 
-**A value.** Its probability, as it was written, is the product of those of the tokens that hold a part of it. (A number
-ends with what comes after it, so that token counts, too.) The product of the masses of the same tokens is the
-probability that the masks left.
+**A value.** Its probability, as it was written, is the product of the probabilities of the tokens that hold a part of
+it. (A number ends only at the token after it, so that token counts, too.) The product of the masses of the same tokens
+is the probability that the masks left.
 
-**The members of an enumeration.** From the place where a value begins, the index is asked which texts the value may
-have. If they are few, each token that may come belongs to one of them, or to several whose texts begin alike. The
-probabilities of the tokens that belong to one are its own, however the rest of it is spelt: the mask lets nothing else
-follow. Where the sampled token belongs to several, the next place tells them apart, and so on. What tokens that were
-not sampled leave open, and tokens beyond the likeliest, is not known. It counts for every member that it may belong
-to, as what that member may have in addition. A member whose probability is known to within `TOLERANCE` has it, and
-another has none.
+**The members of an enumeration.** At the place where a value begins, the index tells which texts the value may have. If
+they are few, each allowed token belongs to one member, or to several members whose texts begin alike. The probability
+of a token that belongs to one member is this member's, however the rest of it is tokenized: the mask lets nothing else
+follow. If the sampled token belongs to several members, the next place tells them apart, and so on. Two things remain
+unknown: which member a token that was not sampled means, if it belongs to several, and what the tokens beyond the
+likeliest mean. Their probabilities count for every member that may be meant, as a possible addition. A member whose
+probability is known to within `TOLERANCE` gets this probability; any other member gets none.
 
 A token may begin before the value and hold its first bytes. Then only the tokens that write the same text up to the
-value count, since the question is what the value is, given that it comes. Let A be their sum. Of P, the
-probability of what stops before the value and of what is not known, any part q may come to it, and any part of q may
-be the member's. So a member that has a of A has between a / (A + P) and (a + P) / (A + P).
+value count, since the question is which value comes, given that the value comes here. Let A be the sum of their
+probabilities, and P the probability of the tokens that stop before the value and of those that are not known. Any part
+q of P may lead to the value, and any part of q may be the member's. So a member that has a of A has a probability
+between a / (A + P) and (a + P) / (A + P).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from dotllm.index import Walkable
 
 LIKELIEST = 20
-"""Tokens whose probabilities are asked for at each place; vLLM gives no more by default."""
+"""Number of tokens whose probabilities are requested at each place; vLLM gives no more by default."""
 MOST_MEMBERS = 64
 TOLERANCE = 1e-4
-_MOST_TRIES = 1 << 15  # of bytes, in all looks for the texts that the values of an answer may have
-_MOST_BYTES = 4096  # of one of them
+_MOST_TRIES = 1 << 15  # bytes tried in all searches for the texts that the values of an answer may have
+_MOST_BYTES = 4096  # of one such text
 _SPACE = b" \t\r\n"
 _NUMBER = b"0123456789+-.eE"
 _DIGITS = "-0123456789"
@@ -55,7 +56,7 @@ class Place(NamedTuple):
     log_mass: float | None
     """None: not known."""
     likeliest: Mapping[int, float]
-    """Log probabilities under the mask, of the token itself and of others."""
+    """Log probabilities under the mask, of the sampled token and of others."""
 
 
 UNKNOWN = Place(None, {})
@@ -72,13 +73,13 @@ class Value(NamedTuple):
 
 
 class Field(NamedTuple):
-    """What is known of a value."""
+    """What is known about a value."""
 
     probability: float | None
     mass: float | None
     """The logarithm of the probability that the masks left."""
     members: list[dict[str, Any]] | None
-    """Of an enumeration, ``value`` and ``probability`` (None: not known) of each; None for any other value."""
+    """``value`` and ``probability`` (None: not known) of each member of an enumeration; None for any other value."""
 
 
 def confidence(
@@ -89,7 +90,7 @@ def confidence(
     choices: Sequence[str] | None = None,
     begins: Sequence[str] | None = None,
 ) -> dict[str, Field]:
-    """By JSON Pointer the values of an answer in JSON that are whole; as "" an answer that is one of ``choices``.
+    """The complete values of an answer in JSON, by JSON Pointer. An answer that is one of ``choices`` has the key "".
 
     ``begins``: texts after which JSON comes, in an answer that holds other text, too. Then a pointer begins with the
     number of the JSON text: ``/0/city``.
@@ -98,7 +99,7 @@ def confidence(
 
 
 def values(data: bytes, *, ended: bool) -> Iterator[Value]:
-    """The values of a JSON text that are whole; a number at its end is if the text has ``ended``."""
+    """The complete values of a JSON text. A number at the end of the text is complete if the text has ``ended``."""
     place, open_ones = JsonPlace(), list[tuple[str, int, str]]()
     for at in range(len(data) + 1):
         byte, where = data[at : at + 1], place.where
@@ -121,7 +122,7 @@ def values(data: bytes, *, ended: bool) -> Iterator[Value]:
 
 
 def values_after(begins: Sequence[str], data: bytes) -> Iterator[Value]:
-    """The values of the JSON texts that come after one of ``begins``; the first part of a pointer is their number."""
+    """The values of JSON texts that follow one of ``begins``; a pointer begins with the number of the JSON text."""
     known = [begin.encode() for begin in begins if begin]
     number = at = 0
     while places := [(place, -len(begin)) for begin in known if (place := data.find(begin, at)) >= 0]:
@@ -137,12 +138,12 @@ class _Texts:
     """The texts that the values at configurations of an index may have."""
 
     def __init__(self, tries: int) -> None:
-        """``tries``: most bytes that are tried in all looks."""
+        """``tries``: the most bytes to try in all searches."""
         self._left = tries
         self._known: dict[tuple[Walkable, int], list[bytes] | None] = {}
 
     def __call__(self, index: Walkable, config: int) -> list[bytes] | None:
-        """Those of the value that begins at ``config``; None if they are many, or if it may be more than a scalar."""
+        """The texts of the value that begins at ``config``; None if there are many, or if it need not be a scalar."""
         key = index, config
         if key not in self._known:
             self._known[key] = self._look(index, config)
@@ -176,13 +177,13 @@ class _Texts:
 
 
 def _is_whole(text: bytes) -> bool:
-    """Whether a scalar's text says itself that it is whole."""
+    """Whether a scalar's text alone shows that it is complete. (A number's text does not.)"""
     closed = len(text) > 1 and text[:1] == text[-1:] == b'"' and not (len(text[:-1]) - len(text[:-1].rstrip(b"\\"))) % 2
     return closed or text in (b"true", b"false", b"null")
 
 
 def _fits(member: bytes, text: bytes, *, ended: bool) -> bool:
-    """Whether a value that begins with ``text`` (and may have ended in it) may be ``member``."""
+    """Whether a value that begins with ``text`` (and may have ended inside it) may be ``member``."""
     if ended:
         return member == text
     further = text[len(member) : len(member) + 1]
@@ -204,11 +205,11 @@ class _Answer:
             self._ends.append((self._ends[-1] if self._ends else 0) + len(pieces[-1]))
         self._data = b"".join(pieces)
         self._texts = _Texts(_MOST_TRIES)
-        # (Where a value may end, all that the mask allows without a text are ends.)
+        # (Where a value may end, the only tokens without text that the mask allows are end tokens.)
         self._has_ended = bool(tokens) and self._vocabulary.token_bytes(tokens[-1]) is None
 
     def fields(self, begins: Sequence[str] | None) -> dict[str, Field]:
-        """Of all its values that are whole; ``begins``: see `confidence`."""
+        """The fields of all complete values; ``begins``: see `confidence`."""
         if self._choices is not None:
             whole = Value("", 0, len(self._data), "")
             members = [choice.encode() for choice in self._choices]
@@ -220,7 +221,7 @@ class _Answer:
         return {value.pointer: self._field(value, members_of.get(value)) for value in whole_values}
 
     def _members(self, found: Sequence[Value]) -> dict[Value, list[dict[str, Any]] | None]:
-        """Of the values that are an enumeration: the guide walks along the tokens, to where each of them begins."""
+        """The members of the values that are enumerations. A guide walks along the tokens to the beginning of each."""
         starting: dict[int, list[Value]] = {}
         for value in found:
             if value.kind not in "{[":
@@ -248,7 +249,7 @@ class _Answer:
         return Field(None if probability is None else round(math.exp(probability), _ROUND), _sum(masses), members)
 
     def _spread(self, value: Value, texts: Sequence[bytes]) -> list[dict[str, Any]]:
-        """The members of an enumeration, which has ``texts``; see the module."""
+        """The members of the enumeration with these ``texts``; see the module's docstring."""
         names = {text: _name(text, is_json=self._choices is None) for text in texts}
         known = {name: Known(0.0, 0.0) for name in names.values()}
         left, share = list(texts), 1.0
@@ -275,8 +276,8 @@ class _Answer:
         return _members(known)
 
     def _that_fit(self, value: Value, at: int, token: int, members: list[bytes]) -> list[bytes] | None:
-        """The ``members`` that the value may be after ``token`` in the place of token ``at``; None if it writes another
-        text before the value."""
+        """The ``members`` that the value may still be if ``token`` is the token at ``at``; None if ``token`` writes
+        another text before the value."""
         data, start = self._vocabulary.token_bytes(token), self._start(at)
         lead, before = self._data[start : value.start], self._data[value.start : start]
         if data is None and lead:
@@ -306,20 +307,20 @@ def _sum(logarithms: Sequence[float | None]) -> float | None:
 
 @dataclass
 class Known:
-    """What is known of the probability of a member: that it is at least so much, and how much more it may be."""
+    """Bounds of a member's probability: it is at least ``least``, and at most ``more`` higher."""
 
     least: float
     more: float
 
 
 def _give(known: Mapping[str, Known], names: Iterable[str], more: float) -> None:
-    """Each of ``names`` may have as much more."""
+    """Raise the upper bound of each of ``names`` by ``more``."""
     for name in names:
         known[name].more += more
 
 
 def _name(text: bytes, *, is_json: bool) -> str:
-    """A value as JSON, whichever text it has: 1 may be written 1.0."""
+    """The value of ``text`` as JSON in one spelling: 1 may be written 1.0."""
     value = json.loads(text) if is_json else text.decode()
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, ensure_ascii=False)
 

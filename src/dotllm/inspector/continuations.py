@@ -1,9 +1,9 @@
-"""Groups the continuations at a position so that a reader can take them in, of 150,000 tokens.
+"""Groups the continuations at a position, out of 150,000 tokens, so that a reader can take them in.
 
-A group holds the characters after which the sequence is in the same configuration. Characters that the grammar does not
-tell apart are in one group, so no rule for a particular language is needed. All digits of a number are one group, all
-characters of a string but those that end it are another, and each first letter of the values of an enum is its own. The
-mask says which characters may come, and how many tokens begin with each.
+A group holds the characters that lead to the same configuration. Characters that the grammar does not distinguish are
+in one group, so no rule for a particular language is needed. All digits of a number form a group, all characters of a
+string except those that end it form another, and each first letter of the values of an enum has its own. The mask says
+which characters may come, and how many tokens begin with each.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _WHITE_SPACE = frozenset(" \t\r\n")
 _PRINTABLE = frozenset(map(chr, range(0x20, 0x7F)))
 _NAMES = {" ": "space", "\t": "tab", "\n": "line break", "\r": "carriage return"}
 _CONTINUATION = range(0x80, 0xC0)
-_INSIDE, _SPACES = -2, -3  # these numbers stand for configurations
+_INSIDE, _SPACES = -2, -3  # used in place of configurations
 
 
 class ContinuationGroup(NamedTuple):
-    """Continuations that the grammar does not tell apart."""
+    """Continuations that the grammar does not distinguish."""
 
     label: str
     """Their first characters."""
@@ -40,7 +40,7 @@ class ContinuationGroup(NamedTuple):
     then: str
     """The text that must follow them."""
     tokens: int
-    """Number of tokens that begin so."""
+    """Number of tokens that begin with these characters."""
     examples: tuple[str, ...]
     """Some of these tokens, the first in the vocabulary."""
 
@@ -129,7 +129,7 @@ def _ranges(chars: Iterable[str]) -> str:
 
 
 def _special(vocabulary: Vocabulary, ids: list[int]) -> list[ContinuationGroup]:
-    """Tokens that stand for no text: the end, and tokens that a grammar names."""
+    """Tokens without text: the end, and tokens that a grammar names."""
     names: dict[int, Any] = {number: name for name, number in vocabulary.special_tokens.items()}
     ends = [token for token in ids if token in vocabulary.eos_token_ids]
     named = [str(names.get(token, token)) for token in ids if token not in ends]
@@ -150,12 +150,12 @@ def _rest(groups: list[ContinuationGroup]) -> list[ContinuationGroup]:
 # Draws random texts that a specification allows.
 #
 # Drawing tokens uniformly gives long nonsense, because most of a vocabulary is text. So the walk draws among the
-# *groups* of the bytes that may come (see `continuations`). The more often it has been at a place, the likelier it
-# leaves it, so that loops end.
+# *groups* of the bytes that may come (see `continuations`). The more often it has been at a place, the less likely it
+# returns there, so that loops end.
 
 
 LONGEST = 600
-"""Most bytes of a text; longer ones are cut off."""
+"""The most bytes of a text; longer texts are cut off."""
 _CLOSING = frozenset(b'"}])')
 _PLAIN = frozenset(range(0x21, 0x7F)) - {ord("\\")}
 """Bytes that make texts look tidy: no white space, no escapes, nothing beyond ASCII."""
@@ -164,7 +164,7 @@ _BYTES = [bytes([byte]) for byte in range(256)]
 
 
 def sample(index: Index, random: Random) -> tuple[bytes, bool]:
-    """A text, and whether it is whole."""
+    """A random text, and whether it is complete."""
     guide, text, visits = index.guide(), bytearray(), Counter[int]()
     while len(text) < LONGEST:
         visits[guide.config] += 1
@@ -196,15 +196,15 @@ def _groups(index: Walkable, config: int) -> dict[int, list[int]]:
 
 
 def _weight(members: list[int], length: int) -> float:
-    """The weight of drawing one of ``members`` after ``length`` bytes: large groups are likelier, and closing bytes
-    become so."""
+    """The weight of the group ``members`` after ``length`` bytes: large groups weigh more, and groups with closing
+    bytes weigh more as the text grows."""
     if not _PLAIN.intersection(members):
         return 0.02
     return float(len(members) ** 0.5) * (0.5 + length / 100 if _CLOSING.intersection(members) else 1)
 
 
 def _pleasant(members: list[int], random: Random) -> int:
-    """One of ``members``, a frequent letter if there are letters."""
+    """One of ``members``; if it has letters, probably a frequent one."""
     letters = [byte for byte in _LETTERS if byte in members]
     if len(letters) > 1:
         return letters[min(int(random.expovariate(0.15)), len(letters) - 1)]
@@ -212,7 +212,7 @@ def _pleasant(members: list[int], random: Random) -> int:
 
 
 def _take(guide: Guide, data: bytes) -> bool:
-    """Advance by tokens that spell ``data``; False if they are not allowed (by the values that guides remember,
+    """Advance by tokens that spell ``data``; False if they are not allowed (because of values that the guide remembers,
     say)."""
     try:
         tokens = guide.index.vocabulary.encode(data)

@@ -1,4 +1,4 @@
-"""Answers the page's questions, as JSON objects, for the server, a snapshot and a vLLM.
+"""Answers the page's questions, as JSON objects, for the inspector's server, for a snapshot and for a vLLM server.
 
 Every question carries the specification and the text, so only compiled indexes are remembered between questions. Sizes
 and times have bounds.
@@ -30,7 +30,7 @@ from dotllm.vocabulary import Vocabulary
 
 MOST_TOKENS = 4096
 MOST_BYTES = 1 << 20
-"""Of a question."""
+"""The most bytes of a question."""
 COMPILE_S = 10.0
 SAMPLES = 3
 _REMEMBERED = 16
@@ -46,10 +46,10 @@ class BadQuestion(ValueError):
 
 
 class Inspector:
-    """Answers about any specification, with one vocabulary. Thread-safe: one question at a time."""
+    """Answers questions about any specification, with one vocabulary. Thread-safe: one question at a time."""
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: str = "") -> None:
-        """``tokenizer``: the tokenizer's name; without one the tokens are single bytes."""
+        """``tokenizer``: the tokenizer's name; "" if the tokens are single bytes."""
         self.vocabulary = vocabulary
         self.tokenizer = tokenizer
         self._names = {number: name for name, number in vocabulary.special_tokens.items()}
@@ -58,7 +58,7 @@ class Inspector:
         self._questions = {"walk": self.walk, "position": self.position, "samples": self.samples, "why": self.why}
 
     def answer(self, question: str, body: Any) -> dict[str, Any]:
-        """The answer to a question of that name; a refused specification is ``{"error": …}``. Raises BadQuestion."""
+        """The answer to the question of that name; for a refused specification ``{"error": …}``. Raises BadQuestion."""
         if question not in self._questions:
             raise BadQuestion(f"no question {question!r}; there are {', '.join(self._questions)}")
         if not isinstance(body, dict):
@@ -84,7 +84,7 @@ class Inspector:
         return json.dumps(self.answer(question, asked))
 
     def walk(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The text as tokens, each with what its position allows (``steps``, the last one for the end of the text), the
+        """The text as tokens, each with what its position allows (``steps``; the last is for the end of the text), the
         number of the first token that does not fit (``bad``, or null), and the outline."""
         specification, guide, tokens, bad = self._read(body)
         place = JsonPlace() if specification.kind in _JSON_KINDS else None
@@ -132,7 +132,7 @@ class Inspector:
         }
 
     def samples(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A few random ``texts``, and whether each is ``whole``; ``seed`` makes others."""
+        """A few random ``texts``, and whether each is ``whole``; another ``seed`` gives other texts."""
         index = self._index(_specification(body))
         random = Random(str(body.get("seed", 0)))
         drawn = [sample(index, random) for _ in range(SAMPLES)]
@@ -144,7 +144,7 @@ class Inspector:
         if specification.kind is Kind.JSON_SCHEMA:
             try:
                 json.loads(text)
-            except (ValueError, RecursionError):  # only its beginning, perhaps
+            except (ValueError, RecursionError):  # perhaps it is only the beginning of a JSON text
                 place = JsonPlace()
                 place.feed(text.encode(errors="replace"))
                 text += place.closing
@@ -173,7 +173,7 @@ class Inspector:
     def fields(
         self, specification: Specification, tokens: Sequence[int], places: Sequence[Place]
     ) -> dict[str, Any] | None:
-        """`confidence` while a question is answered."""
+        """`confidence` for callers that hold the lock."""
         kind, index = specification.kind, self._index(specification)
         if kind is Kind.CHOICE:
             by_pointer = confidence(index, tokens, places, choices=json.loads(specification.text))
@@ -187,7 +187,7 @@ class Inspector:
 
     def _read(self, body: Mapping[str, Any]) -> tuple[Specification, Guide, list[int], int | None]:
         """(The specification, a guide at its beginning, the text's tokens, the number of the first token that does not
-        fit). That token is cut where it stops fitting."""
+        fit). That token is split where it stops fitting."""
         specification = _specification(body)
         guide = self._index(specification).guide()
         tokens = self._tokens(body)
@@ -237,7 +237,7 @@ class Inspector:
         return index
 
     def _shown(self, token: int | None) -> dict[str, Any]:
-        """The step of a token, as far as it does not depend on the token's place; None is the end of the text."""
+        """The part of a token's step that does not depend on the token's place; None is the end of the text."""
         if token is None:
             return {"text": ""}
         data = self.vocabulary.token_bytes(token)
@@ -289,11 +289,11 @@ def _specification(body: Mapping[str, Any]) -> Specification:
     )
 
 
-# The constrained requests of a server, as the inspector follows them: each one's specification, and its tokens so far.
+# The constrained requests of a server, as the inspector follows them: their specifications, and their tokens so far.
 
 
 MOST_REQUESTS = 32
-"""Requests kept: the most recent ones."""
+"""Number of requests that are kept, the most recent ones."""
 
 
 @dataclass
@@ -305,16 +305,16 @@ class Live:
     """Picks the tokens under the constraint out of all tokens; there are none before the reasoning ends."""
     tokens: list[int] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
-    """What is known of each of them."""
+    """What is known about each of the tokens."""
     end: str = ""
-    """Why it has ended; "" while it runs."""
+    """Why the request has ended; "" while it runs."""
 
 
 class LiveInspector(Inspector):
     """An `Inspector` that also knows requests, and answers ``requests`` and ``request``."""
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: str, live: OrderedDict[str, Live]) -> None:
-        """``live`` is filled by `begin` and `take`, before there is an inspector."""
+        """``live``: `begin` and `take` fill it, even before there is an inspector."""
         super().__init__(vocabulary, tokenizer)
         self._live = live
         self._questions |= {"requests": self.requests, "request": self.request}
@@ -334,7 +334,7 @@ class LiveInspector(Inspector):
         ended, the confidence of its fields, too.
 
         Raises:
-            BadQuestion: the request is not known, or is known no more.
+            BadQuestion: the request is not known, or no longer known.
         """
         one = self._live.get(str(body.get("id")))
         if one is None:
@@ -348,7 +348,7 @@ class LiveInspector(Inspector):
 
 
 def begin(live: OrderedDict[str, Live], name: str, one: Live) -> None:
-    """Add a request; the oldest may be forgotten."""
+    """Add a request, and forget the oldest if there are too many."""
     live[name] = one
     while len(live) > MOST_REQUESTS:
         live.popitem(last=False)
@@ -357,8 +357,8 @@ def begin(live: OrderedDict[str, Live], name: str, one: Live) -> None:
 def take(
     live: OrderedDict[str, Live], name: str, tokens: Sequence[int], end: object, places: Sequence[Place] = ()
 ) -> None:
-    """Add ``tokens`` of a request, what is known of them, and its ``end``, if it has come; does nothing if the request
-    is not known."""
+    """Add ``tokens`` of a request, what is known about them, and its ``end`` if it has ended. Does nothing if the
+    request is not known."""
     one = live.get(name)
     if one is not None:
         new = tokens[: max(0, 2 * MOST_TOKENS - len(one.tokens))]

@@ -1,7 +1,7 @@
 """The outline of a specification: a tree of its parts, for people who look for a place in it.
 
-A node is a JSON object: ``label``, ``summary``, ``pointer`` (of the specification, for the editor) or ``line``,
-``path`` (of the documents: a JSON Pointer with ``*`` for any item or key) and ``children``.
+A node is a JSON object: ``label``, ``summary``, ``pointer`` (into the specification, for the editor) or ``line``,
+``path`` (into documents: a JSON Pointer with ``*`` for any item or key) and ``children``.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def _rules(text: str) -> list[Node]:
 
 
 class _Tree:
-    """Nodes of a JSON document, at most `MOST_NODES`; a reference is followed unless it is inside itself."""
+    """The nodes of a JSON document, at most `MOST_NODES`. A reference is followed, except inside its own target."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
         self.nodes = 0
 
     def schema(self, label: str, schema: Any, pointer: str, path: str, inside: tuple[str, ...] = ()) -> Node:
-        """A JSON Schema at ``pointer``, which is for the values at ``path``; ``inside``: references on the way."""
+        """The node of the JSON Schema at ``pointer``, for values at ``path``; ``inside``: references on the way."""
         self.nodes += 1
         if not isinstance(schema, dict) or self.nodes > MOST_NODES:
             said = "" if isinstance(schema, dict) else {True: "anything", False: "nothing"}.get(schema, "?")
@@ -92,7 +92,7 @@ class _Tree:
         return _node(label, _summary(schema), pointer, path, children)
 
     def tag(self, value: Any, pointer: str) -> Node:
-        """A part of a structural tag: its begin, and its content."""
+        """The node of a part of a structural tag: its ``begin`` and its content."""
         self.nodes += 1
         if not isinstance(value, dict) or self.nodes > MOST_NODES:
             return _node("?", "", pointer, "")
@@ -125,7 +125,7 @@ def _members(schema: dict[str, Any], keyword: str) -> list[tuple[str, Any]]:
 
 
 def _summary(schema: dict[str, Any]) -> str:
-    """The schema's demands on a value, in a line."""
+    """The schema's demands on a value, in one line."""
     parts = [str(schema["$ref"])] if "$ref" in schema else []
     for keyword in ("const", "enum"):
         if keyword in schema:
@@ -160,7 +160,7 @@ _CLOSING = {"in a string": '"', "before a value": "null", "after a key": ":null"
 
 
 class JsonPlace:
-    """The place after all the text that was fed. The text need not be valid; then the place is a guess."""
+    """The place at the end of the text fed so far. If the text is not valid, the place is a guess."""
 
     def __init__(self) -> None:
         self.where = "before a value"

@@ -19,9 +19,9 @@ from dotllm.inspector.inspector import MOST_BYTES, BadQuestion, Inspector
 
 
 MOST_POSITIONS = 400
-"""Most positions of a snapshot; each takes about 2 KB."""
+"""The most positions of a snapshot; each takes about 2 KB."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
-"""Content-Security-Policy: the page may load and send nothing but its questions."""
+"""Content-Security-Policy: the page may load nothing, and send only its questions."""
 
 
 def page(inspector: Inspector, start: dict[str, Any] | None, **more: Any) -> str:
@@ -36,7 +36,7 @@ def page(inspector: Inspector, start: dict[str, Any] | None, **more: Any) -> str
     text = (static / "index.html").read_text(encoding="utf-8")
     for name in ("inspector.css", "codemirror/codemirror.min.js", "inspector.js"):
         text = text.replace(f"/* {name} */", (static / name).read_text(encoding="utf-8"))
-    # in JSON, "<" occurs in strings only, where it is escaped; so no text ends the element early
+    # In JSON, "<" occurs only in strings, and is escaped there, so that no text ends the element early.
     return text.replace("/* data */", json.dumps(data | more).replace("<", "\\u003c"))
 
 
