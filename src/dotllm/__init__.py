@@ -1,4 +1,4 @@
-"""dotllm: exact, free and lossless structured generation; a library of its own, and the engine of ``dotllm serve``.
+"""dotllm: exact, free and lossless structured generation, as a library and as the engine of ``dotllm serve``.
 
     from dotllm import Index, Vocabulary
 
@@ -6,8 +6,8 @@
     guide = Index.from_regex(r"[0-9]{4}-[0-9]{2}", vocabulary).guide()
 
 Importing this package is cheap and imports neither vLLM nor torch: the public names below are loaded on first use
-(PEP 562). vLLM finds our plugin by its entry point, in every process; where ``VLLM_PLUGINS`` lists the plugins it may
-load, we are added.
+(PEP 562). vLLM finds our plugin by its entry point, in every process; if ``VLLM_PLUGINS`` lists the plugins that vLLM
+may load, this package adds ours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The public `Index`: `GrammarIndex` with a constructor for each language.
 
-It stands above both `languages` and `index`, so neither of them knows the other: a language gives a `Grammar`, and an
-index takes one. A constructor imports its language when it is called, because loading all of them takes a second.
+It is above both `languages` and `index`, so that neither of them knows the other: a language makes a `Grammar`, and an
+index takes one. A constructor imports its language when it is called, because loading all languages takes a second.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _MOST_WARNINGS = 8  # of one schema; `dotllm check` names all
 
 
 class Index(GrammarIndex):
-    """A specification compiled against a vocabulary; any number of sequences walk it, each with its `guide`.
+    """A specification compiled for a vocabulary; any number of sequences walk it, each with its own `guide`.
 
     The ``from_…`` constructors (or `load`) make it, and raise `InvalidSpecError`, `UnsupportedError` or
-    `BudgetExceededError`, all of them ValueErrors that say what is wrong and where. It grows as sequences visit new
-    situations; `save` keeps everything found. Thread-safe.
+    `BudgetExceededError`, all of them ValueErrors that say what is wrong and where. An index grows as sequences reach
+    new states; `save` keeps everything found. Thread-safe.
     """
 
     @classmethod
     def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Self:
-        """Texts of a `Grammar`, which a language makes. ``limit``: 32-bit words that the automaton may grow to.
+        """The texts of a `Grammar`, which a language makes. ``limit``: 32-bit words that the automaton may grow to.
 
         Raises:
             TypeError: ``vocabulary`` is something else, such as a tokenizer.
@@ -56,7 +56,7 @@ class Index(GrammarIndex):
     ) -> Self:
         """Texts that match the whole ``pattern`` (docs/regex.md).
 
-        ``search=True``: it need only match somewhere; ``dialect``: "python", or "ecma" as in JSON Schema.
+        ``search=True``: a match anywhere in the text suffices; ``dialect``: "python", or "ecma" as in JSON Schema.
         """
         from dotllm.languages.regex import regex_to_grammar
 
@@ -87,13 +87,13 @@ class Index(GrammarIndex):
         """JSON texts that are valid under ``schema`` (docs/json-schema.md): a dict, a bool, JSON text, or a Pydantic
         model (its class) or ``TypeAdapter``.
 
-        ``property_order``: keys as "declared" or in "any" order;
-        ``whitespace``: between tokens what formatters write, or "any";
-        ``any_whitespace=False``: none; ``whitespace_pattern``: a regular expression for it;
+        ``property_order``: keys in the "declared" or in "any" order;
+        ``whitespace``: between JSON tokens what formatters write ("formatted"), or "any";
+        ``any_whitespace=False``: no white space; ``whitespace_pattern``: a regular expression for white space;
         ``additional_properties``: an object that lists its properties has no others unless the schema says so
-        ("closed"), or may have ("open"); False: vLLM's ``disable_additional_properties``;
+        ("closed"), or may have others ("open"); False: vLLM's ``disable_additional_properties``;
         ``number_digits``: numbers "bounded" to what all readers take (64 characters, or as many as the schema needs),
-        or "any"; ``source``: a text; strings and numbers are those that it has, where it has any that the schema allows
+        or "any"; ``source``: a text from which strings and numbers are taken, if it has any that the schema allows
         (docs/answer-quality.md); ``default_dialect``: of schemas without ``$schema`` ("2020-12", "7", …).
         """
         from dotllm.languages.json_schema.build import json_schema_to_grammar, parse
@@ -126,7 +126,7 @@ class Index(GrammarIndex):
         whitespace: Whitespace = "formatted",
         number_digits: NumberDigits = "bounded",
     ) -> Self:
-        """Any JSON object; options as for JSON Schema."""
+        """Any JSON object; options as in `from_json_schema`."""
         from dotllm.languages.json_schema import json_object_to_grammar
 
         grammar = json_object_to_grammar(
@@ -139,8 +139,8 @@ class Index(GrammarIndex):
 
     @classmethod
     def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: Dialect = "auto") -> Self:
-        """Texts of a context-free grammar in Lark or EBNF notation (docs/grammars.md), which "auto" tells apart by how
-        rules are defined."""
+        """Texts of a context-free grammar in Lark or EBNF notation (docs/grammars.md). "auto" tells the two apart by
+        the way in which rules are defined."""
         from dotllm.languages.cfg import grammar_to_grammar
 
         grammar = grammar_to_grammar(text, dialect=dialect, token_names=_token_names(vocabulary))
@@ -164,7 +164,7 @@ class Index(GrammarIndex):
         source: str | None = None,
     ) -> Self:
         """Texts of a structural tag (a dict or JSON text), in either request form (docs/structural-tags.md); options as
-        for JSON Schema."""
+        in `from_json_schema`."""
         from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
@@ -182,10 +182,10 @@ class Index(GrammarIndex):
 
 
 def schema_of(value: Any) -> Any:
-    """The JSON Schema of a Pydantic model's class or of a ``TypeAdapter``; any other value is a schema already.
+    """The JSON Schema of a Pydantic model's class or of a ``TypeAdapter``; any other value is returned unchanged.
 
     Raises:
-        InvalidSpecError: it is another type of Python, or a value of such a class.
+        InvalidSpecError: the value is another type of Python, or an instance of a dataclass.
     """
     if isinstance(value, (dict, bool, str)):
         return value
@@ -204,7 +204,7 @@ def schema_of(value: Any) -> Any:
 
 
 def choices_of(value: Any) -> Any:
-    """The values of a ``Literal`` or of an ``Enum``'s class; any other value is a list already."""
+    """The values of a ``Literal`` or of an ``Enum``'s class; any other value is returned unchanged."""
     if typing.get_origin(value) is typing.Literal:
         return [member.value if isinstance(member, Enum) else member for member in typing.get_args(value)]
     if isinstance(value, type) and issubclass(value, Enum):
@@ -213,7 +213,7 @@ def choices_of(value: Any) -> Any:
 
 
 def _warn_of(schema: Any, default_dialect: str) -> None:
-    """Warn of what asserts nothing in ``schema``, which is enforced; in the line outside of dotllm that led here."""
+    """Warn of whatever asserts nothing in ``schema``. The warning is about the line outside dotllm that led here."""
     from dotllm.languages.json_schema.reading.ineffective import ineffective_keywords
 
     for found in islice(ineffective_keywords(schema, default_dialect), _MOST_WARNINGS):
@@ -221,7 +221,7 @@ def _warn_of(schema: Any, default_dialect: str) -> None:
 
 
 def _level_of_caller() -> int:
-    """The ``stacklevel`` with which a warning of the function that asks is about the line outside of dotllm."""
+    """The ``stacklevel`` with which the calling function's warning is about the line outside dotllm."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("dotllm."):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""Names for the arrays that cross between modules; all C-contiguous unless said otherwise."""
+"""Types of the arrays that modules pass to each other; all are C-contiguous unless their use says otherwise."""
 
 from __future__ import annotations
 

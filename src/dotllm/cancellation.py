@@ -1,7 +1,7 @@
 """Cooperative cancellation of compiles whose result is no longer needed.
 
-A thread cannot be killed. So the owner of a compile holds an event (`cancellable`), and the compile checks it (`check`)
-between its stages and wherever it spends its budget, because it may fail there anyway. These places are some
+A thread cannot be killed. So the owner of a compile holds an event (`cancellable`), and the compile checks the event
+(`check`) between its stages and wherever it spends its budget, because it may fail there anyway. Checks are a few
 milliseconds apart, and at most a second in the kernels that make the automaton of a huge grammar. A check takes 0.1 µs.
 """
 
@@ -40,7 +40,7 @@ def check() -> None:
     """Stop this thread's work if its result is no longer needed.
 
     Raises:
-        Cancelled: it is not.
+        Cancelled: the result is no longer needed.
     """
     event = _work.event
     if event is not None and event.is_set():

@@ -1,6 +1,6 @@
 """Sets of Unicode scalar values, as sorted ranges, and their UTF-8 byte sequences.
 
-A ``CharSet`` is what a character class of a regex, a grammar or a JSON string means. Surrogates (U+D800-DFFF) are
+A ``CharSet`` is the meaning of a character class of a regex, a grammar or a JSON string. Surrogates (U+D800-DFFF) are
 never members: they have no UTF-8 form (RFC 3629 §3). The split of a range into byte-range sequences follows the
 table of RFC 3629 §4, so overlong forms cannot appear.
 """
@@ -110,7 +110,7 @@ ANY_CHAR = CharSet.of((0, MAX_CODE_POINT))
 
 
 def living_characters(alive: Bool) -> CharSet:
-    """The characters whose UTF-8 form is made of the bytes that are ``alive`` [256]."""
+    """The characters whose UTF-8 form has only bytes that are ``alive`` [256]."""
     if alive[:0xC0].all() and alive[0xC2:0xF5].all():  # the case of nearly all vocabularies
         return ANY_CHAR
     spelt = np.zeros(MAX_CODE_POINT + 2, np.bool_)
@@ -140,7 +140,7 @@ def _utf8(charset: CharSet) -> tuple[tuple[Range, ...], ...]:
 
 
 def _split(low: int, high: int, out: list[tuple[Range, ...]]) -> None:
-    """Append byte-range sequences for low..high, which have the same number of bytes."""
+    """Append byte-range sequences for low..high, whose UTF-8 forms have the same number of bytes."""
     a, b = chr(low).encode(), chr(high).encode()
     _split_bytes(a, b, (), out)
 

@@ -1,7 +1,7 @@
-"""The errors by which specifications are refused, each with the place of the fault in the specification.
+"""The errors that refuse specifications, each with the place of the fault in the specification.
 
-All of them are ``ValueError``, so a caller without knowledge of dotllm still sees "bad input"; the server turns each
-into HTTP 400 (or ends the one request). The classes say who has to act. ``code`` names the fault, out of the closed set
+All of them are ``ValueError``, so a caller that does not know dotllm still sees "bad input"; the server turns each into
+HTTP 400 (or ends only that request). The classes say who has to act. ``code`` names the fault, from the closed set
 `CODES`; docs/errors.md, which the package contains next to this file, has a section for each code.
 """
 
@@ -36,7 +36,7 @@ Code = Literal[
 """The faults of specifications. A code never changes its meaning, because clients branch on it."""
 CODES: tuple[Code, ...] = get_args(Code)
 SITE = ""
-"""Messages put this before the path of a page: the address of a release's documentation, with "/" at its end."""
+"""Messages put this before the path of a page: the address of a release's documentation, ending in "/"."""
 
 
 def page(name: str, section: str) -> str:
@@ -58,14 +58,14 @@ class Pointer:
 
     path: str = ""
     inner: Offset | LineColumn | None = None
-    """The place within the text there: a regular expression or a grammar."""
+    """The place within the text at ``path``: a regular expression or a grammar."""
 
     def __truediv__(self, token: str | int) -> Pointer:
         """The member or item ``token`` of the value at this place."""
         return Pointer(f"{self.path}/{escaped(str(token))}")
 
     def around(self, inner: Location | None) -> Pointer:
-        """The place ``inner`` of the value or text here, as a place of the whole."""
+        """The place ``inner`` within the value or text at this place, as a place in the whole."""
         if inner is None:
             return self
         if isinstance(inner, Pointer):
@@ -113,7 +113,7 @@ def printable(text: str) -> str:
 
 
 def shown(value: object, most: int = 40) -> str:
-    """``value`` as Python writes it, cut if it is long."""
+    """``value`` as Python writes it, cut off after ``most`` characters."""
     text = repr(value)
     return text if len(text) <= most else f"{text[:most]}…"
 
@@ -161,12 +161,12 @@ class SpecError(ValueError):
 
     @property
     def place(self) -> str:
-        """``location`` as messages print it: "/a/b", "offset 7", "line 3, column 2"; "" for the whole, or for None."""
+        """``location`` as messages print it: "/a/b", "offset 7", "line 3, column 2"; "" for the whole and for None."""
         return "" if self.location is None else str(self.location)
 
     @property
     def pointer(self) -> str | None:
-        """The JSON Pointer (RFC 6901) of ``location``; "" is the whole, None a place that is not in a JSON value."""
+        """The JSON Pointer (RFC 6901) of ``location``; "" is the whole, None means a place that is not in JSON."""
         outer = self.location
         place = outer.inner if isinstance(outer, LineColumn) else outer
         return place.path if isinstance(place, Pointer) else None
@@ -199,7 +199,7 @@ class InvalidSpecError(SpecError):
 
 
 class UnsupportedError(SpecError):
-    """A correct specification that cannot be enforced exactly, so it is refused: ``keyword`` names the reason."""
+    """The specification is correct but cannot be enforced exactly, so it is refused; ``keyword`` names the reason."""
 
     default_code: ClassVar[Code] = "unsupported"
 
@@ -211,7 +211,7 @@ class BudgetExceededError(UnsupportedError):
 
 
 class TooFewTokensError(SpecError):
-    """No text can be completed with the tokens left: ``needed`` are necessary, including the end token."""
+    """No text can be completed with the ``left`` tokens: ``needed`` are necessary, including the end token."""
 
     default_code: ClassVar[Code] = "too_few_tokens"
 
@@ -226,7 +226,7 @@ class TooFewTokensError(SpecError):
 
 
 class SpecWarning(UserWarning):
-    """A specification that is enforced, and in which something has no effect: a misspelt keyword, say."""
+    """The specification is enforced, but a part of it has no effect: a misspelt keyword, say."""
 
 
 class EngineFault(RuntimeError):
@@ -234,10 +234,10 @@ class EngineFault(RuntimeError):
 
 
 def without_frames(error: E) -> E:
-    """``error`` without its traceback and those of the errors that led to it, for errors that are kept.
+    """``error`` without its traceback and without the errors that led to it, for errors that are kept.
 
     A traceback keeps its frames alive with all their variables: guides, indexes, requests. A frame that holds the error
-    forms a cycle with it, which only a full garbage collection frees, and servers seldom run one.
+    forms a cycle with it. Only a full garbage collection frees such a cycle, and servers seldom run one.
     """
     chain: list[BaseException] = [error]
     while chain:

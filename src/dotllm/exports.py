@@ -1,9 +1,10 @@
-"""Names that a package has from its modules, loaded on first use (PEP 562).
+"""Names that a package takes from its modules, loaded on first use (PEP 562).
 
-A package that imports its own modules while it is itself imported can lose names. An import of ``a.b`` holds the lock
-of ``a.b`` and waits for that of ``a``; another thread that imports ``a`` holds that of ``a`` and waits for ``a.b``.
-Python sees the deadlock and hands out a module that is only half there (``importlib._bootstrap._ModuleLock``). A server
-imports from several threads, so no package of ours does this (`tests/test_imports.py`).
+A package that imports its own modules while it is imported itself can lose names. An import of ``a.b`` holds the lock
+of ``a.b`` and waits for the lock of ``a``; another thread that imports ``a`` holds the lock of ``a`` and waits for the
+lock of ``a.b``. Python sees the deadlock and hands out a module that is only half initialised
+(``importlib._bootstrap._ModuleLock``). A server imports from several threads, so none of our packages does this
+(`tests/test_imports.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 
 def exports(package: str, **names_of: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of ``package``. Its module M has ``names_of[M]``: names with spaces between."""
+    """``__getattr__`` and ``__dir__`` of ``package``. ``names_of[M]``: names in its module M, separated by spaces."""
     home = {name: f"{package}.{module}" for module, names in names_of.items() for name in names.split()}
 
     def __getattr__(name: str) -> Any:

@@ -2,13 +2,13 @@
 
 Kernels have explicit signatures and are compiled when their module is imported; the machine code is cached. Numba's
 own cache is keyed by the path and the time stamp of a function's file, but dotllm's kernels inline functions and freeze
-constants of other files, so a cache entry could outlive a change in another file. Here the cache directory carries a
-hash of every source that can end up in a kernel (the files of its folder and all they import, this file, the versions
-of dotllm, Numba and Python): a new version finds an empty directory, never a stale one. The path of a checkout is not
-part of the key, so two checkouts of the same sources share their machine code. The directory lies in the user's cache
-directory (DOTLLM_CACHE_DIR), because an installation may be read-only. If it is read-only itself, as in an image that
-runs as another user, its machine code is used, and what it lacks goes to a temporary directory. The wheel of a platform
-brings machine code with it, which is copied there (`shipped_kernels`).
+constants of other files, so a cache entry could outlive a change in another file. Here the name of the cache directory
+has a hash of every source that can end up in a kernel (the files of its folder and all that they import, this file, the
+versions of dotllm, Numba and Python): a new version finds an empty directory, never stale machine code. The path of a
+checkout is not part of the key, so two checkouts of the same sources share their machine code. The directory is in the
+user's cache directory (DOTLLM_CACHE_DIR), because an installation may be read-only. If the cache itself is read-only,
+as in an image that runs as another user, its machine code is used, and missing code goes to a temporary directory. A
+platform wheel brings machine code, which is copied into the cache (`shipped_kernels`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ I, I1, I2 = numba.int64, numba.int32[::1], numba.int32[:, ::1]  # noqa: E741
 U1, B1 = numba.uint8[::1], numba.boolean[::1]
 
 _PACKAGE = Path(__file__).parent
-# Numba's cache directory is a setting of the process. Two threads that import kernels must not see each other's, or
-# machine code ends up in the directory in which the program was started.
+# Numba's cache directory is a setting of the process. Two threads that import kernels must not see each other's
+# setting, or machine code ends up in the directory in which the program was started.
 _setting = threading.RLock()
 SECONDS = {
     "allocate": 1,
@@ -65,16 +65,16 @@ SECONDS = {
     "languages/json_schema/strings": 4,
     "vocabulary": 3,
 }
-"""The folders that hold kernels, each with the seconds that one core takes to compile them."""
+"""The folders with kernels, each with the seconds that one core takes to compile its kernels."""
 PACE_PRIOR_S = 5.0
 LOCK_PATIENCE_S = 120.0
-"""Seconds to wait for another process that compiles a kernel (the slowest takes some 10 s of a core); well below the
-600 s that vLLM gives its engine to start."""
+"""Seconds to wait for another process that compiles a kernel (the slowest kernel takes some 10 s of a core); well below
+the 600 s that vLLM gives its engine to start."""
 LOCK_NOTICE_S = 10.0
 LOCK_POLL_S = 0.02
 _waited_in_vain: set[str] = set()
 _is_alone = False
-"""Whether this process holds such a lock; belongs to the thread that holds `_setting`."""
+"""Whether this process holds the lock of a directory (`_alone`); only the thread that holds `_setting` uses this."""
 _IMPORT = re.compile(r"^from (dotllm[\w.]*) import (\([^)]*\)|.*)$|^import (dotllm[\w.]*)", re.MULTILINE)
 
 
@@ -128,11 +128,11 @@ class BySourceHash(_CacheLocator):  # type: ignore[misc]  # Numba has no types
         return self._path
 
     def get_source_stamp(self) -> str:
-        """Constant: the directory's name says which sources these are."""
+        """A constant: the directory's name already identifies the sources."""
         return ""
 
     def get_disambiguator(self) -> str:
-        """Tells functions of one name in one file apart."""
+        """The line, which tells apart functions of the same name in one file."""
         return str(self._line)
 
 
@@ -153,8 +153,8 @@ def _directory_name(folder: str) -> str:
 
 @cache
 def _cache_directory(folder: str) -> str:
-    """The user's directory for the machine code of this version, which may be read-only, or missing; says so, once, if
-    it is to be filled."""
+    """The user's directory for the machine code of this version, which may be read-only or missing. If it is empty,
+    shows once that kernels are compiled into it."""
     directory = user_cache_directory() / "kernels" / _directory_name(folder)
     with suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def _is_writable(directory: str) -> bool:
 
 @cache
 def _temporary_directory(folder: str) -> str:
-    """Where the machine code goes that a read-only `_cache_directory` lacks."""
+    """The directory for machine code that is missing in a read-only `_cache_directory`."""
     directory = _private_temporary_directory() / _directory_name(folder)
     directory.mkdir(exist_ok=True)
     _tell_if_empty(folder, directory)
@@ -191,8 +191,8 @@ def _tell_if_empty(folder: str, directory: Path) -> None:
 
 
 class _Progress:
-    """Shows the progress of compiling kernels, with the total and the time left: on a terminal in one line that is
-    rewritten, elsewhere in a line for each group."""
+    """Shows the progress of compiling kernels, with the total and the time left: on a terminal in one line that it
+    rewrites, elsewhere in a line for each group."""
 
     def __init__(self) -> None:
         self._left: list[str] = []
@@ -223,16 +223,16 @@ class _Progress:
             )
 
     def _seconds_left(self) -> int:
-        """Seconds for the groups that are left, at the pace so far: other programs may have most of the CPU.
+        """Seconds for the groups that are left, at the pace so far: other programs may be using most of the CPU.
 
-        The first groups are small, so `PACE_PRIOR_S` at the expected pace count with them.
+        The first groups are small, so the pace includes another `PACE_PRIOR_S` seconds at the expected pace.
         """
         left = sum(SECONDS[name] for name in self._left)
         taken, expected = time.monotonic() - self._began, self._seconds - left
         return round(left * max(1.0, (taken + PACE_PRIOR_S) / (expected + PACE_PRIOR_S)))
 
     def end(self) -> None:
-        """All imports are done: remove the line on the terminal."""
+        """Remove the line on the terminal, after all imports."""
         if self._is_open:
             self._is_open = False
             print("\r\033[K", end="", file=sys.stderr, flush=True)
@@ -254,7 +254,7 @@ _progress = _Progress()
 
 
 def imported() -> None:
-    """All imports of kernels are done."""
+    """End the display of progress. Call it after all imports of kernels."""
     _progress.end()
 
 
@@ -262,9 +262,9 @@ def imported() -> None:
 def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
     """One process at a time compiles into ``directory``; the others wait until ``is_compiled``, or for their turn.
 
-    A server has several processes, and each of them needs the kernels. Without locks, each process compiles. So does a
-    process that has waited `LOCK_PATIENCE_S`, because the lock's holder may be stopped. Inlined kernels are compiled
-    under their caller's lock: two locks, taken in any order, could wait for each other.
+    A server has several processes, and each of them needs the kernels. If there are no locks, each process compiles
+    them. So does a process that has waited `LOCK_PATIENCE_S`, because the lock's holder may be stopped. Inlined kernels
+    are compiled under their caller's lock: with two locks, taken in any order, processes could wait for each other.
     """
     global _is_alone
     if _is_alone or is_compiled():
@@ -281,17 +281,17 @@ def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
         _is_alone = True
         try:
             yield
-        finally:  # closing would not suffice: a process forked meanwhile has it open, too
+        finally:  # closing the file would not suffice: a process forked meanwhile has it open, too
             _is_alone = False
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _wait_for(lock: IO[str], is_compiled: Callable[[], bool]) -> None:
-    """Take ``lock`` and write this process' id into it, or come back without it as `_alone` says.
+    """Take ``lock`` and write this process's id into it, or return without it in the cases that `_alone` names.
 
-    A process that timed out once stops waiting, because there are a hundred kernels. Raises OSError where there are no
-    locks.
+    A process that timed out once stops waiting, because there are a hundred kernels. Raises OSError if the file system
+    has no locks.
     """
     began = time.monotonic()
     told = False
@@ -335,19 +335,19 @@ def _is_compiled(directory: str, function: Callable[..., Any]) -> bool:
 
 @cache
 def _listed(directory: str) -> frozenset[str]:
-    """The names and lines of the kernels that have an index file (`_index_files`) in ``directory``, read once, because
-    two hundred kernels are looked up."""
+    """The names and lines of the kernels that have an index file (`_index_files`) in ``directory``. It is listed once,
+    because two hundred kernels are looked up."""
     files = os.listdir(directory) if os.path.isdir(directory) else []
     return frozenset(file.split(".")[-3] for file in files if file.endswith(".nbi"))
 
 
 def _index_files(function: Callable[..., Any]) -> str:
-    """Pattern for the names of Numba's index of ``function``, which is written after the machine code."""
+    """A pattern for the name of Numba's index file of ``function``, which Numba writes after the machine code."""
     return f"*.{function.__qualname__}-{function.__code__.co_firstlineno}.py*.nbi"
 
 
 def _is_for_this_cpu(directory: str, function: Callable[..., Any]) -> bool:
-    """Whether ``directory`` has machine code of ``function`` that this CPU runs. An image may be built on another."""
+    """Whether ``directory`` has machine code of ``function`` for this CPU. An image may be built on another CPU."""
     this_cpu = cpu_target.target_context.codegen().magic_tuple()
     try:
         return any(
@@ -355,12 +355,12 @@ def _is_for_this_cpu(directory: str, function: Callable[..., Any]) -> bool:
             for path in Path(directory).glob(_index_files(function))
             for _, cpu, _ in IndexDataCacheFile(directory, path.stem, "")._load_index()
         )
-    except Exception:  # it is damaged, or cannot be read
+    except Exception:  # the index is damaged, or cannot be read
         return False
 
 
 def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags: Any) -> Any:
-    """Numba's dispatcher of ``function`` with the signature(s) given, compiled now or found in a cache."""
+    """Numba's dispatcher of ``function`` for the given signature(s), compiled now or found in a cache."""
     folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
     declare = numba.njit(*signature, nogil=True, **flags)
     directory = _cache_directory(folder)
@@ -397,7 +397,7 @@ def _declared_in(directory: str, function: Callable[..., Any], declare: Callable
 
 
 def _declared(directory: str, function: Callable[..., Any], declare: Callable[..., Any]) -> Any:
-    """``declare(function)``; if the cached machine code is damaged, again without it."""
+    """``declare(function)``; if the cached machine code is damaged, it is deleted, and the function compiled again."""
     try:
         return declare(function)
     except Exception as error:
@@ -411,8 +411,9 @@ def _declared(directory: str, function: Callable[..., Any], declare: Callable[..
 
 
 def _load_overload(cached: Cache, signature: Any, context: Any) -> Any:
-    """Numba's, which replaces it while a kernel of dotllm is loaded, without two thirds of its time: a look at all
-    registries of declarations before each kernel, which only compiling needs (and does itself), and `_Loaded`."""
+    """Replaces Numba's method while a kernel of dotllm is loaded, and takes a third of its time. It does not look at
+    all registries of declarations before each kernel, which only a compile needs (and does itself), and it loads
+    machine code as `_Loaded`."""
     rtsys.initialize(context)
     codegen = context.codegen()
     before, codegen._library_class = codegen._library_class, _Loaded
@@ -423,8 +424,8 @@ def _load_overload(cached: Cache, signature: Any, context: Any) -> Any:
 
 
 class _Loaded(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
-    """Machine code from the cache. Its LLVM bitcode is read only if a kernel that is compiled links it, and the symbols
-    of both are not listed: the engine knows them."""
+    """Machine code from the cache. Its LLVM bitcode is read only if a kernel that is being compiled links it. The
+    symbols of neither are listed, because the engine knows them."""
 
     _shared_module: Any
 
@@ -444,7 +445,7 @@ class _Loaded(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
         return super()._get_module_for_linking()
 
     def get_pointer_to_function(self, name: str) -> int:
-        """As Numba's: 0 if the library lacks it."""
+        """As Numba's method: 0 if the library lacks the function."""
         return int(self._codegen._engine.get_function_address(name))
 
 
@@ -456,7 +457,7 @@ def _resolve_once(function: BaseFunction, context: Any, arguments: Any, by_name:
     """The overload of ``function`` for these types, searched for only once.
 
     Numba asks dozens of templates for the meaning of an operator, for each operation and again whenever a variable of a
-    loop has been typed, which is a fifth of the time to compile. This function replaces Numba's while a kernel of
+    loop has been typed. This takes a fifth of the time to compile. So this function replaces Numba's while a kernel of
     dotllm is compiled. Functions of other packages are compiled as usual, except those that another thread compiles at
     that moment.
     """
@@ -464,7 +465,7 @@ def _resolve_once(function: BaseFunction, context: Any, arguments: Any, by_name:
     signature = None if by_name else _resolved.get(key)
     if signature is None:
         signature = _resolve(function, context, arguments, by_name)
-        if not by_name and function.get_impl_key(signature) is function.typing_key:  # else it may depend on the flags
+        if not by_name and function.get_impl_key(signature) is function.typing_key:  # others may depend on the flags
             _resolved[key] = signature
     return signature
 
@@ -473,13 +474,13 @@ Decorator = Callable[[Callable[..., Any]], Any]
 
 
 def kernel(*signature: Any, cached: bool = True) -> Decorator:
-    """`numba.njit` with the signature(s) given, without the GIL, cached as the module says."""
+    """`numba.njit` with the given signature(s), without the GIL, cached as the module's docstring says."""
     return lambda function: _compiled(function, signature, cache=cached, no_cfunc_wrapper=True)
 
 
 def _makes_arrays(function: Callable[..., Any]) -> bool:
-    """Whether a kernel needs Numba's reference counts. Without them it has none, although its arguments may be
-    arrays."""
+    """Whether a kernel needs Numba's reference counts. A kernel without these names needs none, although its arguments
+    may be arrays."""
     return not {"np", "allocate", "copy", "carray"}.isdisjoint(function.__code__.co_names)
 
 
@@ -493,7 +494,7 @@ class Inner:
 
 
 class Inlined:
-    """A kernel whose machine code is in that of the kernels that call it: compiled when one of them is.
+    """A kernel whose machine code is part of its callers' machine code. It is compiled when a caller is compiled.
 
     If all callers are in the cache, it is not needed, and loading it would take a sixth of the time to start.
     """
@@ -508,16 +509,16 @@ class Inlined:
 
     @property
     def _numba_type_(self) -> Any:
-        """Numba asks for it when it compiles a caller."""
+        """The type for which Numba asks when it compiles a caller."""
         return numba.types.Dispatcher(self._dispatcher)
 
 
 def inner_kernel(signature: Any, *, inlined: bool = False) -> Decorator:
-    """`kernel` for functions that only other kernels call. It has no wrapper for Python, which takes a third of the
+    """`kernel` for functions that only other kernels call. It has no wrapper for Python: that would take a third of the
     time to compile a small kernel.
 
-    LLVM compiles everything inside a kernel again with that kernel. So only functions that are ``inlined`` (small ones,
-    and those with one caller) are in the machine code of others. All others are compiled once and called by address,
+    With each kernel, LLVM compiles again everything that is inside it. So only ``inlined`` functions (small ones, and
+    those with one caller) are in the machine code of other kernels. All others are compiled once and called by address,
     which costs some nanoseconds. Otherwise most of the time to compile would go into the same functions, thirty times.
     """
 
@@ -532,7 +533,7 @@ def inner_kernel(signature: Any, *, inlined: bool = False) -> Decorator:
         add_symbol(symbol, compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
         def call(context: Any, builder: Any, typed: Any, arguments: Any) -> Any:
-            """Lowers a call to LLVM's declaration of a function that is found by ``symbol``."""
+            """Lower a call to LLVM's declaration of a function that is found by ``symbol``."""
             convention = context.call_conv
             kind = convention.get_function_type(typed.return_type, typed.args)
             declared = get_or_insert_function(builder.module, kind, symbol)

@@ -1,17 +1,17 @@
-"""Users' logits processors, one object for each sequence, on both of vLLM's model runners and with speculation.
+"""Logits processors of users: one object for each sequence, on both of vLLM's model runners and with speculation.
 
     @dotllm.logits_processor_factory
     def no_token_twice(params):
         return NoTokenTwice() if (params.extra_args or {}).get("no_token_twice") else None
 
-``dotllm serve MODEL --logits-processors my_module:no_token_twice`` loads it. A factory and its objects have the form of
-vLLM's `AdapterLogitsProcessor`, which is the V1 runner's. The V2 runner has an interface of its own: one object for the
-batch, rows in the order of a step, and tokens on the device. This module serves it by the same adapter.
+``dotllm serve MODEL --logits-processors my_module:no_token_twice`` loads it. A factory and its objects have the form
+that vLLM's `AdapterLogitsProcessor` has for the V1 runner. The V2 runner has its own interface: one object for the
+batch, rows in the order of a step, and tokens on the device. This module serves both with the same adapter.
 
 vLLM does not say which sequences have ended, only which are in a step. So an object lives while its sequence is in the
-batch. Preemption, or a step without the sequence, ends it; the next one is shown all output tokens at once. An object
-that reads the tokens it has not seen yet needs nothing else. With speculation a second object, made for the step, reads
-the drafts, which may be rejected.
+batch. Preemption, or a step without the sequence, ends it; the sequence's next object is shown all output tokens
+together. An object that reads all tokens that it has not seen yet works unchanged. With speculation, a second object,
+made for the step, reads the drafts, which may be rejected.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Factory = Callable[[SamplingParams], Process | None]
 def logits_processor_factory(factory: Factory) -> type:
     """The class that vLLM's ``--logits-processors MODULE:NAME`` and ``LLM(logits_processors=[…])`` take.
 
-    ``factory`` makes the object of a new sequence (each of ``n`` has its own), or None to leave the sequence alone. A
-    ValueError of the factory refuses the request (HTTP 400): the front end calls it, too, and forgets what it made.
+    ``factory`` makes the object of a new sequence (each of ``n`` has its own), or returns None to leave the sequence
+    alone. A ValueError refuses the request (HTTP 400), because the front end calls the factory, too.
     """
     names = {"__doc__": factory.__doc__, "__module__": factory.__module__, "__qualname__": factory.__qualname__}
     return type(factory.__name__, (_PerSequence,), {**names, "factory": staticmethod(factory)})
@@ -46,7 +46,7 @@ class _PerSequence(AdapterLogitsProcessor, LogitsProcessor):  # type: ignore[mis
     factory: Factory
 
     def __init__(self, config: Any, *of_runner: Any) -> None:
-        """``of_runner``: V1's device and whether to pin memory, or V2's state of requests."""
+        """``of_runner``: on V1 the device and whether to pin memory, on V2 the state of requests."""
         super().__init__(config, None, False)
         self._requests: Any = of_runner[0]
         self._params: dict[int, SamplingParams] = {}
@@ -54,11 +54,11 @@ class _PerSequence(AdapterLogitsProcessor, LogitsProcessor):  # type: ignore[mis
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Raises what the factory raises."""
+        """Raise what the factory raises."""
         cls.factory(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
-        """It may change the most likely token."""
+        """False: a processor may change the most likely token."""
         return False
 
     def new_req_logits_processor(self, params: SamplingParams) -> Process | None:
@@ -75,13 +75,13 @@ class _PerSequence(AdapterLogitsProcessor, LogitsProcessor):  # type: ignore[mis
         return True
 
     def apply_staged_writes(self) -> None:
-        """V2, once a step: releases the objects of sequences that were not in the last step."""
+        """V2, once per step: release the objects of sequences that were not in the last step."""
         for slot in {*self.req_info} - self._in_step:
             del self.req_info[slot]
         self._in_step.clear()
 
     def apply(self, logits: Any, ctx: LogitsContext | None = None) -> Any:
-        """``logits``: [rows, vocabulary]. ``ctx``: V2's, which says whose the rows are."""
+        """Process ``logits`` [rows, vocabulary]. ``ctx``, on V2 only, tells the sequence of each row."""
         if ctx is None:
             return super().apply(logits)
         slots = ctx.expanded_idx_mapping.tolist()
@@ -89,7 +89,7 @@ class _PerSequence(AdapterLogitsProcessor, LogitsProcessor):  # type: ignore[mis
         rows = zip(slots, ctx.expanded_local_pos.tolist(), ctx.pos.tolist(), ctx.input_ids.tolist(), strict=True)
         for row, (slot, draft, position, token) in enumerate(rows):
             if slot not in self._params or position + 1 < self._requests.prefill_len.np[slot] or token < 0:
-                continue  # not for us, part of a prompt, or not a draft: nothing is sampled from the last two
+                continue  # no object, part of a prompt, or not a draft: nothing is sampled from the last two
             if draft == 0:
                 tokens = self._requests.all_token_ids.gpu[slot, : position + 1].tolist()
                 prompt = tokens[: self._requests.prompt_len.np[slot]]

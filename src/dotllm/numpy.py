@@ -1,10 +1,10 @@
-"""Bitmasks and logits as NumPy arrays, under the names that xgrammar and llguidance have for them.
+"""Functions for bitmasks and logits as NumPy arrays, under the names that xgrammar and llguidance use.
 
     bitmask = allocate_token_bitmask(len(guides), vocabulary.size)
     fill_next_token_bitmask_par([(guide, row) for row, guide in enumerate(guides)], bitmask)
     apply_token_bitmask_inplace(logits, bitmask)
 
-A bitmask has one bit for each token, 32 to an int32, the lowest bit first: 1 is allowed. (Masks that many sequences
+A bitmask has one bit for each token, 32 in an int32, the lowest bit first: 1 means allowed. (Masks that many sequences
 share need no bitmask at all: see `Guide.mask_row` and `Index.masks`.)
 """
 
@@ -47,8 +47,8 @@ def fill_next_token_bitmask(guide: Guide, bitmask: Int32, index: int = 0) -> Non
 
 
 def fill_next_token_bitmask_par(guides: Sequence[tuple[Guide, int]], bitmask: Int32, *, threads: int = THREADS) -> None:
-    """`fill_next_token_bitmask` of many guides of one vocabulary, each with its row, on ``threads`` cores (default: a
-    few). Nothing is written if the arguments are wrong; where a mask cannot be found, all others are written.
+    """`fill_next_token_bitmask` for many guides of one vocabulary, each with its row, on ``threads`` cores (default: a
+    few). Nothing is written if the arguments are wrong; if a mask cannot be found, all others are written.
 
     Raises:
         BudgetExceededError: a mask takes too much work or memory.

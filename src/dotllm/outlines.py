@@ -1,7 +1,7 @@
 """dotllm as a backend of Outlines 1.x, for its Transformers models.
 
 Outlines knows its backends by fixed names (``outlines.backends._get_backend``), so ``backend="dotllm"`` cannot be
-registered; but its generators take any logits processor, and a backend makes such processors:
+registered. But its generators take any logits processor, and a backend makes logits processors:
 
     backend = DotllmBackend(model)                      # model: outlines.from_transformers(…)
     generate = outlines.Generator(model, processor=backend.get_json_schema_logits_processor(schema))
@@ -26,7 +26,7 @@ class _Processor(OutlinesLogitsProcessor):
         self._processor = StructuredLogitsProcessor(index)
 
     def reset(self) -> None:
-        """Outlines calls it before every generation."""
+        """Forget the last generation; Outlines calls this before every generation."""
         self._processor.reset()
 
     def process_logits(self, input_ids: Any, logits: Any) -> Any:
@@ -34,13 +34,13 @@ class _Processor(OutlinesLogitsProcessor):
 
 
 class DotllmBackend(BaseBackend):
-    """Makes logits processors for one model. All of them refuse what cannot be enforced (`dotllm.SpecError`)."""
+    """Makes logits processors for one model. All methods refuse what cannot be enforced (`dotllm.SpecError`)."""
 
     def __init__(self, model: Any) -> None:
-        """``model``: an Outlines model around one of transformers'.
+        """``model``: an Outlines model around a model of transformers.
 
         Raises:
-            ValueError: it is not one.
+            ValueError: ``model`` is something else.
         """
         if getattr(model, "tensor_library_name", None) != "torch" or not hasattr(model, "hf_tokenizer"):
             raise ValueError(f"dotllm needs an outlines.models.Transformers, not {type(model).__name__}")
@@ -56,5 +56,5 @@ class DotllmBackend(BaseBackend):
         return _Processor(Index.from_regex(regex, self._vocabulary))
 
     def get_cfg_logits_processor(self, grammar: str) -> _Processor:
-        """Text of a grammar, in Lark or EBNF."""
+        """Text of a grammar in Lark or EBNF."""
         return _Processor(Index.from_grammar(grammar, self._vocabulary))

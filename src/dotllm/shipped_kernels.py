@@ -1,8 +1,8 @@
 """Machine code of the kernels that a platform wheel ships; ``tools/platform_wheel.py`` makes such wheels.
 
-It lies in `FOLDER`, under the names of `dotllm.jit`'s cache directories, and runs on every CPU of the level `CPU`.
-Numba looks machine code up by the name and the features of the CPU, so a copy is labelled with those of this machine.
-Where versions of Python or Numba differ from the wheel's, names differ too, and kernels are compiled as usual.
+The machine code is in `FOLDER`, under the names of `dotllm.jit`'s cache directories, and runs on every CPU of the level
+`CPU`. Numba looks up machine code by the name and the features of the CPU, so a copy gets the label of this machine. If
+the version of Python or Numba is not the wheel's, the names differ, and kernels are compiled as usual.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def has(name: str) -> bool:
 
 
 def adopt(directory: Path, kernel: str) -> None:
-    """Copy the installation's machine code of ``kernel`` (a pattern of its index's file) into the cache ``directory``.
+    """Copy the installation's machine code of ``kernel`` (a pattern for its index file) into the cache ``directory``.
 
-    It copies one kernel at a time, because Numba's indexes name the types of arguments, and so import the modules that
-    define them.
+    One kernel is copied at a time, because loading one of Numba's index files imports the modules that define the types
+    of the kernel's arguments.
     """
     if not has(directory.name):
         return

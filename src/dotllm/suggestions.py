@@ -12,7 +12,7 @@ _NEARLY_THE_SAME = 0.9
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The name that differs from ``name`` in its case, its underscores or a few letters only; None if none is near."""
+    """The known name that differs from ``name`` only in case, underscores or a few letters; None if there is none."""
     import difflib
 
     words, bare = sorted(known), _bare(name)
@@ -28,8 +28,8 @@ def _bare(name: str) -> str:
 
 
 def _perhaps_near(name: str, words: Iterable[str]) -> list[str]:
-    """Those of ``words`` that share enough letters with ``name`` for a ratio of `_NEAR`. `difflib` would find out in
-    ten times the time."""
+    """Those of ``words`` that share enough letters with ``name`` for a ratio of `_NEAR`. `difflib` would take ten times
+    as long to rule out the others."""
     one, found = name.encode(errors="surrogatepass"), []
     for word in words:
         other = word.encode(errors="surrogatepass")
@@ -40,7 +40,7 @@ def _perhaps_near(name: str, words: Iterable[str]) -> list[str]:
 
 
 def _apart(name: str, word: str) -> tuple[str, str]:
-    """Both without the parts with which they begin alike (``--dotllm-``): these say nothing about what was meant."""
+    """Both names without the parts with which both begin (``--dotllm-``), which do not tell what was meant."""
     shared = 0
     for part in re.finditer(r"[^-_/.]*[-_/.]+", name):
         if not word.startswith(name[: part.end()]):
@@ -50,8 +50,8 @@ def _apart(name: str, word: str) -> tuple[str, str]:
 
 
 def _is_near(name: str, word: str) -> bool:
-    """Whether ``name`` misspells ``word``: hardly a first letter is wrong (``cuid`` is not ``uuid``), but it may be
-    left out, doubled, or change places with the second. Whole words in front may be left out."""
+    """Whether ``name`` misspells ``word``. The first letter is hardly ever wrong (``cuid`` is not ``uuid``), but it may
+    be left out, doubled, or swapped with the second. Whole words at the beginning may be left out."""
     import difflib
 
     if re.search(rf"[-_/.]{re.escape(name)}$", word):
@@ -64,6 +64,6 @@ def _is_near(name: str, word: str) -> bool:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean "string"?``, or nothing if no known name is near."""
+    """``did you mean "string"?``, or "" if no known name is near."""
     found = closest(name, known)
     return "" if found is None else f'did you mean "{found}"?'

@@ -1,4 +1,4 @@
-"""Requests of a process to its machine: a cache directory, CPUs, memory committed late, work in the background."""
+"""What a process asks of its machine: a cache directory, CPUs, memory committed late, work in the background."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def user_cache_directory() -> Path:
-    """The directory of files that can always be made again: machine code, tables of vocabularies, indexes.
+    """The directory for files that can always be made again: machine code, tables of vocabularies, indexes.
 
     ``$DOTLLM_CACHE_DIR``, else ``dotllm`` in the user's cache directory (XDG Base Directory Specification).
     """
@@ -32,12 +32,12 @@ def user_cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dotllm"
 
 
-# The number of CPUs that this process may use: in a container mostly fewer than the machine has.
+# The number of CPUs that this process may use: in a container usually fewer than the machine has.
 #
-# ``os.cpu_count`` counts the machine's CPUs. A container has fewer by affinity (``--cpuset-cpus``) or by a quota of its
-# control group (``--cpus``, Kubernetes' limits). A container that exceeds its quota is stopped for the rest of a tenth
-# of a second. The threads that share the masks of a batch work for microseconds, so they must not outnumber the CPUs:
-# eight on one CPU take 3.7 ms for the masks of 128 requests, one takes 1.2 ms.
+# ``os.cpu_count`` counts the machine's CPUs. Affinity (``--cpuset-cpus``) or a quota of the control group (``--cpus``,
+# Kubernetes' limits) gives a container fewer. A container that exceeds its quota is stopped for the rest of a tenth of
+# a second. The threads that share the masks of a batch work for microseconds, so they must not outnumber the CPUs:
+# eight threads on one CPU take 3.7 ms for the masks of 128 requests, one thread takes 1.2 ms.
 #
 # https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
 
@@ -48,28 +48,28 @@ _QUOTA_V1 = tuple(Path("/sys/fs/cgroup/cpu") / name for name in ("cpu.cfs_quota_
 
 @cache
 def usable_cpus() -> int:
-    """CPUs that this process may use at once, at least 1. A part of a CPU counts as one."""
+    """Number of CPUs that this process may use simultaneously, at least 1. A part of a CPU counts as one."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota()
     return max(1, count if quota is None else min(count, math.ceil(quota)))
 
 
 def _quota() -> float | None:
-    """The control group's quota in CPUs; None: there is no limit, or it cannot be read."""
+    """The control group's quota in CPUs; None if there is no limit, or if it cannot be read."""
     try:
         if _QUOTA.exists():
             time, period = _QUOTA.read_text().split()
         else:
             time, period = (path.read_text().strip() for path in _QUOTA_V1)
         return int(time) / int(period) if int(time) > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):  # ValueError: "max", too
+    except (OSError, ValueError, ZeroDivisionError):  # "max" is a ValueError, too
         return None
 
 
 # Lazily committed memory, for large arrays that are filled little by little, or only in part.
 #
-# NumPy asks for huge pages for arrays of 4 MiB and more. The system clears a huge page as a whole when its first byte
-# is written, after it has moved other pages to make room: the first 17 MB of a large arena took up to 76 ms of a
+# NumPy asks for huge pages for arrays of 4 MiB and more. When the first byte of a huge page is written, the system
+# moves other pages to make room, and clears the whole page: the first 17 MB of a large arena took up to 76 ms of a
 # request's time. In ordinary pages they take 8 ms, and unwritten parts take no memory.
 
 
@@ -78,7 +78,7 @@ def reserved(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 
     Raises:
         MemoryError: the system has too little memory for the array, or a limit of the process forbids it.
-        OSError: the system refuses for another reason.
+        OSError: the system refuses the memory for another reason.
     """
     import numpy as np
 
@@ -100,9 +100,9 @@ def reserved(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 # A forked process has one thread, and every lock is in the state that it had before the fork. If another thread held
 # the lock of a module's import, or of a kernel's compilation, nothing releases this lock in the child, which waits for
 # it forever. (Python warns of forking with threads in general, https://docs.python.org/3/library/os.html#os.fork.) So a
-# fork waits while this module works. vLLM forks right after it has asked for the work, and this fork should not wait.
-# So the work begins only when there has been no fork for a moment. Servers spawn their processes instead, and a spawn
-# never waits here.
+# fork waits while this module works. vLLM forks right after it has asked for the work, and that fork should not wait.
+# So the work begins only after a moment without a fork. Servers spawn their processes instead, and a spawn never waits
+# here.
 
 
 SETTLED_S = 1.0
@@ -138,7 +138,7 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     global _forked
     _forked = time.monotonic()
-    with suppress(RuntimeError):  # it was not acquired in time
+    with suppress(RuntimeError):  # the lock was not acquired in time
         _working.release()
 
 

@@ -1,6 +1,6 @@
-"""Bitmasks and logits as torch tensors, under the names that xgrammar and llguidance have for them.
+"""The functions of `dotllm.numpy` for torch tensors, under the names that xgrammar and llguidance use.
 
-The functions are those of `dotllm.numpy`. Bitmasks are filled on the CPU and applied on the device of the logits.
+Bitmasks are filled on the CPU and applied on the device of the logits.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ def allocate_token_bitmask(batch_size: int, vocab_size: int) -> torch.Tensor:
 
 
 def fill_next_token_bitmask(guide: Guide, bitmask: torch.Tensor, index: int = 0) -> None:
-    """Write the tokens that ``guide`` allows next into ``bitmask[index]``, which is on the CPU. Raises as that of
-    `dotllm.numpy`, and TypeError for a bitmask on another device."""
+    """Write the tokens that ``guide`` allows next into ``bitmask[index]``, which is on the CPU. Raises what
+    `dotllm.numpy.fill_next_token_bitmask` raises, and TypeError for a bitmask on another device."""
     on_arrays.fill_next_token_bitmask(guide, bitmask.numpy(), index)
 
 
 def fill_next_token_bitmask_par(
     guides: Sequence[tuple[Guide, int]], bitmask: torch.Tensor, *, threads: int = THREADS
 ) -> None:
-    """`fill_next_token_bitmask` of many guides of one vocabulary, each with its row, on ``threads`` cores (default: a
-    few). Raises as that of `dotllm.numpy`."""
+    """`fill_next_token_bitmask` for many guides of one vocabulary, each with its row, on ``threads`` cores (default: a
+    few). Raises what `dotllm.numpy.fill_next_token_bitmask_par` raises."""
     on_arrays.fill_next_token_bitmask_par(guides, bitmask.numpy(), threads=threads)
 
 
 def apply_token_bitmask_inplace(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
     """Set the logits, floats [batch, tokens] or [tokens], of all tokens that are not allowed to minus infinity. Tokens
-    beyond the bitmask are not allowed; it is copied to the device of the logits if it is elsewhere.
+    beyond the bitmask are not allowed. The bitmask is copied to the device of the logits if it is on another one.
 
     Raises:
         TypeError: the logits are not floats, or the bitmask is not int32.

@@ -5,12 +5,12 @@
 
 ``generate`` shows a processor whole rows, with their prompts. It does not say where a prompt ends, or which row of the
 last step a row continues, and beam search reorders rows in every step. So the processor recognises rows by content: the
-rows of the first step are the prompts, and a later row continues the row that equals it without its last token.
+rows of the first step are the prompts, and a later row without its last token equals the row that it continues.
 Padding, batches, ``num_return_sequences`` and beams need nothing further. But a prompt may look like a continued row,
-so a processor serves one generation; and assisted generation, which rolls rows back, is refused.
+so a processor serves only one generation; and assisted generation, which rolls rows back, is refused.
 
 The processor no longer masks a row that has taken a forbidden token: ``generate`` fills rows that have stopped with
-padding, and carries beams of probability zero where there are more beams than texts.
+padding, and carries beams of probability zero if there are more beams than texts.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def _digest(row: NDArray[np.int64]) -> bytes:
 
 
 class StructuredLogitsProcessor(LogitsProcessor):
-    """Leaves only the tokens that can still become a text of the index. Cheap: make one for each ``generate``, or
-    `reset` it in between."""
+    """Leaves only the tokens after which the output can still become a text of the index. A processor is cheap: make
+    one for each ``generate``, or `reset` it in between."""
 
     def __init__(self, index: Index | Sequence[Index]) -> None:
-        """``index``: for all prompts, or one for each prompt of the batch.
+        """``index``: one index for all prompts, or one for each prompt of the batch.
 
         Raises:
-            ValueError: there is none, or they are of different vocabularies.
+            ValueError: there is no index, or the indexes have different vocabularies.
         """
         self._indexes = [index] if isinstance(index, Index) else list(index)
         if not self._indexes or any(one.vocabulary is not self._indexes[0].vocabulary for one in self._indexes):
@@ -57,7 +57,7 @@ class StructuredLogitsProcessor(LogitsProcessor):
 
         Raises:
             dotllm.BudgetExceededError: the automaton has outgrown its limit.
-            ValueError: not the rows, or not the model, that the indexes are for.
+            ValueError: the rows or the model are not those that the indexes are for.
         """
         if input_ids.ndim != 2 or input_ids.is_floating_point() or scores.ndim != 2 or len(scores) != len(input_ids):
             given = f"{input_ids.dtype} {list(input_ids.shape)} and {list(scores.shape)}"
@@ -81,7 +81,7 @@ class StructuredLogitsProcessor(LogitsProcessor):
         return scores.masked_fill(~torch.from_numpy(allowed).to(scores.device), -torch.inf)
 
     def reset(self) -> None:
-        """Forget the generation so far: the next rows are prompts, whatever they are."""
+        """Forget the generation so far: the next rows are prompts, whatever they look like."""
         self._guides = {}
 
     def _step(self, rows: NDArray[np.int64]) -> list[Guide | None]:
@@ -106,5 +106,5 @@ class StructuredLogitsProcessor(LogitsProcessor):
     def _continued(guide: Guide | None, token: int) -> Guide | None:
         if guide is None:
             return None
-        after = guide.fork()  # rows may share it
+        after = guide.fork()  # other rows may share the guide
         return after if after.advance(token) else None
