@@ -34,7 +34,7 @@ def logits_processor_factory(factory: Factory) -> type:
     """The class that vLLM's ``--logits-processors MODULE:NAME`` and ``LLM(logits_processors=[…])`` take.
 
     ``factory`` makes the object of a new sequence (each of ``n`` has its own), or returns None to leave the sequence
-    alone. A ValueError refuses the request (HTTP 400), because the front end calls the factory, too.
+    alone. A ValueError refuses the request (HTTP 400): the front end calls the factory, too, and discards the object.
     """
     names = {"__doc__": factory.__doc__, "__module__": factory.__module__, "__qualname__": factory.__qualname__}
     return type(factory.__name__, (_PerSequence,), {**names, "factory": staticmethod(factory)})

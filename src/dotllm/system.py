@@ -62,7 +62,7 @@ def _quota() -> float | None:
         else:
             time, period = (path.read_text().strip() for path in _QUOTA_V1)
         return int(time) / int(period) if int(time) > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):  # "max" is a ValueError, too
+    except (OSError, ValueError, ZeroDivisionError):  # ("max" raises ValueError)
         return None
 
 

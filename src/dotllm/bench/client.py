@@ -78,7 +78,7 @@ class BenchTarget(Protocol):
         """Send and wait for the end; errors are in ``Sample.error``, never raised."""
 
     async def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
 
 class HttpTarget:

@@ -1,8 +1,8 @@
-"""Starts and ends the servers to compare, which variants.json or a user's file in the same form lists.
+"""Starts and ends the servers to compare, as listed in variants.json or in a user's file of the same form.
 
 ``engines``: dotllm and vLLM's own backends. ``ablations``: dotllm as it is, with one optimisation off at a time, and
-with coalescence, which is off by default. If a server does not start (because its version does not know an option,
-say), the report has the last lines of its log.
+with coalescence, which is off by default. A server that does not start (because its version does not know an option,
+say) is not skipped: the report has the last lines of its log.
 """
 
 from __future__ import annotations

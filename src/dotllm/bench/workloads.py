@@ -62,8 +62,8 @@ class Constraint:
 
 
 def _exact(text: str) -> Decimal | int:
-    """A number as jsonschema judges it right: 0.14 is a multiple of 0.01, but not as a float. (To jsonschema, a decimal
-    is never an integer, not even 1.0.)"""
+    """A number of a type that jsonschema judges correctly: 0.14 is a multiple of 0.01, but not as a float. (To
+    jsonschema, a decimal is never an integer, not even 1.0.)"""
     number = Decimal(text)
     is_integer = number == number.to_integral_value() and number.adjusted() < 400
     return int(number) if is_integer else number

@@ -3,7 +3,7 @@ starts.
 
     dotllm bench-structured --url http://localhost:8000          a server that is up (any OpenAI-compatible one)
     dotllm bench-structured --compare [--model PATH]             dotllm, xgrammar, guidance, outlines in turn
-    dotllm bench-structured --ablate [--model PATH]              dotllm, with one optimisation off at a time
+    dotllm bench-structured --ablate [--model PATH]              dotllm, also with each optimisation off in turn
     dotllm bench-structured --offline --model PATH               an engine in this process, no HTTP
 
 Each constrained run is followed by its unconstrained twin (same prompts, same token counts); jsonschema or re judges

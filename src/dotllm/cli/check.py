@@ -140,7 +140,7 @@ def _check_requests(arguments: argparse.Namespace) -> int:
 def _fit_all(
     given: Input, documents: list[tuple[str, str]], vocabulary: Vocabulary | None, *, as_json: bool, colour: bool
 ) -> Iterator[bool]:
-    """Print whether each document fits, and yield it."""
+    """Print and yield whether each document fits."""
     for name, text in documents:
         try:
             fitted = fit(given, name, text.rstrip("\r\n"), vocabulary, colour=colour)

@@ -7,7 +7,7 @@ it: those of formats, of ``structured_outputs``, of strict tools and of custom t
 running server is not checked: how many tokens an answer may have, and what its tool parser can express.
 
 ``dotllm serve --dotllm-preview`` passes its requests to a process that runs this code
-(`dotllm.vllm_plugin.extra.preview`), so both count the same.
+(`dotllm.vllm_plugin.extra.preview`), so the counts of both are the same.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Judge:
                 yield Specification.from_value(Kind.STRUCTURAL_TAG, {"type": "structural_tag", "format": form}, None)
 
     def _check(self, specification: Specification) -> None:
-        """Raises `SpecError`."""
+        """Check a specification within `_MOST_SECONDS`. Raises `SpecError`."""
         try:
             with cancellable(_Clock()):
                 validation_cache.check(specification, self._token_names)
@@ -152,7 +152,7 @@ def _structured(request: Any) -> Any:
 
 
 def _of_openai(tool: Any) -> Any:
-    """A tool; one of Anthropic's API in the form in which vLLM passes it on to chats."""
+    """``tool`` in OpenAI's form: a tool of Anthropic's API is converted as vLLM converts it for chats."""
     if not hasattr(tool, "input_schema"):
         return tool
     return SimpleNamespace(name=tool.name, strict=tool.strict, parameters=tool.input_schema)

@@ -58,7 +58,7 @@ MOST_TOKENS = 1 << 22
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The arguments of ``dotllm NAME``, described by its module's docstring.
+    """The parser of the arguments of ``dotllm NAME``, which the docstring of its module describes.
 
     The error for an unknown flag suggests a similar one.
     """

@@ -51,7 +51,7 @@ class Result(NamedTuple):
 def compile_ahead(
     inputs: Iterable[Input], texts: list[str], vocabulary: Any, options: CompilationOptions, processes: int
 ) -> Iterator[Result]:
-    """Compile, warm (with its own examples and with ``texts``) and store each of ``inputs``; results as they come."""
+    """Compile each of ``inputs``, warm it with its examples and ``texts``, and store it; results as they come."""
     packed = wire.pack_vocabulary(vocabulary)
     # Texts are tokenised by the process that has the tokenizer.
     common = [tuple(vocabulary.encode(text.encode())) for text in texts]

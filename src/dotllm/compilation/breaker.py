@@ -1,7 +1,7 @@
 """Circuit breaker (M. Nygard, "Release It!"): after some failures in a row, stop calling for a while.
 
-Closed: calls go through. Open: no calls go through until the pause is over. Then one probe does: its success closes the
-breaker, its failure doubles the pause.
+Closed: calls go through. Open: no call goes through until the pause is over. Then one probe does: its success closes
+the breaker, and its failure doubles the pause.
 """
 
 from __future__ import annotations

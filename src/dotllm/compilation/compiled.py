@@ -71,7 +71,7 @@ class OffloadCompiler(Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many compiles run at a time; a further call of `compile` waits until one of them ends."""
+        """Number of compiles that can run at a time; a further call of `compile` waits until one of them ends."""
 
     @property
     def ready(self) -> bool:

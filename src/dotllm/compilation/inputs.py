@@ -1,7 +1,7 @@
 """Specifications and sample texts in files, as `dotllm compile` reads them.
 
-A file is one specification, of the kind that its ending tells; a ``.jsonl`` file has one on each line, in one of these
-forms:
+A file holds one specification, of the kind that its ending names; a ``.jsonl`` file holds one on each line, in one of
+these forms:
 
     {"json_schema": {…}}   {"regex": "…"}   {"choice": […]}   {"grammar": "…"}   {"structural_tag": …}
     {"response_format": …} or {"structured_outputs": …}        the body of a request, as in a server's log
@@ -79,8 +79,8 @@ def read_inputs(
 ) -> Iterator[Input]:
     """Read files and directories (recursively, files with a known ending).
 
-    ``kind`` overrides the kind that a file's ending tells (but not that of lines). ``options`` apply to the JSON kinds.
-    ``passed_over`` collects the files of directories that are not schemas.
+    ``kind`` overrides the kind that a file's ending names (lines name their own kind). ``options`` apply to the JSON
+    kinds. ``passed_over`` collects the files of directories that are not schemas.
 
     Yields:
         Each specification, in the order of ``paths``.
@@ -197,8 +197,8 @@ def _looks_like_schema(content: str) -> bool:
 
 
 def parse(content: str, where: str, kind: Kind, options: Mapping[str, OptionValue] | None = None) -> Input:
-    """The specification of a known kind that is the whole content of a file. ``where``: its name, which messages of
-    BadInput repeat."""
+    """Read the whole content of a file as one specification of a known kind. ``where`` is its name, with which messages
+    of BadInput begin."""
     value: Any = content
     if kind in (Kind.JSON_SCHEMA, Kind.CHOICE, Kind.STRUCTURAL_TAG):
         read = _json(content, where)

@@ -235,7 +235,7 @@ _BASE_COST_S, _COST_PER_CHARACTER_S = 0.001, 1e-6
 
 
 class JobTable:
-    """Thread-safe."""
+    """The jobs in flight, the cache in memory and the remembered failures. Thread-safe."""
 
     def __init__(self, memory: MemoryCache, failures: FailureCache, on_cancelled: Callable[[Job], object]) -> None:
         """``on_cancelled`` is called for each job that ends without a result because it has no waiters."""
@@ -398,7 +398,7 @@ class JobTable:
         self._on_cancelled(job)
 
     def _end(self, job: Job) -> None:
-        """With the lock held."""
+        """With the lock held: mark the job as finished and forget it."""
         job.state = JobState.FINISHED
         if self.jobs.get(job.key) is job:
             del self.jobs[job.key]

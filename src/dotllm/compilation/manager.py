@@ -335,8 +335,7 @@ class CompilationManager:
         return index, self._offload.level
 
     def _compile_here(self, job: Job) -> CompiledIndex:
-        """Compile on this thread, or in a process that can begin soon if this thread would disturb the engine's
-        loop."""
+        """Compile on this thread or, where that would disturb the engine's loop, in a process that can begin soon."""
         specification = job.specification
         start = time.perf_counter()
         index = None

@@ -122,7 +122,7 @@ def _begun(context: bytes, kind: Kind, *options: OptionValue) -> Any:
     return hashlib.sha256(context + _framed(kind.value) + _framed(pairs))
 
 
-# The fingerprints of the engine and the vocabulary, on which a stored index depends as it does on its specification.
+# The fingerprints of the engine and the vocabulary: a stored index depends on both, and on its specification.
 #
 # The engine's fingerprint is a hash of its own files, not a version number that somebody must remember to raise: an
 # index compiled before a bug was fixed must never be served after the fix. Two installations of one release agree; a

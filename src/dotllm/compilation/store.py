@@ -40,7 +40,7 @@ def pack(entry: bytes) -> bytes:
 
 
 def unpack(data: bytes, limit: int) -> bytes:
-    """The inverse of `pack`. Raises `Damaged` for another object, or one larger than ``limit`` when unpacked."""
+    """The inverse of `pack`. Raises `Damaged` if ``data`` is not packed, or unpacks to more than ``limit`` bytes."""
     inflate = zlib.decompressobj()
     try:
         entry = inflate.decompress(data, limit)
@@ -69,7 +69,7 @@ class FsspecTransport:
         from fsspec.asyn import AsyncFileSystem
 
         self._fs, root = fsspec.core.url_to_fs(url)
-        # Other machines write too, so a cached listing may be stale immediately.
+        # Other machines write too, so a cached listing may be stale at any time.
         self._fs.use_listings_cache = False
         self._root = root.rstrip("/")
         self._local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))

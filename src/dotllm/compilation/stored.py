@@ -118,7 +118,7 @@ class WriteBack:
         self._new_bytes -= size
 
     def flush(self, timeout: float) -> None:
-        """Store every index that has something new now, and wait for the shared store."""
+        """Store every index that has something new without delay, and wait for the shared store."""
         if not self.enabled:
             return
         deadline = time.monotonic() + timeout

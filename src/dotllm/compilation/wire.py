@@ -59,7 +59,7 @@ def unpack_vocabulary(data: bytes) -> Any:
 def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
     """A failure as data. A refusal keeps all its fields; a private subclass is sent as its nearest public base class.
 
-    memory: bytes that a compile may have. A `MemoryError` becomes a refusal that says so.
+    memory: bytes that a compile may have. A `MemoryError` becomes a refusal that names this limit.
     """
     if isinstance(error, MemoryError):
         error = CompileMemory.beyond(memory)

@@ -51,7 +51,7 @@ def save_weights(directory: Path, *, seed: int = 0) -> None:
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        logging.disable_progress_bar()  # it would show a single second
+        logging.disable_progress_bar()  # saving takes a second
         LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(directory)
 
 

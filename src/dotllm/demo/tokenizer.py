@@ -1,8 +1,8 @@
 """A real byte-level BPE tokenizer, trained on the spot on text that every Python installation has.
 
-It is a byte-level BPE (as in GPT-2: https://cdn.openai.com/better-language-models/language_models.pdf, §2.2) with
-special tokens and a chat template. So the engine meets what it meets in a served model's tokenizer: tokens across word
-and JSON boundaries, tokens that hold parts of a code point, special tokens without text.
+It works as GPT-2's does (https://cdn.openai.com/better-language-models/language_models.pdf, §2.2), and has special
+tokens and a chat template. So it confronts the engine with what a served model's tokenizer has: tokens across word and
+JSON boundaries, tokens that hold parts of a code point, special tokens without text.
 """
 
 from __future__ import annotations

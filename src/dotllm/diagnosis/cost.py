@@ -1,8 +1,8 @@
 """Predicts the least cost of an answer, whether and where it can grow without bound, and what may hurt its quality.
 
-The automaton tells the shortest answer, and whether there is a longest one. The schema tells the places where answers
-grow, under names that its reader knows. Advice is about the quality of answers, not about what is enforced
-(docs/answer-quality.md).
+The shortest answer, and whether there is a longest one, follow from the automaton. The places where answers grow are
+read from the schema, and named as its reader knows them. Advice is about the quality of answers, not about what is
+enforced (docs/answer-quality.md).
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ Described = tuple[str, str, dict[str, Any]]
 def located(
     message: str, tag: str, tools: list[object], grammars: Iterable[Described] = (), *, of_anthropic: bool = False
 ) -> str:
-    """The message of a refusal of ``tag``, with the place in the request's ``tools`` if it belongs to one of them.
+    """The message of a refusal of ``tag``, with the place in the request's ``tools`` if one of them is at fault.
 
     ``grammars``: those of custom tools. ``of_anthropic``: whether the request is one of Anthropic's API, which has its
     schemas at other places.

@@ -178,7 +178,7 @@ class Why(NamedTuple):
     help: str
     """What to write instead; "" if that is not known."""
     blamed: tuple[Blame, ...] = ()
-    """The document would get past this place if all of these keywords were left out; mostly it is a single one."""
+    """If all of these keywords were left out, the document would get past this place; usually it is a single one."""
     is_minimal: bool = True
     """Whether leaving out fewer keywords does not suffice; False if the search ended at its limit."""
     compiles: int = 0

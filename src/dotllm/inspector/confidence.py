@@ -6,17 +6,17 @@ is the probability that the masks left.
 
 **The members of an enumeration.** At the place where a value begins, the index tells which texts the value may have. If
 they are few, each allowed token belongs to one member, or to several members whose texts begin alike. The probability
-of a token that belongs to one member is this member's, however the rest of it is tokenized: the mask lets nothing else
-follow. If the sampled token belongs to several members, the next place tells them apart, and so on. Two things remain
-unknown: which member a token that was not sampled means, if it belongs to several, and what the tokens beyond the
-likeliest mean. Their probabilities count for every member that may be meant, as a possible addition. A member whose
-probability is known to within `TOLERANCE` gets this probability; any other member gets none.
+of a token that belongs to one member is this member's, however the rest of the member is tokenized: the mask lets
+nothing else follow. If the sampled token belongs to several members, the next place tells them apart, and so on. Two
+things remain unknown: which member a token that was not sampled means, if it belongs to several, and what the tokens
+beyond the likeliest mean. Their probabilities count for every member that may be meant, as a possible addition. A
+member whose probability is known to within `TOLERANCE` gets this probability; any other member gets none.
 
 A token may begin before the value and hold its first bytes. Then only the tokens that write the same text up to the
 value count, since the question is which value comes, given that the value comes here. Let A be the sum of their
 probabilities, and P the probability of the tokens that stop before the value and of those that are not known. Any part
-q of P may lead to the value, and any part of q may be the member's. So a member that has a of A has a probability
-between a / (A + P) and (a + P) / (A + P).
+q of P may lead to the value, and any part of q may be the member's. So a member to which the part a of A belongs has a
+probability between a / (A + P) and (a + P) / (A + P).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ UNKNOWN = Place(None, {})
 
 
 class Value(NamedTuple):
-    """A value of JSON in a text: its bytes ``start`` to ``end``, and its JSON Pointer."""
+    """A JSON value in a text: its bytes ``start`` to ``end``, and its JSON Pointer."""
 
     pointer: str
     start: int

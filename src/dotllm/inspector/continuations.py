@@ -1,8 +1,8 @@
-"""Groups the continuations at a position, out of 150,000 tokens, so that a reader can take them in.
+"""Groups the tokens that may come at a position (often 150,000), so that a reader can take them in.
 
 A group holds the characters that lead to the same configuration. Characters that the grammar does not distinguish are
 in one group, so no rule for a particular language is needed. All digits of a number form a group, all characters of a
-string except those that end it form another, and each first letter of the values of an enum has its own. The mask says
+string except those that end it form another, and each first letter of an enum's values has its own. The mask says
 which characters may come, and how many tokens begin with each.
 """
 

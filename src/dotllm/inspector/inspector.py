@@ -270,7 +270,7 @@ def _begins_of_json(part: Any) -> Iterator[str]:
 
 
 def _text(body: Mapping[str, Any]) -> str:
-    """Raises BadQuestion."""
+    """The text of a question. Raises BadQuestion."""
     text = body.get("document", "")
     if not isinstance(text, str):
         raise BadQuestion("document: a text is wanted")
@@ -278,7 +278,7 @@ def _text(body: Mapping[str, Any]) -> str:
 
 
 def _specification(body: Mapping[str, Any]) -> Specification:
-    """Raises BadQuestion."""
+    """The specification of a question. Raises BadQuestion."""
     kind, text, options = body.get("kind", Kind.JSON_SCHEMA.value), body.get("text", ""), body.get("options") or {}
     if kind not in set(Kind) or not isinstance(text, str) or not isinstance(options, dict):
         raise BadQuestion(f"kind (one of {', '.join(kind.value for kind in Kind)}), text and options are wanted")

@@ -57,7 +57,7 @@ class InspectorServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, inspector: Inspector, start: dict[str, Any] | None = None, port: int = 0) -> None:
-        """``port`` 0: a free one. Raises OSError if the port is not free."""
+        """``port``: 0 for a free port. Raises OSError if the port is not free."""
         super().__init__(("127.0.0.1", port), _Handler)
         self.inspector = inspector
         self.start = start

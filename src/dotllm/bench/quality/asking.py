@@ -41,7 +41,7 @@ class Arm:
     """Whether the model first writes freely, in a request of its own; the second request shows what it wrote."""
 
     def fits(self, case: Case) -> bool:
-        """Whether the arm can answer the case correctly: a forced call cannot, if the right answer has no call."""
+        """Whether the arm can answer the case correctly: a forced call cannot if the right answer has no call."""
         return case.wants_call or self.constraint in ("", "auto")
 
     def messages(self, case: Case) -> list[Body]:
