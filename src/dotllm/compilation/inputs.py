@@ -101,7 +101,7 @@ def read_inputs(
 
 
 def files_of(path: Path) -> list[Path]:
-    """List the files of a directory that have a known ending, or ``path`` itself if it is a file.
+    """List the files of a directory that have a known ending, or only ``path`` if it is not a directory.
 
     Raises:
         BadInput: the directory has no such file.

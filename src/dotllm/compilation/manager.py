@@ -138,8 +138,8 @@ MEASURED_AT_ONCE = 256  # some 0.3 ms
 REPORT_DELAY_S = 0.005
 # Specifications this many times as large as the smallest offloaded ones wait even for a process that is still starting.
 OFFLOAD_WAIT_FACTOR = 8
-# With `always_offload`, a compile waits for a process as long as the latest one began at most this many seconds ago,
-# but no longer than four times that in all. Then its own thread compiles, and takes the GIL from the engine's loop.
+# With `always_offload`, a compile waits for a process as long as the latest compile began at most this many seconds
+# ago, but no longer than four times that in all. Then its thread compiles, and takes the GIL from the engine's loop.
 OFFLOAD_PATIENCE_S = 0.25
 
 
