@@ -168,8 +168,8 @@ def precision() -> tuple[str, ...]:
 
 
 def ask(number: int, asked: example.Example, url: str, names: dict[str, Any], kind: str) -> bool:
-    """Show a request, its answer, and the answer without the constraint. Returns whether the former is right (with
-    random weights: valid)."""
+    """Show a request, its answer, and the answer without the constraint. Returns whether the constrained answer is
+    right (with random weights: valid)."""
     say(f"\n{number}. {asked.title}\n\n{example.code(asked, url, NAME)}")
     began = time.monotonic()
     answer = example.ask(asked, url, NAME, names)
