@@ -100,6 +100,28 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), match[0]
 
 
+NAMES_OF_OTHERS = {"vllm/", "openai/", "hosted_vllm/", "test_structural_tag_registry.py"}
+MADE = {"benchmarks/results/raw/"}
+"""Names that need not be files here: of other projects, and of files that commands make."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_are_named_exist(page: Path) -> None:
+    """The pages named folders and modules that had moved months before."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    names = {*re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9.-]+)*(?:\.py|/))`", text)} - NAMES_OF_OTHERS - MADE
+    folders = ("src", "tests", "benchmarks", "tools", "docs", "deploy", "examples", "requirements")
+    here = [
+        path.as_posix()
+        for folder in folders
+        for path in (ROOT / folder, *(ROOT / folder).rglob("*"))
+        if "__pycache__" not in path.parts
+    ]
+    assert not [
+        name for name in sorted(names) if not any(f"{path}/".endswith(f"/{name.rstrip('/')}/") for path in here)
+    ]
+
+
 def anchors(page: Path) -> set[str]:
     """Of a page's headings, as GitHub and mkdocs name them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)

@@ -428,6 +428,7 @@ class _Loaded(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
     symbols of neither are listed, because the engine knows them."""
 
     _shared_module: Any
+    _bitcode = b""
 
     @classmethod
     def _unserialize(cls, codegen: Any, state: tuple[str, str, tuple[bytes, bytes]]) -> _Loaded:
@@ -440,7 +441,7 @@ class _Loaded(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
         return library
 
     def _get_module_for_linking(self) -> Any:
-        if self._shared_module is None:
+        if self._shared_module is None and self._bitcode:
             self._shared_module = parse_bitcode(self._bitcode)
         return super()._get_module_for_linking()
 
