@@ -1,8 +1,8 @@
-"""Plugs dotllm into vLLM, which is imported only inside functions or in modules that a hook imports.
+"""Plugs dotllm into vLLM. vLLM is imported only inside functions and in modules that hooks import.
 
 ``register`` is the ``vllm.general_plugins`` entry point: vLLM calls it in each of its processes (front ends, engine
 core, workers) before it builds anything. Every change to vLLM is a `hook.Hook` in a file of its own, listed in
-`registry`; docs/vllm.md says what each does and why there.
+`registry`; docs/vllm.md says what each one does, and why at that point.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ def register() -> None:
     """Apply the hooks for this process. Idempotent.
 
     Raises:
-        ValueError: ``DOTLLM_HOOKS`` names a tier that does not exist, or one without another that it needs.
-        dotllm.vllm_plugin.hook.HookError: this vLLM is too old, or a hook without which constraints would not be
-        enforced does not fit it.
+        ValueError: ``DOTLLM_HOOKS`` names a tier that does not exist, or omits one that a named tier needs.
+        dotllm.vllm_plugin.hook.HookError: this vLLM is too old, or does not fit a required hook.
     """
     from vllm.version import __version__
 

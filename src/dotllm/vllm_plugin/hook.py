@@ -1,8 +1,8 @@
-"""Hook: one named change to vLLM, what it rests on, and whether it held.
+"""Hook: one named change to vLLM, what it depends on, and whether it holds.
 
-A function of dotllm's that replaces one of vLLM's says so in place (`Hook.replaces`). The functions that a hook rests
-on are data (`Hook.targets`; attributes of vLLM's objects: `vllm_types`), so that `dotllm.cli.hook_sources` can compare
-it with the source files of any vLLM release without importing it.
+A dotllm function that replaces a vLLM function says so at its definition (`Hook.replaces`). The functions that a hook
+depends on are data (`Hook.targets`; `vllm_types` has the attributes of vLLM's objects), so `dotllm.cli.hook_sources`
+can compare a hook with the source files of any vLLM release without importing the release.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 REPLACEMENTS = "dotllm_replacements"
-"""The attribute of a function of vLLM's that says which of ours it has gone through; see `replace_once`."""
+"""The attribute of a replaced vLLM function that names its replacements; see `replace_once`."""
 
 
 class HookError(RuntimeError):
-    """A required hook does not fit the installed vLLM; the server must not start, it would not enforce constraints."""
+    """A required hook does not fit the installed vLLM. The server must not start: it would not enforce constraints."""
 
 
 @dataclass(frozen=True)
 class Target:
     """Something in vLLM's source that must exist: ``name`` in the file of ``module``.
 
-    ``name`` is a function, a class, or ``Class.member``: a method, or an attribute, declared or assigned on ``self``.
-    ``parameters`` are the leading parameter names a function must have; it may have more after them. None: it need not
-    be a function.
+    ``name`` is a function, a class, or ``Class.member``: a method, or an attribute that is declared or assigned on
+    ``self``. ``parameters`` are the leading parameter names a function must have; it may have more after them. None:
+    the target need not be a function.
     """
 
     module: str
@@ -39,12 +39,12 @@ class Target:
 
 
 Original = Callable[..., Any]
-"""A function of vLLM's, as one of ours that takes its place is given it: by its keyword-only parameter ``original``."""
+"""A vLLM function as its replacement receives it: in the keyword-only parameter ``original``."""
 Replacement = TypeVar("Replacement", bound=Callable[..., Any])
 
 
 class Hook:
-    """One change to vLLM: functions of ours in the place of vLLM's (`replaces`), and what else ``apply`` does."""
+    """One change to vLLM: functions of ours that replace vLLM's (`replaces`), and what else ``apply`` does."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class Hook:
         without_it: str = "",
         where: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``targets``: what it rests on in addition to the functions it replaces. ``without_it``: the user's loss if
-        this hook does not hold; if ``required``, the server does not start. ``where``: whether it is of use in this
-        process; if not, nothing is changed."""
+        """``targets``: what the hook depends on, apart from the functions it replaces. ``without_it``: what the user
+        loses if it does not hold; if it is ``required``, the server then does not start. ``where``: whether the hook is
+        useful in this process; if not, it changes nothing."""
         self.name, self.summary, self.required, self.without_it = name, summary, required, without_it
         self._needs, self._apply, self._where = tuple(targets), apply, where
         self._replacements: list[tuple[str, str, Original]] = []  # module, name in it, and ours
 
     def replaces(self, *places: str) -> Callable[[Replacement], Replacement]:
-        """A decorator of a function that takes the place of those at ``places`` ("module:Class.function"), each of
-        which it is given as ``original``; see `replace_once`."""
+        """A decorator: the function replaces those at ``places`` ("module:Class.function"), and receives the replaced
+        one as ``original``; see `replace_once`."""
 
         def add(ours: Replacement) -> Replacement:
             for place in places:
@@ -77,12 +77,12 @@ class Hook:
 
     @property
     def replacements(self) -> tuple[tuple[str, str, Original], ...]:
-        """Module and name in it of each function that is replaced, and ours."""
+        """For each replaced function: its module, its name in the module, and our function."""
         return tuple(self._replacements)
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """All that it rests on; a function that is replaced must have the positional parameters that ours names."""
+        """All that the hook depends on. A replaced function must have the positional parameters that ours names."""
         replaced = (Target(module, name, positional(ours)) for module, name, ours in self._replacements)
         return (*replaced, *self._needs)
 
@@ -92,8 +92,8 @@ class Hook:
         return [f"{module}:{name}" for module, name, _ in self._replacements]
 
     def check(self) -> list[tuple[Any, str, Original]]:
-        """The replacements: the holder, the function's name in it, and ours. Raises if a function is missing, or is not
-        as ours needs it. (Also in a process that only sends data that another process must take.)"""
+        """The replacements: the holder, the function's name in it, and our function. Raises if a function is missing or
+        ours does not fit it. (A process also checks the hooks of another process that must accept what it sends.)"""
         found = []
         for module, name, ours in self._replacements:
             *owners, function = name.split(".")
@@ -103,7 +103,7 @@ class Hook:
         return found
 
     def apply(self) -> None:
-        """Make the change; nothing is replaced where `check` raises."""
+        """Make the change. If `check` raises, nothing is replaced."""
         if not self._where():
             return
         found = self.check()
@@ -114,22 +114,22 @@ class Hook:
 
 
 def positional(function: Any) -> tuple[str, ...]:
-    """Names of the parameters that ``function`` takes by their place."""
+    """Names of the parameters that ``function`` takes by position."""
     return positional_of(inspect.signature(function))
 
 
 def positional_of(signature: inspect.Signature) -> tuple[str, ...]:
-    """Names of the parameters of ``signature`` that are taken by their place."""
+    """Names of the parameters of ``signature`` that are taken by position."""
     return tuple(
         p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     )
 
 
 def misfit(ours: inspect.Signature, theirs: inspect.Signature) -> str:
-    """Why a function of ours cannot be called in all the ways in which vLLM's can, or must be given what vLLM's does
-    not know; "" if it takes all."""
+    """Why a function of ours cannot be called in every way that vLLM's can, or requires an argument that vLLM's does
+    not take; "" if it fits."""
     kind = inspect.Parameter
-    # What takes a parameter that is not there by its name; a positional one may be given in more than one way.
+    # The kinds that accept a parameter that ours does not name; a positional one may arrive in more than one way.
     rest: dict[Any, set[Any]] = {
         kind.POSITIONAL_OR_KEYWORD: {kind.VAR_POSITIONAL, kind.VAR_KEYWORD},
         kind.KEYWORD_ONLY: {kind.VAR_KEYWORD},
@@ -154,7 +154,7 @@ def _require_that_it_takes(replacement: Any, original: Any) -> None:
 
 
 def _original(holder: Any, name: str, ours: Any) -> tuple[Any, bool, frozenset[str]]:
-    """The function ``holder.name``, whether ``ours`` has replaced it, and the marks of all that have."""
+    """The function ``holder.name``, whether ``ours`` has replaced it, and the marks of all its replacements."""
     original = getattr(holder, name)
     if isinstance(inspect.getattr_static(holder, name, None), classmethod):
         original = original.__func__
@@ -174,14 +174,14 @@ def require_that_it_fits(holder: Any, name: str, ours: Any) -> None:
 
 
 def replace_once(holder: Any, name: str, ours: Any) -> None:
-    """Put the function ``ours`` in the place of the function ``holder.name``; nothing if that has been done.
+    """Replace the function ``holder.name`` with ``ours``, unless that has been done.
 
-    A copy of ``ours`` takes the place; the function that was there is the default of its parameter ``original``. (So a
-    call goes through nothing else, and a coroutine function stays one.) Hooks may be applied more than once. Several
-    hooks may replace one function, and a later replacement keeps the marks of the earlier ones. Raises TypeError if
-    ``ours`` cannot be called in all the ways in which the function can: some release may call it so. Of a class method
-    ``original`` is the function, which takes the class. A function of a module is replaced in those of vLLM's modules,
-    too, that have imported it by name.
+    The replacement is a copy of ``ours`` whose parameter ``original`` defaults to the replaced function. (So a call
+    goes through nothing else, and a coroutine function stays one.) Hooks may be applied more than once. Several hooks
+    may replace one function, and a later replacement keeps the marks of the earlier ones. Raises TypeError if ``ours``
+    cannot be called in every way that the function can: some release may call it that way. For a class method,
+    ``original`` is the function, which takes the class. A module's function is also replaced in the vLLM modules that
+    have imported it by name.
     """
     original, is_done, done = _original(holder, name, ours)
     if not is_done:

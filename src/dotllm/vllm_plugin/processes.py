@@ -1,8 +1,8 @@
-"""A process becomes an engine core, or has a worker: the hooks for that are applied then.
+"""When a process becomes an engine core or gets a worker, the hooks for that role are applied.
 
-vLLM loads plugins in each of its processes, at the first of three points: a front end parses its arguments, an engine
-core begins, a worker is made. But a process may be more than one of these, and one that is forked inherits that plugins
-have been loaded. So the functions with which an engine core and a worker begin apply what is for them first.
+vLLM loads plugins in each process at the first of three points: a front end parses its arguments, an engine core
+starts, a worker is made. But one process may have several of these roles, and a forked process inherits the mark that
+plugins are loaded. So the functions that start an engine core or a worker first apply the hooks for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The list of all hooks: the tier and the process of each, and applying them once per process.
+"""Lists all hooks, with the tier and the process of each, and applies them once per process.
 
-A hook's module is imported when the hook is applied, so a process imports what is for it, and a tier that is off costs
-nothing. vLLM loads plugins once in each process, and the module that asks for them tells which process this is
-(`processes_of`). Where a process becomes a second one, a hook applies what is for that (`processes`).
+A hook's module is imported when the hook is applied, so a process imports only its own hooks, and a tier that is off
+costs nothing. vLLM loads plugins once in each process, and the module that loads them tells which kind of process it is
+(`processes_of`). If a process takes on a second role, a hook applies the hooks for that role (`processes`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
-    """A hook: its name, what it is for, where it belongs, and the module whose ``HOOK`` it is."""
+    """A hook: its name, its tier, its process, and the module whose ``HOOK`` it is."""
 
     name: str
     tier: str
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
     module: str
 
     def hook(self) -> Hook:
-        """The hook itself; its module is imported."""
+        """Import the module and return the hook."""
         module, _, name = self.module.partition(":")
         hook = getattr(importlib.import_module(f"{__package__}.{module}"), name or "HOOK")
         if not isinstance(hook, Hook):
@@ -104,21 +104,21 @@ def processes_of(caller: str) -> tuple[str, ...]:
 
 
 def entries(*processes: str) -> list[Entry]:
-    """The hooks of the tiers that are on, for ``processes`` (none: for all)."""
+    """The hooks of the tiers that are on, for ``processes`` (none given: for all)."""
     on = tiers.chosen()
     return [entry for entry in ENTRIES if entry.tier in on and entry.process in (processes or PROCESSES)]
 
 
 def hooks() -> list[Hook]:
-    """All hooks, whatever is on."""
+    """All hooks, whichever tiers are on."""
     return [entry.hook() for entry in ENTRIES]
 
 
 def join_vllms_log() -> None:
-    """Our log lines in vLLM's log, with its handlers, format and level, unless somebody has configured ours.
+    """Send our log lines to vLLM's log, with its handlers, format and level, unless our logger is configured.
 
-    vLLM sets up its own logger later than it loads plugins (it parses the command line first), so to copy its handlers
-    here would copy nothing.
+    vLLM sets up its own logger after it loads plugins (it parses the command line first), so there are no handlers to
+    copy here.
     """
     ours = logging.getLogger("dotllm")
     if not ours.handlers and ours.level == logging.NOTSET:
@@ -127,23 +127,23 @@ def join_vllms_log() -> None:
 
 @functools.cache
 def fault(entry: Entry) -> str:
-    """Apply a hook, once per process; why it does not hold, "" if it does."""
+    """Apply a hook, once per process. Returns why it does not hold, "" if it does."""
     try:
         entry.hook().apply()
-    except Exception as error:  # whatever a foreign version of vLLM makes of it
+    except Exception as error:  # an unknown version of vLLM may raise anything
         logger.debug("hook %s", entry.name, exc_info=True)
         return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return ""
 
 
 def apply_all(*processes: str) -> dict[Entry, str]:
-    """Apply every hook for ``processes``, whatever becomes of the others; the `fault` of each."""
+    """Apply every hook for ``processes``, even if others fail. Returns the `fault` of each."""
     return {entry: fault(entry) for entry in entries(*processes)}
 
 
 def apply_required(*processes: str) -> None:
-    """Apply every hook for ``processes`` (none: for all); raise for a required one that does not hold, warn about the
-    others."""
+    """Apply every hook for ``processes`` (none given: for all). If a hook does not hold, raise if it is required, and
+    warn otherwise."""
     for entry, reason in apply_all(*processes).items():
         if reason:
             _tell(entry, reason)
@@ -163,8 +163,8 @@ def _tell(entry: Entry, reason: str) -> None:
 
 
 def is_required(entry: Entry) -> tuple[bool, str]:
-    """Whether a server must not start without a hook, and what is lost without it. A module that cannot be imported
-    says neither: what enforces is required then."""
+    """Whether a server must not start without a hook, and what is lost without it. If its module cannot be imported, a
+    hook of the tier enforce counts as required."""
     try:
         hook = entry.hook()
     except Exception:
@@ -181,7 +181,7 @@ def summary(entry: Entry) -> str:
 
 
 def without(tier: str) -> list[str]:
-    """The tiers that are on, but for ``tier`` and what needs it."""
+    """The tiers that are on, except ``tier`` and those that need it."""
     on = tiers.chosen()
     return [name for name in tiers.TIERS if name in on and name != tier and tier not in tiers.NEEDS.get(name, ())]
 

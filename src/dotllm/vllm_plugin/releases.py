@@ -1,7 +1,7 @@
-"""Which releases of vLLM dotllm plugs into: always the two newest.
+"""The vLLM releases that dotllm plugs into: always the two newest.
 
-vLLM makes a release every two weeks, and most releases move functions that are hooked, so each further supported
-release costs branches in code and days of tests. Users of an older vLLM keep the dotllm that was made for it.
+vLLM makes a release every two weeks, and most releases move hooked functions, so each further supported release costs
+branches in code and days of tests. Users of an older vLLM keep the dotllm that was made for it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from functools import cache
 SUPPORTED = ("0.32", "0.33")
 
 LAST = (("0.26", "commit 6560128 of 0.1.0 (for vLLM 0.26 to 0.33)"),)
-"""The first of some older releases and the last dotllm for them; newest first."""
+"""For each range of older releases, its first release and the last dotllm for it; newest first."""
 
 
 @cache
 def is_since(release: str) -> bool:
-    """Whether the installed vLLM is of ``release`` or later (as one is whose version cannot be compared)."""
+    """Whether the installed vLLM is ``release`` or later. A version that cannot be compared counts as later."""
     from packaging.version import InvalidVersion, Version
     from vllm.version import __version__
 
@@ -28,9 +28,9 @@ def is_since(release: str) -> bool:
 
 
 def too_old(version: str) -> str:
-    """Why this dotllm is not for vLLM ``version``, and which one is; "" if it is not too old.
+    """Why vLLM ``version`` is too old for this dotllm, and which dotllm fits it; "" if it is not too old.
 
-    What cannot be compared (a build without a version of its own) is taken for a new one.
+    A version that cannot be compared (a build without its own version) counts as new.
     """
     from packaging.version import InvalidVersion, Version
 

@@ -11,41 +11,41 @@ BACKEND = "dotllm"
 """
 
 PLUGIN_NAME = "dotllm"
-"""Of our entry point, which vLLM loads."""
+"""The name of our entry point, which vLLM loads."""
 
 PROPERTY_ORDERS = ("declared", "any")
 """Orders of an object's properties; the first is the default."""
 
 ADDITIONAL_PROPERTIES = ("closed", "open")
-"""Objects that list their properties: whether they may have others where the schema does not say; the first is the
+"""Whether objects that list their properties may have others, where the schema does not say; the first is the
 default."""
 
 WHITESPACE = ("formatted", "any")
-"""What stands between two tokens of JSON; the first is the default."""
+"""The white space between two tokens of JSON; the first is the default."""
 
 NUMBER_DIGITS = ("bounded", "any")
-"""How long a number of JSON may be; the first is the default."""
+"""How long a JSON number may be; the first is the default."""
 
 
 def allow_plugin() -> None:
     """Add dotllm to ``VLLM_PLUGINS`` if the user lists vLLM's plugins: importing or running dotllm means using it.
 
-    And our variables to those that vLLM copies to the processes that Ray starts (``--data-parallel-backend ray``), on
-    whatever node: they inherit nothing."""
+    Also add our variables to those that vLLM copies to the processes that Ray starts (``--data-parallel-backend ray``):
+    on any node, these processes inherit nothing."""
     if "VLLM_PLUGINS" in os.environ:
         _add("VLLM_PLUGINS", PLUGIN_NAME)
     _add("VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY", "DOTLLM_")
 
 
 def _add(variable: str, name: str) -> None:
-    """``name`` to a list in the environment."""
+    """Add ``name`` to a list in the environment."""
     names = os.environ.get(variable, "").split(",")
     if name not in map(str.strip, names):
         os.environ[variable] = ",".join(one for one in (*names, name) if one)
 
 
 def choice(variable: str, *values: str) -> str:
-    """A variable that names one of ``values``; empty or unset means the first."""
+    """The value of ``variable``, one of ``values``; empty or unset means the first. Raises ValueError for any other."""
     value = os.environ.get(variable, "").strip().lower() or values[0]
     if value not in values:
         raise ValueError(f"{variable}={value!r}: expected one of {', '.join(values)}")
@@ -53,7 +53,7 @@ def choice(variable: str, *values: str) -> str:
 
 
 def _of_extra(variable: str, value: str) -> str:
-    """``value`` of a variable that turns an extra on. Raises ValueError where extras are off."""
+    """``value``, of a variable that turns an extra on. Raises ValueError if it does so while the tier extra is off."""
     if value != "off" and tiers.EXTRA not in tiers.chosen():
         raise ValueError(f"{variable}={value!r} needs the tier extra, which is off ({tiers.VARIABLE})")
     return value
@@ -76,8 +76,8 @@ def property_order() -> str:
 
 
 def additional_properties() -> str:
-    """closed or open: objects that list properties, where neither their schema nor the request says whether they have
-    others (``DOTLLM_ADDITIONAL_PROPERTIES``)."""
+    """closed or open: whether objects that list properties may have others, where neither their schema nor the request
+    says (``DOTLLM_ADDITIONAL_PROPERTIES``)."""
     return choice("DOTLLM_ADDITIONAL_PROPERTIES", *ADDITIONAL_PROPERTIES)
 
 
@@ -87,7 +87,7 @@ def whitespace() -> str:
 
 
 def number_digits() -> str:
-    """bounded or any: how long numbers of JSON may be where a request does not say (``DOTLLM_NUMBER_DIGITS``)."""
+    """bounded or any: how long JSON numbers may be where a request does not say (``DOTLLM_NUMBER_DIGITS``)."""
     return choice("DOTLLM_NUMBER_DIGITS", *NUMBER_DIGITS)
 
 
@@ -113,7 +113,7 @@ def inspects() -> bool:
 
 
 def warns() -> bool:
-    """Whether the header of an answer says what has no effect in its request (``DOTLLM_WARNINGS``)."""
+    """Whether a header of each answer says what has no effect in its request (``DOTLLM_WARNINGS``)."""
     return choice("DOTLLM_WARNINGS", "on", "off") == "on"
 
 
@@ -123,10 +123,10 @@ def takes_auto() -> bool:
 
 
 def previews() -> bool:
-    """Whether vLLM's own backend answers, and dotllm says what it would refuse (``DOTLLM_PREVIEW``)."""
+    """Whether vLLM's own backend answers, while dotllm says what it would refuse (``DOTLLM_PREVIEW``)."""
     return _of_extra("DOTLLM_PREVIEW", choice("DOTLLM_PREVIEW", "off", "on")) == "on"
 
 
 def is_ours(backend: str | None) -> bool:
-    """Whether requests of a server configured with ``backend`` are served by dotllm."""
+    """Whether dotllm serves the requests of a server configured with ``backend``."""
     return backend == "auto" and takes_auto()

@@ -1,4 +1,4 @@
-"""Turns vLLM's structured-output parameters into a `Specification`, the form that everything after them uses."""
+"""Turns vLLM's structured-output parameters into a `Specification`, the form that all later code uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {
     "grammar": Kind.GRAMMAR,
     "structural_tag": Kind.STRUCTURAL_TAG,
 }
-"""By the fields of ``StructuredOutputsParams``, of which one is set."""
+"""The kinds, by field of ``StructuredOutputsParams``. A request sets one of these fields."""
 
 OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 """Fields that say how JSON is written."""
@@ -39,11 +39,11 @@ ORDER, ADDITIONAL, DIGITS, SOURCE, FINISH, ANSWER_TOKENS, MASS, CONFIDENCE = OUR
     *("dotllm_property_order", "dotllm_additional_properties", "dotllm_number_digits", "dotllm_source"),
     *("dotllm_finish", "dotllm_answer_tokens", "dotllm_mass", "dotllm_confidence"),
 )
-"""Our fields of a request: in ``SamplingParams.extra_args``, which is ``vllm_xargs`` in the API. The front end takes
-the last one out (`mass`)."""
+"""Our fields of a request, in ``SamplingParams.extra_args`` (``vllm_xargs`` in the API). The front end removes the last
+one (`mass`)."""
 _PREFIXES = ("dotllm", "dotlm", "dotll")
 _WITHOUT_PREFIX = ("propertyorder", "additionalproperties", "numberdigits", "answertokens")
-"""What names that are meant as ours begin with, or are."""
+"""A name is meant as ours if it begins with one of `_PREFIXES`, or is one of these."""
 
 
 class _Field(NamedTuple):
@@ -52,11 +52,11 @@ class _Field(NamedTuple):
     option: str
     """Its name in `Specification.options`."""
     values: tuple[str, ...]
-    """The first one is what no option means."""
+    """The first one is the meaning of an absent option."""
     kinds: Collection[Kind]
-    """Where it has an effect."""
+    """The kinds on which it has an effect."""
     of_server: Callable[[], str]
-    """The value for requests that do not say."""
+    """Returns the server's value, for requests that do not set the field."""
 
 
 _WRITTEN = {
@@ -75,14 +75,14 @@ class ConstrainedParams(SamplingParams, Protocol):
 
 
 def is_meant_as_ours(name: object) -> bool:
-    """Whether a field is named as if it were one of `OURS`, which it may be."""
+    """Whether the name of a field is, or resembles, one of `OURS`."""
     bare = "".join(letter for letter in str(name).lower() if letter.isalpha())
     return bare.startswith(_PREFIXES) or bare in _WITHOUT_PREFIX
 
 
 def refuse_unknown(extra_args: object) -> None:
-    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours, and values that those of
-    ours never have, with a constraint or without. Raises InvalidSpecError, which names those that there are."""
+    """Refuse fields of ``extra_args`` (``vllm_xargs``) whose names resemble ours, and values that our fields cannot
+    have, whether or not there is a constraint. Raises InvalidSpecError; for an unknown field it lists ours."""
     fields = extra_args if isinstance(extra_args, dict) else {}
     is_true(fields, FINISH)
     for name in fields:
@@ -114,8 +114,8 @@ def is_true(fields: Mapping[str, object], name: str) -> bool:
 
 
 def answer_tokens(params: SamplingParams) -> int | None:
-    """For a request whose answer is to end within its max_tokens: the number of tokens by which the answer may be
-    longer than the shortest one after a reasoning. None for any other request (also if EOS does not end it). Raises
+    """For a request whose answer must end within its max_tokens: the number of tokens by which the answer after its
+    reasoning may exceed the shortest one. None for any other request (and if EOS does not end it). Raises
     InvalidSpecError."""
     fields = params.extra_args if isinstance(params.extra_args, dict) else {}
     finish, more = fields.get(FINISH), fields.get(ANSWER_TOKENS, 0)
@@ -126,16 +126,16 @@ def answer_tokens(params: SamplingParams) -> int | None:
 
 
 def refuse_half_characters(fields: Mapping[str, object]) -> None:
-    """Refuse JSON values with a string that has no UTF-8 form, by their names: they cannot go to the engine. Raises
+    """Refuse ``fields``, JSON values by name, if a string in them has no UTF-8 form: it cannot go to the engine. Raises
     InvalidSpecError where JSON's "\\ud800" has arrived as half of a surrogate pair."""
     for name, value in fields.items():
         if value:
-            with contextlib.suppress(RecursionError):  # it is nested too deeply, which vLLM finds out, too
+            with contextlib.suppress(RecursionError):  # it is nested too deeply, which vLLM also finds out
                 _require_unicode(json.dumps(value, ensure_ascii=False, default=str), name)
 
 
 def of_sampling_params(params: ConstrainedParams, config: StructuredOutputsConfig | None) -> Specification:
-    """The specification in a request's parameters. Raises as `of_params`, `refuse_unknown` and `answer_tokens`."""
+    """The specification in a request's parameters. Raises as `of_params`, `refuse_unknown` and `answer_tokens` do."""
     refuse_unknown(params.extra_args)
     answer_tokens(params)
     fields = params.extra_args if isinstance(params.extra_args, dict) else {}
@@ -155,12 +155,12 @@ def of_params(
     config: StructuredOutputsConfig | None,
     fields: Mapping[str, object] = MappingProxyType({}),
 ) -> Specification:
-    """The specification in a ``StructuredOutputsParams``. ``config`` is the server's; ``fields`` are the request's
-    ``vllm_xargs``, of which those of `_WRITTEN` and `SOURCE` are read.
+    """The specification in a ``StructuredOutputsParams``. ``config`` is the server's. ``fields`` are the request's
+    ``vllm_xargs``; only `SOURCE` and the fields of `_WRITTEN` are read.
 
     Raises:
-        InvalidSpecError: no or an empty specification, or an option that would have no effect, named as the API names
-            it.
+        InvalidSpecError: there is no specification, it is empty, or an option would have no effect.
+        BudgetExceededError: the specification is nested too deeply.
     """
     field = next((name for name in KINDS if getattr(params, name) is not None), None)
     if field is None:
@@ -190,7 +190,7 @@ def of_params(
         raise InvalidSpecError(f"{name} is an empty string", keyword=field)
     try:
         return Specification.from_value(kind, value, _json_options(kind, config, params, fields))
-    except RecursionError:  # Python's writer of JSON is neither iterative nor capped
+    except RecursionError:  # Python's JSON encoder is neither iterative nor capped
         raise BudgetExceededError(f"{name} is nested too deeply", keyword="nesting", code="too_deep") from None
     except (TypeError, ValueError) as error:  # offline a value may be any object
         raise InvalidSpecError(f"{name} is not JSON: {error}", keyword=kind.value, code="not_json") from None
@@ -202,8 +202,8 @@ def _json_options(
     params: StructuredOutputsParams,
     fields: Mapping[str, object],
 ) -> dict[str, OptionValue]:
-    """The options that decide the text of a JSON document in addition to its schema, as `Index.from_json_schema` names
-    them; the server (``config``) or the request may set them."""
+    """The options that, together with the schema, decide the text of a JSON document, under the names that
+    `Index.from_json_schema` uses. The server (``config``) or the request may set them."""
     options: dict[str, OptionValue] = {}
     for name, about in _WRITTEN.items():
         value = fields.get(name) or about.of_server()

@@ -1,8 +1,7 @@
-"""Tiers and processes: the purpose of a hook, and the process to which it belongs. `registry` gives both for each hook.
+"""Tiers and processes: what a hook is for, and the process to which it belongs. `registry` gives both for each hook.
 
-``DOTLLM_HOOKS=enforce,speed`` leaves the hooks of all other tiers off. Constraints are enforced with ``enforce`` alone;
-every other tier can be taken away, to find out what causes a fault, or to run on a release of vLLM that it does not
-fit.
+``DOTLLM_HOOKS=enforce,speed`` turns the hooks of all other tiers off. ``enforce`` alone enforces constraints. Every
+other tier can be turned off, to find out what causes a fault, or to run on a vLLM release that the tier does not fit.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ TIERS = {
 """The purpose of each tier."""
 
 NEEDS = {SPEED: (ENFORCE,), API: (ENFORCE,), TOOLS: (ENFORCE, API), EXTRA: (ENFORCE, SPEED, API)}
-"""The tiers without which another one does not work."""
+"""By tier, the tiers that it needs."""
 
 FRONT_END, ENGINE_CORE, WORKER = PROCESSES = ("front end", "engine core", "worker")
-"""A request comes to them in this order. One process may be all three."""
+"""A request passes through them in this order. One process may be all three."""
 
 VARIABLE = "DOTLLM_HOOKS"
 
@@ -34,7 +33,7 @@ def chosen() -> frozenset[str]:
     """The tiers that are on: all, or those that ``DOTLLM_HOOKS`` lists.
 
     Raises:
-        ValueError: one of them does not exist, or needs another.
+        ValueError: a listed tier does not exist or needs one that is not listed, or ``enforce`` is not listed.
     """
     value = os.environ.get(VARIABLE, "").strip().lower()
     if not value or value == "all":

@@ -1,8 +1,8 @@
-"""vLLM's objects, as far as dotllm reads them: a `Protocol` for each, with only the members that the code uses.
+"""The vLLM objects that dotllm reads: a `Protocol` for each class, with only the members that the code uses.
 
-They are for the reader and for mypy, to which vLLM itself is ``Any``; and ``tools/check_hooks.py`` compares them with
-the classes for which they stand (`MODULES`), in every release that we support. Properties of vLLM's are attributes
-here. Members that exist only in some releases are not here: code reads them with ``getattr``, and says why.
+They are for the reader and for mypy, to which vLLM itself is ``Any``. ``tools/check_hooks.py`` compares them with the
+classes for which they stand (`MODULES`), in every release that we support. vLLM's properties are attributes here.
+Members that exist only in some releases are not here: code reads them with ``getattr``, and says why.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MODULES = {
     "vllm.v1.worker.gpu_input_batch": "CachedRequestState InputBatchV1",
     "vllm.v1.worker.gpu_model_runner": "GPUModelRunnerV1",
 }
-"""Where vLLM's classes are. V1 and V2 at the end of a name are the model runner's, and not part of vLLM's name."""
+"""Where vLLM's classes are. A final V1 or V2 in a name is the model runner's, and not part of vLLM's name."""
 
 
 class ModelConfig(Protocol):
@@ -173,8 +173,8 @@ class StructuredOutputBackend(Protocol):
 
 class StructuredOutputRequest(Protocol):
     params: StructuredOutputsParams
-    grammar: Any  # as the next, but None for a future that is not done
-    _grammar: Any  # a grammar, a future of one, why there is none, or None
+    grammar: Any  # as ``_grammar``, but None for a future that is not done
+    _grammar: Any  # a grammar, a future of one, the exception that prevented one, or None
     reasoning_ended: bool | None
 
 
@@ -194,7 +194,7 @@ class Request(Protocol):
     prompt_token_ids: list[int] | None
     request_id: str
     resumable: bool
-    sampling_params: Any  # `SamplingParams`; None where something is pooled
+    sampling_params: Any  # `SamplingParams`; None for a pooling request
     status: Enum  # a ``RequestStatus``
     structured_output_request: StructuredOutputRequest | None
     use_structured_output: bool
@@ -229,7 +229,7 @@ class Scheduler(Protocol):
     running: MutableSequence[Request]
     structured_output_manager: StructuredOutputManager
     vllm_config: VllmConfig
-    waiting: object  # a queue; true if somebody is in it
+    waiting: object  # a queue; true if it is not empty
 
     def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None: ...
 
@@ -254,8 +254,8 @@ class DraftTokenIds(Protocol):
 if TYPE_CHECKING:
 
     class SchedulerBase(Scheduler):
-        """What `DotllmScheduler` may call of the scheduler after it. When the program runs, it has no base: that would
-        stand before vLLM's class and answer in its place."""
+        """The methods that `DotllmScheduler` may call on the class after it. At run time it has no base: a base would
+        come before vLLM's class and answer in its place."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput: ...

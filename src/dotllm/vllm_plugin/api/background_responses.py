@@ -1,7 +1,7 @@
-"""A response in the background that the engine ends says so: its status is ``failed``, with the error.
+"""A background response that the engine ends gets the status ``failed``, with the error.
 
-vLLM runs such a response in a task of its own. An exception ends the task and is not read: the response stays
-``queued`` for ever, and a client that follows its events waits for ever. A refusal of the engine is such an exception,
+vLLM runs such a response in its own task. An exception ends the task, and nobody reads it: the response stays
+``queued`` for ever, and a client that follows its events waits for ever. A refusal by the engine is such an exception,
 and so is every other error of a request. Here the response fails with the error, and its last event is
 ``response.failed`` (https://platform.openai.com/docs/api-reference/responses-streaming/response/failed).
 """
@@ -46,7 +46,7 @@ async def _run_stream(self: Any, request: Any, *args: Any, original: Original, *
         failure = error
     if not engine_info.serves():
         return
-    # (vLLM ends some streams with an event of an error, and leaves the response queued.)
+    # (vLLM ends some streams with an error event, and leaves the response queued.)
     response = await fail(self, request.request_id, failure)
     if response is not None:
         events, has_come = self.event_store[request.request_id]
@@ -74,7 +74,7 @@ async def fail(serving: Any, name: str, error: Exception | None) -> Any:
 
 
 def error_of(error: Exception | None) -> dict[str, str]:
-    """The field ``error`` of a response. Texts that are not meant for clients are left out."""
+    """The field ``error`` of a response, without texts that are not meant for clients."""
     from vllm.exceptions import GracefulHTTPError, VLLMValidationError
 
     if isinstance(error, VLLMValidationError):

@@ -1,7 +1,7 @@
-"""One request of an API while its endpoint runs, and the way to it: a context variable.
+"""One API request while its endpoint runs, and the context variable that leads to it.
 
-An endpoint cannot pass it on as an argument. vLLM makes the request's parameters, and gives them to its engine, several
-calls below.
+An endpoint cannot pass it on as an argument: vLLM makes the request's parameters, and gives them to its engine, several
+calls further down.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _OPENAI = "vllm.entrypoints.openai."
 
 
 class Call:
-    """One request of an API, in its endpoint."""
+    """One API request, in its endpoint."""
 
     def __init__(self, serving: object, request: Any) -> None:
         self.request = request
-        # Those of ``/inference/v1/generate`` come with the request, others are made later.
+        # In ``/inference/v1/generate`` they come with the request; elsewhere they are made later.
         self.params: SamplingParams | None = getattr(request, "sampling_params", None)
         self.of_anthropic = hasattr(serving, "create_messages")
         self.is_batch = hasattr(serving, "create_batch_chat_completion")
         self.is_completion = hasattr(serving, "create_completion")
         is_chat = hasattr(serving, "create_chat_completion") and not self.is_batch
         self.says_masses = type(serving).__module__.startswith(_OPENAI) and (is_chat or self.is_completion)
-        """Whether its answer is one that can say its masses (other APIs are written from that of chats)."""
+        """Whether its answer can report its masses (other APIs make their answers from a chat's)."""
         self.in_background = bool(getattr(request, "background", False))
-        # (A batch has the field, and does not read it.)
+        # (A batch has the field but does not read it.)
         self.streams = bool(getattr(request, "stream", False)) and not self.in_background and not self.is_batch
         self.record: Record | None = None
-        """Of the masses, where it asks for them."""
+        """The record of its masses, if it asks for them."""
         self.unasked: Unasked | None = None
         self.answered = False
-        """Whether the engine has said something for this request."""
+        """Whether the engine has produced output for this request."""
 
     def located(self, message: str) -> str:
-        """The message of a refusal with its place in the request, where that is in a tool."""
+        """The message of a refusal, with its place in the request if that is in a tool."""
         tag = getattr(getattr(self.params, "structured_outputs", None), "structural_tag", None)
         tools = getattr(self.request, "tools", None)
         if not tag or not isinstance(tools, list) or getattr(self.request, "tool_choice", "none") == "none":

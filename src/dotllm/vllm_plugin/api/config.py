@@ -1,9 +1,9 @@
-"""vLLM's configuration accepts an option for the whole server that it reserves for other backends.
+"""Lets vLLM's configuration accept a server-wide option that it reserves for other backends.
 
 ``StructuredOutputsConfig`` is a pydantic dataclass whose validator refuses ``disable_any_whitespace`` unless xgrammar
-or guidance is named. This hook makes the validator accept the option for servers on dotllm (backend ``auto``). When
-vLLM loads plugins, the class and ``VllmConfig``, which holds it, have built their validators. So pydantic builds them
-anew.
+or guidance is named. This hook makes the validator accept the option for servers on dotllm (backend ``auto``). By the
+time vLLM loads plugins, this class and ``VllmConfig``, which holds it, have built their validators, so pydantic
+rebuilds them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def allow_options() -> None:
 
 
 def validate(self: Any, *, original: Original) -> Any:
-    """What vLLM's validator does now."""
+    """The replacement for vLLM's validator."""
     return self if is_ours(self.backend) else original(self)
 
 

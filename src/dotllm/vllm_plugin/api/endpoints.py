@@ -1,25 +1,25 @@
-"""Refuses a request of an API before its response begins, with the place of the fault in the request.
+"""Refuses an API request before its response begins, with the place of the fault in the request.
 
 The engine compiles every specification, and ends a refused request with the reason (`errors`). For a request that is
 not streamed, such an end is HTTP 400. vLLM begins the response of a stream before the engine has compiled. Here the
-endpoint of a constrained stream first waits for the engine's first output, and keeps back what the API would send
-earlier (`_begun`). So everything that ends a request without a token, such as a refusal or a full queue, becomes the
-HTTP status on every API.
+endpoint of a constrained stream first waits for the engine's first output, and holds back what the API would send
+earlier (`_begun`). So everything that ends a request without a token, such as a refusal or a full queue, becomes an
+HTTP status in every API.
 
-Two kinds begin before the engine has compiled: reasoning, and responses in the background. These are also checked in
-the front end, on a thread (`validation_cache`), before the response begins.
+Two kinds of answer begin before the engine has compiled: those that reason, and background responses. Their
+specifications are also checked in the front end, on a thread (`validation_cache`), before the response begins.
 
 ``include_reasoning: false`` leaves the reasoning out of an answer. vLLM constrains such a chat from its first token, so
-that the model does not reason, and its parser takes the answer for a reasoning, which is left out. Here the model
-reasons as usual, and the constraint begins after the reasoning.
+the model does not reason, and vLLM's parser takes the answer for reasoning and leaves it out. Here the model reasons as
+usual, and the constraint begins after the reasoning.
 
-A completion is constrained from its first token, also if the server has a reasoning parser. vLLM would constrain
-nothing before the reasoning ends; but no parser looks for reasoning in a completion, so free text would be its answer.
-We tell the engine that its reasoning has ended. A rendered request (``/v1/completions/render``) says the same in a
+A completion is constrained from its first token, even if the server has a reasoning parser. vLLM would constrain
+nothing before the reasoning ends, but no parser looks for reasoning in a completion, so its answer would be free text.
+We tell the engine that the reasoning has ended. A rendered request (``/v1/completions/render``) says the same in a
 field, which reaches ``/inference/v1/generate``.
 
-A forced call follows the schemas of its tools, even where the client has not asked for it (`unasked`). So if the engine
-refuses those, the request is sent again with what vLLM would ask for.
+A forced call follows the schema of its tool, even if the client has not asked for that (`unasked`). If the engine
+refuses such a schema, the request is sent again with the constraint that vLLM would make.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ HOOK = Hook(
 
 
 class NothingSaid(BaseException):
-    """Ends a stream without any output, for ``error``. This is not an ``Exception``: vLLM would write an exception into
-    the stream, and its traceback into the log.
+    """Ends a stream that has no output yet, because of ``error``. It is not an ``Exception``: vLLM would write an
+    exception into the stream, and its traceback into the log.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -73,7 +73,7 @@ class NothingSaid(BaseException):
 
 
 async def _answer(call: Call, answer: Any) -> Any:
-    """``answer`` of an endpoint, once it may leave. Raises what the request is refused with."""
+    """The ``answer`` of an endpoint, once it may be sent. Raises the error with which the request is refused."""
     if call.in_background or (call.streams and engine_info.may_reason()):
         await _leave_what_is_refused(call)
     if not engine_info.is_constrained(call.params):
@@ -98,7 +98,7 @@ async def _answer(call: Call, answer: Any) -> Any:
 
 
 async def _served(call: Call, answering: Awaitable[Any]) -> Any:
-    """`_answer`. What vLLM fails at is looked for, and refused by name."""
+    """`_answer`. If vLLM fails on the request, the cause is looked for, and refused by name."""
     from vllm.exceptions import VLLMValidationError
 
     try:
@@ -112,7 +112,7 @@ async def _served(call: Call, answering: Awaitable[Any]) -> Any:
 
 
 async def _leave_what_is_refused(call: Call) -> None:
-    """Leave out what the client has not asked for, if the answer begins before the engine can refuse it."""
+    """Drop a constraint that the client has not asked for if it is refused, before the answer begins."""
     params, unasked = call.params, call.unasked
     if unasked is None or not unasked.is_in(params) or not engine_info.is_constrained(params):
         return
@@ -120,7 +120,7 @@ async def _leave_what_is_refused(call: Call) -> None:
         specification = validation.specification_of(params, engine_info.config())
         await validation_cache.check_beside(specification, engine_info.token_names)
     except SpecError as error:
-        if unasked.is_in(params):  # (`_sent` may have left it meanwhile)
+        if unasked.is_in(params):  # (`_sent` may have dropped it meanwhile)
             unasked.leave(params, call.located(str(error)))
 
 
@@ -144,13 +144,13 @@ async def _continued(chunks: list[Any], stream: AsyncGenerator[Any, None]) -> As
             yield chunk
         async for chunk in stream:
             yield chunk
-    except NothingSaid as nothing:  # of another prompt, at the same moment as the first word
+    except NothingSaid as nothing:  # from another prompt, at the same moment as the first word
         raise RuntimeError("one of several prompts was not answered") from nothing.error
     finally:
         await stream.aclose()
 
 
-@HOOK.replaces(  # Anthropic's and Cohere's APIs go through that of chats
+@HOOK.replaces(  # Anthropic's and Cohere's APIs go through the chat endpoint
     f"{_OPENAI}.chat_completion.serving:OpenAIServingChat.create_chat_completion",
     f"{_OPENAI}.chat_completion.batch_serving:OpenAIServingChatBatch.create_batch_chat_completion",
     f"{_OPENAI}.completion.serving:OpenAIServingCompletion.create_completion",
@@ -174,7 +174,7 @@ async def _endpoint(self: object, request: Any, *args: Any, original: Original, 
             return custom_tools.answered(call.request, answer)
         except VLLMValidationError as error:
             message, code = call.located(error.args[0]), getattr(error, "dotllm_code", "")
-            if code and type(self).__module__.startswith(_WITH_CODES):  # Cohere's API has errors of its own
+            if code and type(self).__module__.startswith(_WITH_CODES):  # Cohere's API has its own errors
                 return refusal_response()(error=error_fields(message, code, call.request, error.parameter))
             raise VLLMValidationError(message, parameter=error.parameter, value=error.value) from None
         except GracefulHTTPError as error:
@@ -190,7 +190,7 @@ async def _endpoint(self: object, request: Any, *args: Any, original: Original, 
 
 @HOOK.replaces("vllm.entrypoints.serve.exception_handling.error_response:create_error_response")
 def _create_error_response(message: str | Exception, *args: Any, original: Original, **kwargs: Any) -> Any:
-    """Of an error that ends a stream, too."""
+    """vLLM also calls this for an error that ends a stream."""
     written, code = original(message, *args, **kwargs), getattr(message, "dotllm_code", None)
     if code is None:
         return written
@@ -268,7 +268,7 @@ async def _add_request(
             collector = await _sent(self, call, params, send)
             await _wait_for_output(self, collector)
         except Exception as error:
-            if call.answered:  # another prompt of it
+            if call.answered:  # for another of its prompts
                 raise
             raise NothingSaid(error) from error
         call.answered = True
@@ -278,7 +278,7 @@ async def _add_request(
 async def _sent(
     engine: AsyncLLM, call: Call, params: SamplingParams, send: Callable[[], Awaitable[RequestOutputCollector]]
 ) -> RequestOutputCollector:
-    """The outputs of a request; if it is refused for what the client has not asked for, those without that."""
+    """The outputs of a request; if a constraint that the client has not asked for is refused, those without it."""
     from vllm.exceptions import VLLMValidationError
 
     unasked = call.unasked
@@ -297,7 +297,7 @@ async def _sent(
 
 
 async def _wait_for_output(engine: AsyncLLM, collector: RequestOutputCollector) -> None:
-    """Wait for the first output; raise it if it is an error. An error, or a client that goes away meanwhile, ends the
+    """Wait for the first output; raise it if it is an error. An error, or a client that disconnects meanwhile, ends the
     request and its n answers, as in vLLM."""
     try:
         await collector.ready.wait()

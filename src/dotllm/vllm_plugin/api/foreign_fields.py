@@ -1,15 +1,15 @@
 """Recognises constraints in fields that an API does not read, by their names and by their values.
 
-Clients of other servers write a constraint where those look for it: Ollama in ``format``, llama.cpp in ``grammar``, TGI
-in ``parameters.grammar``, SGLang in ``sampling_params``, NIM in ``nvext``, and a client without an SDK in the SDK's
-``extra_body``. No list of such fields is complete. So an unknown field is looked into, four objects deep and through
-lists: it is a constraint if its name says so (`_NAMED`, also after a word for the answer: ``response_type``,
-``output_regex``), or if its value is a JSON Schema, a grammar, or an object of a type like ``regex`` with a value. The
-unknown fields of a request may be a schema together, if a client has spread one among them.
+Clients of other servers write a constraint where those servers look for it: Ollama in ``format``, llama.cpp in
+``grammar``, TGI in ``parameters.grammar``, SGLang in ``sampling_params``, NIM in ``nvext``, and a client without an SDK
+in the SDK's ``extra_body``. No list of such fields is complete, so unknown fields are searched, four objects deep and
+through lists. A field is a constraint if its name says so (`_NAMED`, also after a word for the answer:
+``response_type``, ``output_regex``), or if its value is a JSON Schema, a grammar, or an object with a value and a type
+like ``regex``. The unknown fields of a request may form a schema together, if a client has spread one among them.
 
-A name that also means something else (``format``, ``schema``) counts by its value. Fields that an API's reference
-defines as notes (``metadata``) are not examined. An unknown field that repeats the request's own constraint is not a
-conflict: guidance's client sends ``guided_grammar`` with the same ``structured_outputs.grammar``.
+For a name with other meanings (``format``, ``schema``), the value decides. Fields that an API's reference defines as
+notes (``metadata``) are not examined. An unknown field that repeats the request's own constraint is not a conflict:
+guidance's client sends ``guided_grammar`` with the same ``structured_outputs.grammar``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 from dotllm.vllm_plugin.specification import KINDS, OPTIONS
 
 DEPTH = 4
-"""So many objects within an unknown field are looked into."""
+"""How many levels of objects are searched within an unknown field."""
 _LISTS = 8
-"""So many lists in lists are."""
+"""How many levels of nested lists are searched."""
 _LEVELS = 8
-"""So many levels of a value are looked at to tell whether it is a schema."""
+"""How many levels of a value are examined to tell whether it is a schema."""
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _KEYWORDS = frozenset({
@@ -51,7 +51,7 @@ _WRAPPERS = frozenset({
 """Fields of clients and other servers that hold fields of a request."""
 
 SINGLE_CALL = _PARALLEL, _NOT_PARALLEL = "parallel_tool_calls", "disable_parallel_tool_use"
-"""OpenAI's field and Anthropic's that ask for one call at most: by false, and by true."""
+"""OpenAI's and Anthropic's fields that ask for at most one call: with false, and with true."""
 
 _GUIDED, _NOT_GUIDED = "guided_", ("decoding_backend", "backend")
 _NAMED = {
@@ -70,18 +70,18 @@ _NAMED = {
 }  # fmt: skip
 """The field that a field of this name stands for: one of ``structured_outputs``, or one of the request."""
 _LAST_WORDS = {"schema": "json", "grammar": "grammar", "regex": "regex"}
-"""The same by the last word of another name, where the value agrees."""
+"""The same, by the last word of any other name, if the value agrees."""
 _AMBIGUOUS = frozenset({
     "json", "schema", "choice", "choices", "enum", "pattern", "grammar", "format", "tools", "tool_choice",
     "tool_config", "functions", "function_call",
 })  # fmt: skip
 """Names that may mean something else in an object that is not a request."""
 _ANSWER = ("response", "output", "answer", "result", "return", "reply", "completion", "generation")
-"""Words before a name of `_NAMED` that leave it what it is."""
+"""Words that may precede a name of `_NAMED` without changing its meaning."""
 _KIND = ("type", "mode", "format", "mime_type", "content_type", "kind")
-"""Words after one of `_ANSWER` in a name whose value says what kind of answer is wanted."""
+"""Words that may follow one of `_ANSWER`, in the name of a field whose value says what kind of answer is wanted."""
 _PREFIX, _OURS = "dotllm_", "vllm_xargs"
-"""What a field of ours (``dotllm_…``) asks for where it is not read."""
+"""The prefix of our fields, and the kind of constraint that such a field is where it is not read."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _RULE = re.compile(r"(?m)^\s*(%llguidance\b|<?[\w-]+>?\s*::=)")
@@ -103,7 +103,7 @@ class Constraint(NamedTuple):
 
 
 def constraints_in(fields: Mapping[str, object], place: str = "", depth: int = 0) -> Iterator[Constraint]:
-    """Constraints in ``fields``, none of which the API reads; ``place`` is the path of the object they stand in."""
+    """Constraints in ``fields``, none of which the API reads; ``place`` is the path of the object that holds them."""
     spread = {name: value for name, value in fields.items() if name in _KEYWORDS and value != ""}
     if depth == 0 and is_schema(spread):
         first = next(iter(spread))
@@ -129,7 +129,7 @@ def constraints_in(fields: Mapping[str, object], place: str = "", depth: int = 0
 
 
 def _objects(value: object, lists: int = _LISTS) -> Iterator[dict[str, Any]]:
-    """``value`` if it is an object, those in it if it is a list of them, or of such lists."""
+    """``value`` if it is an object, or the objects in it if it is a list, through up to ``lists`` nested lists."""
     if isinstance(value, dict):
         yield value
     for inner in value if isinstance(value, list) and lists else ():
@@ -137,7 +137,7 @@ def _objects(value: object, lists: int = _LISTS) -> Iterator[dict[str, Any]]:
 
 
 def is_repeated(found: Constraint, read: Mapping[str, object]) -> bool:
-    """Whether the fields that the API reads say the same."""
+    """Whether the fields that the API reads repeat ``found``."""
     if found.kind == "single_call":
         return read.get(_PARALLEL) is False or _member(read.get("tool_choice"), _NOT_PARALLEL) is True
     said = [value for value in _said(read, found.kind) if value is not None]
@@ -145,8 +145,8 @@ def is_repeated(found: Constraint, read: Mapping[str, object]) -> bool:
 
 
 def is_schema(value: object, levels: int = _LEVELS) -> bool:
-    """Whether a value, or the JSON in a text, is a JSON Schema that asks for something: one of its keywords holds
-    another schema, or says what a value must be and there is no member that schemas do not have."""
+    """Whether a value, or the JSON in a text, is a JSON Schema that asks for something: it has ``$schema`` or ``$ref``,
+    a keyword holds such a schema, or a keyword restricts values and no member is foreign to schemas."""
     value = _parsed(value)
     if not isinstance(value, dict) or not levels:
         return False
@@ -166,7 +166,7 @@ def is_schema(value: object, levels: int = _LEVELS) -> bool:
     says = (
         (bool(types) and all(inner in _TYPES for inner in types))
         or isinstance(value.get("enum"), list)
-        or (isinstance(value.get("pattern"), str) and len(value) > 1)  # (alone, it may be of a log or a file)
+        or (isinstance(value.get("pattern"), str) and len(value) > 1)  # (alone, it may describe a log or a file)
         or isinstance(value.get("required"), list)
         or "const" in value
     )
@@ -174,7 +174,7 @@ def is_schema(value: object, levels: int = _LEVELS) -> bool:
 
 
 def _asked(name: str, value: Any, depth: int) -> str | None:
-    """The constraint that a field asks for; None if it is not a constraint. ``depth``: 0 of a field of the request."""
+    """The kind of constraint that a field asks for, or None. ``depth``: 0 for a field of the request."""
     if name.startswith(_GUIDED) and name not in _NAMED:
         rest = name.removeprefix(_GUIDED)
         return None if rest in _NOT_GUIDED else _NAMED.get(rest, "structured_outputs")
@@ -235,7 +235,7 @@ def _fits(kind: str, value: object) -> bool:
 
 
 def _type(value: object) -> str | None:
-    """What an object asks for that has a type, as ``{"type": "regex", "value": …}``."""
+    """What an object with a type asks for, such as ``{"type": "regex", "value": …}``; None if nothing."""
     if not isinstance(value, dict) or value.get("type") not in _TYPED:
         return None
     held = [part for field in _VALUES if (part := value.get(field)) not in (None, "", [], {})]
@@ -270,7 +270,7 @@ def _written(found: Constraint) -> str:
 
 
 def _said(read: Mapping[str, object], kind: str) -> list[object]:
-    """What fields that are read say of ``kind``."""
+    """What the fields that the API reads say about ``kind``."""
     structured = read.get("structured_outputs")
     fields = structured if isinstance(structured, dict) else {}
     flat = [_member(read.get(field), "format") for field in ("text", "output_config")]

@@ -1,7 +1,7 @@
-"""Errors of Anthropic's Messages API have its shape: ``{"type": "error", "error": {"type": …, "message": …}}``.
+"""Gives errors of the Messages API Anthropic's shape: ``{"type": "error", "error": {"type": …, "message": …}}``.
 
-vLLM uses that shape, with types of its own, only for errors in the endpoint. Earlier refusals, such as those of a
-field, have OpenAI's shape, and a stream that breaks off ends with an event about vLLM's own parsing. A refusal also has
+vLLM uses this shape, with its own types, only for errors in the endpoint. Earlier refusals (of a field, for example)
+have OpenAI's shape, and a stream that breaks off ends with an event about vLLM's own parsing. Here a refusal also has
 dotllm's code and the field (as in `refusal_response`), and ``details``, which Anthropic's SDK reads.
 
 https://docs.anthropic.com/en/api/errors
@@ -32,7 +32,7 @@ _AS_HERE = (
     (re.compile(r"^(tools\[\d+\])\.function\.parameters"), r"\1.input_schema"),
     (re.compile(r"^(tools\[\d+\])\.function\."), r"\1."),
 )
-"""What a chat's fields are called here."""
+"""The names that a chat's fields have in this API."""
 _BEGIN, _ERROR, _STOPPED = "data:", '{"error"', "event: message_stop"
 
 HOOK = Hook(
@@ -44,14 +44,14 @@ HOOK = Hook(
 
 
 def field(name: str) -> str:
-    """The name that this API has for a field of the chat that its request becomes."""
+    """The Messages API's name for ``name``, a field of the chat that its request becomes."""
     for pattern, here in _AS_HERE:
         name = pattern.sub(here, name)
     return name
 
 
 def body(status: int, error: dict[str, Any], details: object = None) -> dict[str, Any]:
-    """The body of an error of this HTTP status; ``error`` is OpenAI's object."""
+    """The body of an error with this HTTP status; ``error`` is an error object in OpenAI's shape."""
     fields = {"type": _TYPES.get(status, "api_error"), "message": error["message"]}
     if error.get("param"):
         fields["param"] = field(error["param"])
@@ -112,7 +112,7 @@ async def _message_stream_converter(
 
 
 def _error_in(chunk: Any) -> dict[str, Any] | None:
-    """OpenAI's object in a chunk of a chat's stream: text, and since 0.33 an object of vLLM's."""
+    """The error, in OpenAI's shape, in a chunk of a chat's stream: a text or, since 0.33, a vLLM object."""
     if isinstance(chunk, str):
         text = chunk.removeprefix(_BEGIN).strip()
         return dict(json.loads(text)["error"]) if text.startswith(_ERROR) else None
@@ -121,6 +121,6 @@ def _error_in(chunk: Any) -> dict[str, Any] | None:
 
 
 def _status(code: object) -> int:
-    """The HTTP status of an error with this ``code``; a refusal has our code in its place."""
+    """The HTTP status of an error with this ``code``; a refusal has our code instead of a status."""
     refused = 503 if code == f"{PREFIX}{UNAVAILABLE}" else 400
     return code if isinstance(code, int) else refused

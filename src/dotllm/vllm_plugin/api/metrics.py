@@ -1,10 +1,10 @@
-"""Our metrics in vLLM's /metrics.
+"""Adds our metrics to vLLM's /metrics.
 
-/metrics is answered by an API server, while what is counted happens in the engine core (see
-`dotllm.compilation.metrics`). So the first process that loads the plugin makes a directory for all of them,
-and puts its name into the environment before vLLM starts the others. The registry that answers /metrics gets our
-collector. With one API server this is vLLM's own registry. With several it is a registry that is made anew at each
-scrape, together with prometheus_client's collector for several processes.
+An API server answers /metrics, but the counted events happen in the engine core (see `dotllm.compilation.metrics`). So
+the first process that loads the plugin makes a directory for all processes, and puts its name into the environment
+before vLLM starts the others. The registry that answers /metrics gets our collector. With one API server it is vLLM's
+own registry. With several it is a registry that is rebuilt at each scrape, together with prometheus_client's
+multi-process collector.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The body of HTTP 400 for a refusal: vLLM's ``ErrorResponse`` with the fields of `dotllm.diagnosis.openai_error`.
+"""The HTTP 400 body of a refusal: vLLM's ``ErrorResponse`` with the fields of `dotllm.diagnosis.openai_error`.
 
-vLLM's routers answer with the HTTP status in ``code``. So the status stays there; only its serialised form changes.
+vLLM's routers take the HTTP status from ``code``. So the status stays there; only its serialised form changes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 from pydantic import Field, model_serializer
 
 PREFIX = "dotllm."
-"""Of the codes of refusals."""
+"""The prefix of the codes of refusals."""
 
 
 @cache
 def refusal_response() -> Any:
-    """The class of the response: its ``error`` is made of `error_fields`, and its code is written "dotllm.REASON"."""
+    """The class of the response: its ``error`` is made of `error_fields`, with its code written as "dotllm.REASON"."""
     from vllm.entrypoints.serve.engine.protocol import ErrorInfo, ErrorResponse
 
     class RefusalInfo(ErrorInfo):

@@ -1,13 +1,13 @@
-"""Headers of ours on an answer: ``x-dotllm-warnings``, and ``Retry-After``.
+"""Our headers on an answer: ``x-dotllm-warnings``, and ``Retry-After``.
 
-`warn` adds a text to the answer to the request at hand, in any API: a keyword without effect, a forced call that is not
-enforced. The header is a JSON array of such texts. A stream has it, too, and an answer without warnings has none. So
-a text must be said before the answer's first byte. Where there are no headers (``run-batch``), it is logged once.
+`warn` adds a text to the answer to the current request, in any API: about a keyword without effect, or a forced call
+that is not enforced. The header is a JSON array of these texts. A stream has it, too; an answer without warnings has
+none. So a text must be added before the answer's first byte. Without headers (``run-batch``), it is logged once.
 
-``Retry-After`` stands on a 503 of ours (`retry_later`): too many specifications wait, or no compile process lives.
+A 503 of ours has ``Retry-After`` (`retry_later`): too many specifications wait, or no compile process is alive.
 
-A context variable leads to the headers of a request: each task that serves it has a copy of the context, and in it the
-same object.
+A context variable leads to the headers of a request: each task that serves the request has a copy of the context, with
+the same object in it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ HEADER = "x-dotllm-warnings"
 RETRY_AFTER_S = 2
 """A compile process starts in a second; a queue is half as long a moment later."""
 MOST_CHARACTERS = 300
-"""Of one text."""
+"""The limit of one text."""
 MOST_BYTES = 2048
-"""Of the header: proxies allow an answer 4 to 8 KiB for all of its headers."""
+"""The limit of the header: proxies allow 4 to 8 KiB for all headers of an answer."""
 
 HOOK = Hook(
     name="response-headers",
@@ -49,7 +49,7 @@ class _Headers:
     retry: bool = False
 
     def fields(self) -> list[tuple[bytes, bytes]]:
-        """As ASGI has them."""
+        """The headers in ASGI's form."""
         warnings = [(HEADER.encode(), header(self.texts).encode())] if self.texts else []
         return [*warnings, (b"retry-after", str(RETRY_AFTER_S).encode())] if self.retry else warnings
 
@@ -59,7 +59,7 @@ _imported: dict[str, Any] = {}
 
 
 def warn(message: str) -> None:
-    """Add ``message`` to the warnings of the request that is served in this context; one of equal texts."""
+    """Add ``message`` to the warnings of the request that this context serves. Equal texts are added once."""
     headers = _headers.get()
     if not settings.warns():
         return
@@ -70,16 +70,15 @@ def warn(message: str) -> None:
 
 
 def retry_later() -> None:
-    """The answer to the request at hand is 503, and tells its client to try again."""
+    """Tell the client to try again: the answer to the current request is a 503."""
     if headers := _headers.get():
         headers.retry = True
 
 
 async def warn_of(specification: Specification, located: Callable[[str], str]) -> None:
-    """`warn` of what `spec_warnings` finds in ``specification``. ``located`` writes a text with its place in the
-    request."""
+    """`warn` of what `spec_warnings` finds in ``specification``. ``located`` adds a text's place."""
     if settings.warns():
-        # On a thread, because its kernels may still be loading, and by the import system: half of it may be there.
+        # On a thread, because its kernels may still be loading; by importlib, which waits for an import that has begun.
         name = "dotllm.compilation.spec_warnings"
         spec_warnings: Any = _imported.get(name) or await asyncio.to_thread(importlib.import_module, name)
         for text in await _imported.setdefault(name, spec_warnings).texts_beside(specification):

@@ -1,16 +1,16 @@
-"""Constraints in fields that vLLM does not read are refused: HTTP 400 that names the field and the one to use.
+"""Refuses constraints in fields that vLLM does not read, with an HTTP 400 that names the field and the one to use.
 
-vLLM's request models let unknown fields pass, so a constraint written where this API does not look for it (a
-``guided_json`` of older releases, ``response_format`` in a Responses request, ``structured_outputs`` in an Anthropic
-one) is answered with 200 and free text. The same goes for two constraints, one of which silently wins. Which fields
-these are is a rule (`foreign_fields`); which field to use instead depends on the API (`_INSTEAD`).
+vLLM's request models let unknown fields pass, so a constraint where the API does not look for it (a ``guided_json`` of
+older releases, ``response_format`` in a Responses request, ``structured_outputs`` in an Anthropic one) is answered with
+200 and free text. Two constraints in one request are refused, too, because one of them would silently win.
+`foreign_fields` has the rule that recognises such fields; which field to use instead depends on the API (`_INSTEAD`).
 
 All request classes drop unknown keys of ``structured_outputs``: they read ``{"json_schema": …}`` as an empty object,
-ignore an unknown key next to a known one, and answer a list with HTTP 500 and no reason. Anthropic's drops all keys
-that it does not know. A validator of vLLM's models sees the request as it was sent. We replace this validator where
-pydantic keeps it. An OpenAI request parses even if it is refused, and keeps the reason for `refuse_fields`, which is
-called where it becomes sampling parameters (`endpoints`): ``run-batch`` parses its requests one after another, and the
-first that does not parse ends them all.
+ignore an unknown key next to a known one, and answer a list with HTTP 500 and no reason. Anthropic's class drops all
+keys that it does not know. One validator of vLLM's models sees the request as it was sent; we replace it where pydantic
+keeps it. An OpenAI request parses even if it is refused, and keeps the reason for `refuse_fields`, which is called when
+the request becomes sampling parameters (`endpoints`). Otherwise the first request that does not parse would end a whole
+``run-batch``, which parses them one after another.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ _INSTEAD = {
         "single_call": "'disable_parallel_tool_use': true in 'tool_choice'",
     },
 }
-"""By request class: the field to use for what a field asks for that the API does not read."""
+"""By request class and kind of constraint: the field to use in place of one that the API does not read."""
 
-# What goes to the engine as it is.
+# Fields that go to the engine as they are.
 _SENT = ("stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id")
 _OF_VLLM = {"_backend": None, "_backend_was_auto": False}
-"""Fields of ``structured_outputs`` that vLLM writes, with these values, where it passes a batch on."""
+"""Fields of ``structured_outputs`` that vLLM sets, to these values, when it passes a batch on."""
 _REFUSAL = "dotllm_refusal"
-"""The unknown field in which a parsed OpenAI request keeps why it is refused."""
+"""The unknown field in which a parsed OpenAI request keeps the reason for its refusal."""
 _CONSTRAINING = ("structured_outputs", "response_format", "text", "tools", "tool_choice", "vllm_xargs")
 
 _MANY_LEVELS, _MOST_IN_ANSWERS = 64, 250
-"""vLLM writes what is nested less, and in an answer of Responses, which repeats it, up to the latter."""
+"""Levels of nesting that vLLM can always write, and those that it can repeat in a Responses answer."""
 _TOO_DEEP = "{} is nested too deeply, {} levels of objects and arrays: use fewer"
 _PROMPT = ("prompt", "suffix", "input", "instructions", "messages", "tools")
 
@@ -85,7 +85,7 @@ HOOK = Hook(
 
 
 class _Form(NamedTuple):
-    """The field of an API that holds a format, its types, and where the schema stands in it."""
+    """The field of an API that holds a format: its name, its types, the place of the schema in it, and its members."""
 
     name: str
     types: tuple[str, ...]
@@ -105,12 +105,11 @@ _OUTPUT_FORMAT = _Form("output_config.format", ("json_schema",), "schema", ("typ
 
 
 def refuse_fields(request: Any) -> None:
-    """Refuse an OpenAI request that names a constraint where it would be ignored, if the server is on dotllm. Raises as
-    `refuse`."""
+    """Refuse an OpenAI request to dotllm with a constraint where it would be ignored. Raises as `refuse` does."""
     if not engine_info.serves():
         return
     refusal = (request.model_extra or {}).get(_REFUSAL)
-    if isinstance(refusal, tuple):  # which no client can send
+    if isinstance(refusal, tuple):  # no client can send a tuple
         refuse(*refusal)
     if "text" in type(request).model_fields:
         refuse_too_deep(request, _MOST_IN_ANSWERS)
@@ -122,8 +121,8 @@ def refuse_fields(request: Any) -> None:
 
 
 def refuse_too_deep(request: Any, most: int = _MANY_LEVELS) -> None:
-    """Refuse a request with a schema of more than ``most`` levels, as vLLM cannot write it. To count takes long, so it
-    is done when a request has failed, or where an answer repeats the schema. Raises as `refuse`."""
+    """Refuse a request with a schema of more than ``most`` levels, because vLLM cannot write it. Counting takes long,
+    so it is done only after a request has failed, or if the answer repeats the schema. Raises as `refuse` does."""
     for place, value in _constraints(request):
         levels = _levels(value)
         if levels > most:
@@ -140,12 +139,12 @@ def _constraints(request: Any) -> Iterator[tuple[str, object]]:
     yield "response_format.json_schema.schema", getattr(named, "json_schema", None)
     yield "response_format", form.model_dump() if isinstance(form, BaseModel) and named is None else None
     yield "text.format.schema", getattr(getattr(getattr(request, "text", None), "format", None), "schema_", None)
-    for kind in ("json", "structural_tag"):  # (vLLM writes those of tools there)
+    for kind in ("json", "structural_tag"):  # (vLLM puts those of tools there)
         yield f"structured_outputs.{kind}", getattr(structured, kind, None)
 
 
 def _levels(value: object) -> int:
-    """How deep a value, or the JSON in a text, is nested."""
+    """How deeply a value, or the JSON in a text, is nested."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -163,7 +162,7 @@ def _parts(value: object) -> Iterable[object]:
 
 def refuse_half_characters_of_prompt(request: BaseModel) -> None:
     """Refuse a request whose prompt holds half of a surrogate pair: tokenizers only say that they want another type.
-    To look for one takes long, so it is done when a request has failed. Raises as `refuse`."""
+    The search takes long, so it is done only after a request has failed. Raises as `refuse` does."""
     with refused_as_by_vllm():
         refuse_half_characters(request.model_dump(include={*_PROMPT}, warnings=False))
 
@@ -171,8 +170,8 @@ def refuse_half_characters_of_prompt(request: BaseModel) -> None:
 def _refuse_foreign(
     request: Mapping[str, object], fields: Mapping[str, object], instead: Mapping[str, str], place: str = ""
 ) -> None:
-    """Refuse a constraint in ``fields``, which stand at ``place`` and are not read, unless ``request`` repeats it where
-    it is read."""
+    """Refuse a constraint in ``fields``, which are at ``place`` and are not read, unless ``request`` repeats it in a
+    field that is read."""
     for found in foreign_fields.constraints_in(fields, place):
         if found.kind == "single_call" and not _may_be_called(request):
             continue
@@ -182,7 +181,7 @@ def _refuse_foreign(
 
 
 def _refuse_in_arguments(read: Mapping[str, object], instead: Mapping[str, str]) -> None:
-    """Refuse a constraint in ``vllm_xargs``, which only logits processors of the server's operator read."""
+    """Refuse a constraint in ``vllm_xargs``, which only the server operator's logits processors read."""
     fields = read.get("vllm_xargs")
     if not isinstance(fields, dict):
         return
@@ -194,8 +193,8 @@ def _refuse_in_arguments(read: Mapping[str, object], instead: Mapping[str, str])
 
 
 def _refuse_structured(structured: object) -> None:
-    """Refuse ``structured_outputs`` that vLLM's parsing would lose a part of: unknown keys, or a value that is not
-    an object."""
+    """Refuse ``structured_outputs`` of which vLLM's parsing would lose a part: unknown keys, or a value that is not an
+    object."""
     if isinstance(structured, dict):
         for name, value in structured.items():
             if name not in (*KINDS, *OPTIONS) and _OF_VLLM.get(name, ...) is not value:
@@ -221,7 +220,7 @@ def _refuse_structured(structured: object) -> None:
 
 
 def _refuse_form(request: Mapping[str, object], form: object, api: _Form, instead: Mapping[str, str]) -> None:
-    """Refuse a format of a type that the API does not have, a format whose schema is where it is not read, and a
+    """Refuse a format whose type the API does not have, a format whose schema is in a place that is not read, and a
     constraint next to the part that is read."""
     name = api.name
     if form is None or isinstance(form, BaseModel):
@@ -266,8 +265,8 @@ _OF_ARGUMENTS = ("parameters", "input_schema", "inputSchema", "args_schema", "js
 
 
 def _refuse_tools(request: Mapping[str, object], parameters: str) -> None:
-    """Refuse a tool that says what its arguments are, or that it is strict, where the API does not read it, and a
-    strict one whose schema is not one. ``parameters``: where a tool has its schema."""
+    """Refuse a tool that says what its arguments are, or that it is strict, in a field that the API does not read, and
+    a strict tool whose schema is not a schema. ``parameters``: the path of the schema in a tool."""
     _refuse_each_tool(request.get("tools"), parameters, "", _may_be_called(request))
 
 
@@ -276,7 +275,7 @@ def _may_be_called(request: Mapping[str, object]) -> bool:
 
 
 def _refuse_in_choice(read: Mapping[str, object], instead: Mapping[str, str], of_api: str = "") -> None:
-    """Refuse a ``tool_choice`` that asks for one call at most in a way that is not ``of_api``."""
+    """Refuse a ``tool_choice`` that asks for at most one call in a field other than ``of_api``."""
     choice = read.get("tool_choice")
     fields = choice if isinstance(choice, dict) else {}
     others = {name: fields[name] for name in foreign_fields.SINGLE_CALL if name in fields and name != of_api}
@@ -302,7 +301,7 @@ def _refuse_each_tool(tools: object, parameters: str, before: str, may_be_called
             refuse(f"{where} must be a JSON Schema, an object, not {shown(schema)}", where)
         if may_be_called and inner.get("strict") in (True, "true"):
             try:
-                says_something(schema)  # as sent: a type that is written to it says something
+                says_something(schema)  # as sent: the type that is added later says something
             except InvalidSpecError as error:
                 refuse(f"tool {inner.get('name')!r:.80}: {error} (at {where})", where, error.code)
         if schema is not None:
@@ -326,7 +325,7 @@ def _split(
 
 
 def _refuse_openai(request: Mapping[str, object], request_class: type[BaseModel]) -> None:
-    """Refuse a request for what is lost of it when vLLM parses it."""
+    """Refuse a request if a part of it is lost when vLLM parses it."""
     instead = _INSTEAD[request_class.__name__]
     read, others = _split(request, request_class)
     _refuse_foreign(read, others, instead)
@@ -350,7 +349,7 @@ def _refuse_openai(request: Mapping[str, object], request_class: type[BaseModel]
 
 
 def _openai_to_parse(request: Mapping[str, object], request_class: type[BaseModel]) -> Mapping[str, object]:
-    """``request``, with the tools that it allows; if it is refused, the reason in place of its constraints."""
+    """``request`` with only the tools that it allows; a refused one has the reason in place of its constraints."""
     from vllm.exceptions import VLLMValidationError
 
     try:
@@ -362,13 +361,13 @@ def _openai_to_parse(request: Mapping[str, object], request_class: type[BaseMode
 
 
 def _refused(request: Mapping[str, object], *reason: str | None) -> dict[str, object]:
-    """``request`` without its constraints, and why it is refused: the arguments of `refuse`."""
+    """``request`` without its constraints, with the reason for its refusal: the arguments of `refuse`."""
     free = {name: field for name, field in request.items() if name not in _CONSTRAINING}
     return {**free, _REFUSAL: reason}
 
 
 def _too_deep(request: object) -> dict[str, object] | None:
-    """``request`` as `_refused` has it, if a structural tag in it is too deep for vLLM, which names no field."""
+    """`_refused` of ``request``, if a structural tag in it is too deep for vLLM, whose error names no field."""
     fields = request if isinstance(request, dict) else {}
     structured = fields.get("structured_outputs")
     tag = structured.get("structural_tag") if isinstance(structured, dict) else None
@@ -383,14 +382,14 @@ def _too_deep(request: object) -> dict[str, object] | None:
 
 
 def _messages_to_parse(request: Mapping[str, object], request_class: type[BaseModel]) -> Mapping[str, object]:
-    """``request`` to Anthropic's Messages API, which drops what we would ask for later. Raises as `refuse`."""
+    """``request`` to the Messages API, checked here because its class drops unknown fields. Raises as `refuse` does."""
     from vllm.exceptions import VLLMValidationError
 
     thread = request.get("thread")
     if isinstance(thread, dict) and thread.get("type") == "continue":
         error = VLLMValidationError("threads are not kept here: send the whole conversation", parameter="thread")
         error.dotllm_code = "unsupported"
-        error.details = {"error_code": "thread_unsupported_request"}  # upon which Anthropic's SDK does
+        error.details = {"error_code": "thread_unsupported_request"}  # then Anthropic's SDK does so
         raise error
     instead = _INSTEAD[request_class.__name__]
     read, others = _split(request, request_class)
@@ -411,7 +410,7 @@ def _messages_to_parse(request: Mapping[str, object], request_class: type[BaseMo
 
 
 def _see_requests_as_sent() -> None:
-    """Let validators of vLLM's that are given a request as it was sent, before all others, show it to us."""
+    """Replace vLLM's validators that run before all others and see a request as it was sent."""
     validators = []
     for module, name, validator, to_parse in _parsed_classes():
         request_class = getattr(importlib.import_module(module), name)
