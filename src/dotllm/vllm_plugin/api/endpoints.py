@@ -112,7 +112,7 @@ async def _served(call: Call, answering: Awaitable[Any]) -> Any:
 
 
 async def _leave_what_is_refused(call: Call) -> None:
-    """Drop a constraint that the client has not asked for if it is refused, before the answer begins."""
+    """Before the answer begins, check a constraint that the client has not asked for; drop it if it is refused."""
     params, unasked = call.params, call.unasked
     if unasked is None or not unasked.is_in(params) or not engine_info.is_constrained(params):
         return

@@ -2,8 +2,8 @@
 
 vLLM's request models let unknown fields pass, so a constraint where the API does not look for it (a ``guided_json`` of
 older releases, ``response_format`` in a Responses request, ``structured_outputs`` in an Anthropic one) is answered with
-200 and free text. Two constraints in one request are refused, too, because one of them would silently win.
-`foreign_fields` has the rule that recognises such fields; which field to use instead depends on the API (`_INSTEAD`).
+200 and free text. `foreign_fields` has the rule that recognises such fields; which field to use instead depends on the
+API (`_INSTEAD`). Two constraints in one request are refused, too, because one of them would silently win.
 
 All request classes drop unknown keys of ``structured_outputs``: they read ``{"json_schema": …}`` as an empty object,
 ignore an unknown key next to a known one, and answer a list with HTTP 500 and no reason. Anthropic's class drops all

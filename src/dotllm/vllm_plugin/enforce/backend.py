@@ -26,7 +26,7 @@ class EngineBackend(StructuredOutputBackend):
     """Compiles specifications to `RequestGrammar`s; equal specifications share one index."""
 
     ends_of_model: bool = True
-    """Whether all tokens that the model's generation config names end a text, or the tokenizer's own alone."""
+    """Whether all end tokens of the model's generation config end a text, or only the tokenizer's own."""
     searched: Specification | None = None  # what `compile_grammar` compiles
 
     def __post_init__(self) -> None:
@@ -34,15 +34,15 @@ class EngineBackend(StructuredOutputBackend):
         self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = per_process.compiler(self.vocabulary, self)
         self.spelling = None if GIVEN.spelling is None else GIVEN.spelling(self.vllm_config)
-        """By request how its forced text is spelt."""
+        """Returns how the forced text of a request is spelt."""
         self.step_masks: StepMasks | None = None
         """Chosen at the first step (see `manager_hook`): a `RowSender`, or `Bitmasks`."""
 
     def begin(self, specification: Specification, request: Request, limit: Any = None) -> Future[RequestGrammar]:
-        """Start compiling for ``request``; the future yields its `RequestGrammar` or raises why there is none.
-        ``limit``: an `AnswerLimit`, if the answer is to end in time.
+        """Start compiling for ``request``; the future yields its `RequestGrammar` or raises the reason why there is
+        none. ``limit``: an `AnswerLimit`, if the answer must end in time.
 
-        Dropping the future withdraws the request: its compile is not started, or cancelled.
+        Dropping the future withdraws the request: its compile is not started, or is cancelled.
         """
         spelling_of = None if self.spelling is None else self.spelling(request)
         stops, vocabulary = tuple(request.sampling_params.all_stop_token_ids), self.vocabulary
@@ -53,13 +53,13 @@ class EngineBackend(StructuredOutputBackend):
             if limit is not None:
                 begun = guide = compiled.guide()  # (a warmer index may not know the shortest ways)
                 limit.begin(request, max_model_len, guide.tokens_to_finish)
-                guide.mask_within(tokens_left(request, max_model_len))  # the first one here, not in the engine's loop
+                guide.mask_within(tokens_left(request, max_model_len))  # the first mask, not in the engine's loop
             return RequestGrammar(begun, stops, vocabulary, spelling_of=spelling_of, limit=limit)
 
         return self.compiler.submit(specification, make, slow=limit is not None)
 
     def compile_grammar(self, request_type: Enum, grammar_spec: str) -> StructuredOutputGrammar:
-        """vLLM's own way in, used by beam search: compile now. (What vLLM passes lacks the options of the request.)
+        """vLLM's own entry, used by beam search: compile `searched` now. (vLLM's arguments lack the request's options.)
 
         Raises:
             dotllm.errors.SpecError: the specification is refused.
@@ -73,7 +73,7 @@ class EngineBackend(StructuredOutputBackend):
         return torch.full((max_num_seqs, self.vocabulary.words), -1, dtype=torch.int32)
 
     def destroy(self) -> None:
-        """Stop compiling, if no other backend of this process does (offline beam search has its own)."""
+        """Close the compiler, unless another backend of this process uses it (offline beam search has one)."""
         per_process.close_compiler(self.vocabulary, self)
 
     @property

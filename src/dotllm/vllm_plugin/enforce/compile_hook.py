@@ -1,9 +1,9 @@
-"""The engine core compiles and guides requests with dotllm.
+"""Makes the engine core compile and guide requests with dotllm.
 
 ``StructuredOutputManager.grammar_init`` is where vLLM starts compiling for a new request. If the engine's backend is
 ``auto``, we put our backend and our future there, and vLLM's manager does the rest. We touch nothing inside the
-manager, because most releases rewrite it. We do not use vLLM's thread pool: it has no limit of time or queue, and
-compiles equal specifications again.
+manager, because most releases rewrite it. We do not use vLLM's thread pool: it limits neither time nor queue length,
+and compiles equal specifications again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def observe_masks(manager: StructuredOutputManager, masks: GrammarOutput | None,
 
 
 def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestGrammar]:
-    """Start compiling for ``request``: a future of its grammar. Never raises; a failure is in the future."""
+    """Start compiling for ``request``. Returns a future of its grammar. Never raises: a failure is in the future."""
     from dotllm.vllm_plugin.enforce.backend import EngineBackend
 
     try:
@@ -88,8 +88,8 @@ def _grammar_init(self: StructuredOutputManager, request: Request, *, original: 
     if structured is None or not is_ours(self.vllm_config.structured_outputs_config.backend):
         original(self, request)
         return
-    # A front end without our plugin (vLLM's Rust one) has chosen a backend of vLLM's for what is ours. It would not
-    # know what to do with masses, and has not looked at our fields.
+    # A front end without our plugin (vLLM's Rust one) has chosen a backend of vLLM's for a request that is ours. It
+    # would not know what to do with masses, and has not checked our fields.
     fields = request.sampling_params.extra_args
     if structured.params._backend != BACKEND and isinstance(fields, dict) and requests.MASS in fields:
         refusal = UnsupportedError(f"{requests.MASS} needs vLLM's Python front end", keyword=requests.MASS)

@@ -1,7 +1,7 @@
-"""The front-end process's knowledge of its engines: vLLM parses requests without reading the engine's configuration.
+"""What a front-end process knows about its engines: vLLM parses requests without reading the engine's configuration.
 
-vLLM makes one ``InputProcessor`` in each process that takes requests, with the configuration of the engine it takes
-them for. It is remembered here. A process may have several engines; `of` gives the one that serves a request.
+vLLM makes one ``InputProcessor`` in each process that takes requests, with the configuration of their engine. This
+module remembers that configuration. A process may have several engines; `of` selects the one that serves a request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
 
 _PROCESSORS = "vllm.logits_processors"
-"""The entry points of those that are installed."""
+"""The entry points of installed logits processors."""
 
 _last: VllmConfig | None = None
 _of_request: ContextVar[VllmConfig | None] = ContextVar("dotllm_engine", default=None)
@@ -45,14 +45,14 @@ HOOK = Hook(
 
 
 def remember(vllm_config: VllmConfig | None) -> None:
-    """The engine that this process takes requests for; the last of several."""
+    """Remember the engine that this process takes requests for; of several, the last."""
     global _last
     _last = vllm_config
 
 
 @contextmanager
 def of(engine: Any) -> Iterator[None]:
-    """While a request of ``engine`` (vLLM's client of it; None: unknown) is served, all here is about this engine."""
+    """While a request to ``engine`` (vLLM's client of it; None: unknown) is served, this module describes it."""
     before = _of_request.set(getattr(engine, "vllm_config", None) or _of_request.get())
     try:
         yield
@@ -66,13 +66,13 @@ def configuration() -> VllmConfig | None:
 
 
 def config() -> StructuredOutputsConfig | None:
-    """The engine's, None while there is no engine."""
+    """The engine's configuration of structured outputs, None while there is no engine."""
     vllm_config = configuration()
     return None if vllm_config is None else vllm_config.structured_outputs_config
 
 
 def serves(backend: str | None = None) -> bool:
-    """Whether requests go to dotllm; ``backend`` is what vLLM has chosen for this one, if it has."""
+    """Whether requests go to dotllm. ``backend``: the one that vLLM has chosen for this request, if it has."""
     configured = config()
     return backend == BACKEND or is_ours(backend or ("auto" if configured is None else configured.backend))
 
@@ -84,7 +84,7 @@ def is_constrained(params: SamplingParams | PoolingParams | None) -> TypeGuard[C
 
 
 def may_reason() -> bool:
-    """Whether requests may say something before their constraint begins, and before it has been compiled."""
+    """Whether requests may generate text before their constraint begins, and before it has been compiled."""
     configured = config()
     return configured is not None and bool(configured.reasoning_parser)
 
@@ -107,7 +107,7 @@ def token_names() -> TokenNames | None:
 
 
 def tokenizer_and_model() -> tuple[Any, ModelConfig]:
-    """The engine's."""
+    """The engine's tokenizer and model configuration."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
     vllm_config = configuration()
@@ -117,8 +117,8 @@ def tokenizer_and_model() -> tuple[Any, ModelConfig]:
 
 
 def prepare(vllm_config: VllmConfig) -> None:
-    """Warn of a reasoning parser that is missing. Load what warnings of a specification and types of arguments need;
-    with a reasoning parser, what checking needs, too (`endpoints`)."""
+    """Warn of a missing reasoning parser. Load what is needed for the warnings of a specification and for the types of
+    arguments; with a reasoning parser, also what checking needs (`endpoints`)."""
     reasoning_warning.warn(vllm_config)
     from dotllm.compilation import spec_warnings  # noqa: F401
     from dotllm.languages.json_schema import flat_properties  # noqa: F401

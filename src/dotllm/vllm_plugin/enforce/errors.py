@@ -1,10 +1,10 @@
-"""A request that its constraint ends with an error is answered with the reason.
+"""If a constraint ends its request with an error, the client gets the reason.
 
 The engine core compiles every specification of a server, so it also ends the requests that cannot go on: their
-specification is refused, a budget is exceeded, the queue is full, other parameters forbid all that the constraint
-allows, or we have a bug. vLLM only remembers that there was an error, and the client gets "Internal server error".
-(Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug.) So the scheduler puts the reason into
-the output's ``stop_reason``, which travels anyway, and the front end makes an error of it (`request_errors`).
+specification is refused, a budget is exceeded, the queue is full, other parameters forbid every token that the
+constraint allows, or we have a bug. vLLM only remembers that there was an error, and the client gets "Internal server
+error". (Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug.) So the scheduler puts the reason into
+the output's ``stop_reason``, which is sent anyway, and the front end makes it an error (`request_errors`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, ModelConfig, Request
 
 logger = logging.getLogger(__name__)
 
-# Begins every stop_reason of ours. (A user's stop string may look like it, but comes with another finish reason.)
+# Every stop_reason of ours begins with it. (A user's stop string may look like it, but has another finish reason.)
 _MARK = "\0dotllm "
-# Parameters of a request that can leave none of the tokens that its constraint allows.
+# Parameters of a request that can forbid every token that its constraint allows.
 _FORBIDDING = ("allowed_token_ids", "bad_words")
 
 
 class TokenNotAllowed(RuntimeError):
-    """A token was sampled that the constraint does not allow. Either other parameters forbade all that the mask allows,
-    or the model's logits were NaN, so that any token may be sampled.
+    """The sampled token is not one that the constraint allows. Either other parameters forbade every token that the
+    mask allows, or the model's logits were NaN, so any token could be sampled.
     """
 
     def __init__(self, token: int) -> None:
@@ -41,7 +41,7 @@ class TokenNotAllowed(RuntimeError):
 
 
 class Failure(NamedTuple):
-    """Why a request was ended: HTTP status, message, and of a refusal its code (`dotllm.errors.CODES`)."""
+    """Why a request was ended: HTTP status, message, and the code of a refusal (`dotllm.errors.CODES`)."""
 
     status: int
     message: str
@@ -51,7 +51,7 @@ class Failure(NamedTuple):
 
 
 def encode(error: Exception, what: str = "the specification could not be compiled") -> str:
-    """An error as a ``stop_reason``; ``what`` it has done, if it is not a refusal."""
+    """An error as a ``stop_reason``. ``what``: what went wrong, if it is not a refusal."""
     status = 400 if isinstance(error, SpecError) else 503 if isinstance(error, Unavailable) else 500
     text = str(error) if status != 500 else f"{what}: {error}"
     field = beside(error) if isinstance(error, SpecError) else None
@@ -59,20 +59,20 @@ def encode(error: Exception, what: str = "the specification could not be compile
 
 
 def decode(stop_reason: object) -> Failure | None:
-    """The error in a ``stop_reason`` of dotllm's; None for any other."""
+    """The error in a ``stop_reason`` that dotllm wrote; None for any other."""
     if not isinstance(stop_reason, str) or not stop_reason.startswith(_MARK):
         return None
     return Failure(**json.loads(stop_reason.removeprefix(_MARK)))
 
 
 class Failures:
-    """Outputs of requests that ended with an error of ours say why."""
+    """Makes the outputs of requests that ended with an error of ours say why."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._processors = logits_processors(scheduler.vllm_config.model_config)
         self._ended: dict[str, Request] | None = None
-        """Those that have ended since `watch`: the scheduler forgets them."""
+        """The requests that have ended since `watch`: the scheduler forgets them."""
 
     def watch(self) -> None:
         """The results of a step are read next."""
@@ -84,7 +84,7 @@ class Failures:
             self._ended[request.request_id] = request
 
     def explain(self, outputs: Mapping[int, Any]) -> None:
-        """Put the reasons into ``outputs`` of vLLM's, by client."""
+        """Put the reasons into vLLM's ``outputs``, by client."""
         ended, self._ended = self._ended or {}, None
         for client in outputs.values():
             for output in [output for output in client.outputs if output.finish_reason is not None]:
@@ -99,14 +99,14 @@ class Failures:
         reason = _reason(request, self._processors)
         if reason is None:
             return
-        # (Where the token that is not allowed is one of the request's stop tokens, vLLM has said so here.)
+        # (If the token that is not allowed is one of the request's stop tokens, vLLM has put it here.)
         output.stop_reason = reason
         error = getattr(output, "error", None)
         if error is not None:  # since 0.33, of a compile that failed
             output.error = _in_our_words(error, reason)  # type: ignore[attr-defined]
 
     def _tell_if_closed(self, request: Request, output: EngineCoreOutput) -> None:
-        """Say of an answer that has ended if it did so on account of its limit."""
+        """If an answer ended because of its limit, say so."""
         limit = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
         if limit is not None and limit.was_needed(tokens_left(request, self._scheduler.max_model_len)):
             output.stop_reason = limit.CLOSED
@@ -129,11 +129,11 @@ def logits_processors(model_config: ModelConfig) -> tuple[str, ...]:
 
 
 def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
-    """Why ``request`` was ended, if that is ours to say. ``processors``: see `logits_processors`."""
+    """Why ``request`` was ended, if dotllm ended it. ``processors``: see `logits_processors`."""
     grammar = getattr(request.structured_output_request, "_grammar", None)
     if isinstance(grammar, Exception):
         return encode(without_frames(grammar))  # vLLM caught it in a frame that holds the request
-    error = getattr(grammar, "error", None)  # of another backend's none
+    error = getattr(grammar, "error", None)  # another backend's grammar has none
     if not isinstance(error, Exception):
         return None
     forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]

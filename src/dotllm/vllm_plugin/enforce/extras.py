@@ -1,4 +1,4 @@
-"""What extras give to the core where their hooks have been applied: the core imports none of them."""
+"""What extras give to the core once their hooks have been applied: the core imports none of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager, VllmConfig
 
 SpellingOf = Callable[[Any], Any]
-"""By index its `ForcedSpelling`."""
+"""Returns the `ForcedSpelling` of an index."""
 
 
 @dataclass
@@ -17,9 +17,9 @@ class Given:
     """The extras of this process."""
 
     limit: Callable[[StructuredOutputManager, Request, int], Any] | None = None
-    """Makes the `AnswerLimit` of a request whose answer is to end in time."""
+    """Makes the `AnswerLimit` of a request whose answer must end in time."""
     spelling: Callable[[VllmConfig], Callable[[Request], SpellingOf | None]] | None = None
-    """By an engine's configuration, and by request: how forced text is spelt, where it is (`jump_forward`)."""
+    """Returns, for an engine, how a request's forced text is spelt; None: as the model likes (`jump_forward`)."""
 
 
 GIVEN = Given()

@@ -1,7 +1,7 @@
 """The sampling parameters that a request uses beyond the allowed ones.
 
-A parameter that vLLM adds later is not among the allowed names, so a request that uses it is served without features
-that have not been tried with it."""
+A parameter that vLLM adds later is not among the allowed names, so a request that uses it is served without the
+features that have not been tried with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dotllm.vllm_plugin.vllm_types import SamplingParams
 
 
 def beyond(allowed: frozenset[str], parameters: SamplingParams) -> Iterator[tuple[str, Any]]:
-    """The parameters that ask for something, by name, but for those in ``allowed``."""
+    """The parameters that ask for something, by name, except those in ``allowed``."""
     plain = _plain(type(parameters))
     for name, default in plain.items():
         if name not in allowed:
@@ -24,6 +24,6 @@ def beyond(allowed: frozenset[str], parameters: SamplingParams) -> Iterator[tupl
 
 @cache
 def _plain(parameters: Any) -> dict[str, Any]:
-    """The fields of vLLM's ``SamplingParams``, and their values where nothing is asked for."""
+    """The fields of vLLM's ``SamplingParams``, and their values when they ask for nothing."""
     plain = parameters()
     return {name: getattr(plain, name) for name in parameters.__struct_fields__}

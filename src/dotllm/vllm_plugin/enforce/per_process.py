@@ -1,4 +1,4 @@
-"""Objects of which a process has one each: the vocabulary of a tokenizer, the compiler of a vocabulary."""
+"""Objects that exist once in a process: one vocabulary for each tokenizer, one compiler for each vocabulary."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _further_ends: dict[int, tuple[ModelConfig, tuple[int, ...]]] = {}  # by the con
 
 
 def further_ends(model_config: ModelConfig) -> tuple[int, ...]:
-    """The ids that end a text by the model's generation config, as vLLM reads it. Chat models often have several.
+    """The end tokens of the model's generation config, as vLLM reads it. Chat models often have several.
 
     vLLM passes them with each request, among its stop tokens. As per-request stop tokens they would give each request a
-    mask row of its own in each step. Every request has them, so they are made EOS of the vocabulary.
+    mask row of its own in each step. Every request has them, so they become EOS tokens of the vocabulary.
     """
     known = _further_ends.get(id(model_config))
     if known is None:  # reading it may take a request to a model hub
@@ -63,7 +63,7 @@ def compiler(vocabulary: Vocabulary, holder: object = None) -> CompilationManage
         made = _compilers.get(vocabulary)
         if made is None:
             made = _compilers[vocabulary] = CompilationManager(vocabulary)
-            if current_platform.is_cuda_alike():  # to launch a step of a GPU takes Python longer than a compile does
+            if current_platform.is_cuda_alike():  # launching a GPU's step takes Python longer than a compile does
                 made.always_offload()
         if holder is not None:
             _holders.setdefault(vocabulary, set()).add(id(holder))

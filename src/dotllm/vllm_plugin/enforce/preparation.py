@@ -1,8 +1,8 @@
-"""What an engine or a front end needs before its first constrained request is prepared in a thread.
+"""Prepares, in a thread, what an engine or a front end needs for its first constrained request.
 
 An engine core says that it is ready once its kernels are loaded (`wait_for_kernels`). Compiling them takes minutes on a
-busy machine, and a constrained request that came meanwhile would stop the engine's loop, and with it all other
-requests, until they are compiled. Nothing waits for the rest, which takes a second.
+busy machine, and a constrained request that came meanwhile would stop the engine's loop, and so all other requests,
+until the kernels are compiled. Nothing waits for the rest, which takes a second.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dotllm.vllm_plugin.vllm_types import VllmConfig
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 400.0
-"""Seconds that a start waits for kernels at most; vLLM gives its engine 600 s to start."""
+"""The most seconds that a start waits for kernels; vLLM gives its engine 600 s to start."""
 
 _loading: threading.Event | None = None
 """Set once the thread of this engine core has loaded the kernels; None if no thread does."""
 
 
 def is_constraining(vllm_config: VllmConfig) -> bool:
-    """Whether this engine is ours and writes text."""
+    """Whether this engine is ours and generates text."""
     config, model = vllm_config.structured_outputs_config, vllm_config.model_config
     return is_ours(config.backend) and not model.skip_tokenizer_init and model.runner_type != "pooling"
 
 
 def kernels_first(prepare: Callable[[VllmConfig], None]) -> Callable[[VllmConfig], None]:
-    """``prepare`` after the kernels have been loaded, for which `wait_for_kernels` of this process waits."""
+    """Wraps ``prepare``: first loads the kernels, for which `wait_for_kernels` waits in this process."""
     global _loading
     loaded = _loading = threading.Event()
 
@@ -49,8 +49,8 @@ def kernels_first(prepare: Callable[[VllmConfig], None]) -> Callable[[VllmConfig
 
 
 def wait_for_kernels(vllm_config: VllmConfig) -> None:
-    """Return when the kernels are loaded. Where no thread loads them (the tier speed is off), only those that were
-    never compiled are: the first constrained request loads the others."""
+    """Return when the kernels are loaded. If no thread loads them (the tier speed is off), load them only if some were
+    never compiled; else the first constrained request does."""
     if not is_constraining(vllm_config):
         return
     if _loading is not None:

@@ -1,8 +1,8 @@
-"""A warning at start: the model thinks before it answers, and nobody tells its thoughts from its answers.
+"""Warns at start if the model thinks before it answers and nothing tells its thoughts from its answers.
 
 Without ``--reasoning-parser`` a constraint holds from the first token. So a model whose chat template lets it think
-cannot think, or writes its answer in place of its thoughts. Its answers are valid but worse. The contents of the
-template show whether the model thinks. The model's type, or marks in the template, give the name of the parser
+cannot think, or writes its answer in place of its thoughts. Its answers are valid but worse. The text of the template
+shows whether the model thinks. The model's type, or marks in the template, give the name of the parser
 (https://docs.vllm.ai/en/latest/features/reasoning_outputs.html).
 """
 
@@ -17,7 +17,7 @@ from dotllm.vllm_plugin.vllm_types import VllmConfig
 logger = logging.getLogger(__name__)
 
 _MARKS = re.compile(r"</?(?:\w+:)?think>|\[/?THINK\]|<\|(?:START|END)_THINKING\|>|\benable_thinking\b|\bthinking is\b")
-_OFF = "enable_thinking"  # a variable of a template by which a request decides, as "thinking is" shows one
+_OFF = "enable_thinking"  # a template's variable by which a request decides; "thinking is" shows one, too
 _CHOSEN = rf".*({_OFF}|thinking is)"
 _PARSERS = {
     "glm4_moe": "glm45",
@@ -28,14 +28,14 @@ _PARSERS = {
     r".* <\|START_THINKING\|> ": "cohere_command3",
     f"deepseek_v3{_CHOSEN}": "deepseek_v3",
     "deepseek_v3": "deepseek_r1",
-    f"(qwen2|llama) (?!{_CHOSEN}).*</think> ": "deepseek_r1",  # R1's distillates, QwQ and their like
+    f"(qwen2|llama) (?!{_CHOSEN}).*</think> ": "deepseek_r1",  # R1's distilled models, QwQ and similar ones
 }
-"""vLLM's parsers, by how a model's type and the marks of its template begin, with spaces between them; others have the
-name that the type begins with (qwen3, kimi_k2, gemma4, …)."""
+"""vLLM's parsers, by a pattern for the beginning of a model's type and its template's marks, separated by spaces. Other
+parsers have the name with which the type begins (qwen3, kimi_k2, gemma4, …)."""
 
 
 def text_for(model_type: str, template: str) -> str:
-    """The warning; "" if nothing in the template shows that it thinks."""
+    """The warning; "" if nothing in the template shows that the model thinks."""
     marks = list(dict.fromkeys(found[0] for found in _MARKS.finditer(template)))
     if not marks:
         return ""
@@ -55,7 +55,7 @@ def text_for(model_type: str, template: str) -> str:
 
 
 def warn(vllm_config: VllmConfig) -> None:
-    """Log the warning, if this engine has to have it; in one of its front ends."""
+    """Log the warning if this engine needs it, in one of its front ends."""
     config, model_config = vllm_config.structured_outputs_config, vllm_config.model_config
     if config.reasoning_parser or not is_ours(config.backend) or vllm_config.parallel_config._api_process_rank > 0:
         return
@@ -64,7 +64,7 @@ def warn(vllm_config: VllmConfig) -> None:
     tokenizer = cached_tokenizer_from_config(model_config=model_config)
     try:
         template = tokenizer.get_chat_template(None, tools=None)
-    except Exception:  # of many kinds: there is none, or the tokenizer knows of none
+    except Exception:  # of many kinds: there is no template, or the tokenizer knows nothing of templates
         return
     text = text_for(model_config.hf_config.model_type, str(template))
     if text:

@@ -1,11 +1,11 @@
-"""An output whose ``stop_reason`` says why the engine core ended its request (`errors`) becomes an error of the API.
+"""An output whose ``stop_reason`` says why the engine core ended its request (`errors`) becomes an API error.
 
-A refusal is HTTP 400, a full queue or no compile process 503, anything else 500, each with its message. Offline, vLLM
-raises nothing, so the outputs of other requests are not lost. The failed request has one with the finish reason
-"error"; we put the message into its ``stop_reason``, and log it.
+A refusal is HTTP 400, a full queue or a lack of compile processes 503, anything else 500, each with its message.
+Offline, vLLM raises nothing, so the outputs of other requests are not lost. The failed request has an output with the
+finish reason "error"; we put the message into its ``stop_reason``, and log it.
 
-A stream that has begun can only end with an error event. (Without the tier api, one that is refused has begun.) vLLM
-logs a traceback for it, as for a bug; a refusal has none here.
+A stream that has begun can only end with an error event. (Without the tier api, a refused stream has begun.) vLLM logs
+a traceback for it, as for a bug; here a refusal has none.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ HOOK = Hook(
     apply=lambda: _log_no_traceback_of_refusals(),
 )
 UNAVAILABLE = "unavailable"
-"""The code of HTTP 503. (`dotllm.errors.CODES` are those of specifications.)"""
+"""The code of HTTP 503. (`dotllm.errors.CODES` has the codes of specifications.)"""
 _STREAMING = (
     "vllm.entrypoints.openai.chat_completion.serving",
     "vllm.entrypoints.openai.completion.serving",
     "vllm.entrypoints.scale_out.token_in_token_out.serving",
 )
-"""The loggers of vLLM's that log the exception that ends a stream."""
+"""vLLM's loggers that log the exception that ends a stream."""
 
 
 def _failed(output: RequestOutput) -> Iterator[tuple[CompletionOutput, Failure]]:
     """The completions that have ended with an error of ours."""
     completions = getattr(output, "outputs", None)
-    for completion in completions if isinstance(completions, list) else ():  # (of a pooling model it is none)
+    for completion in completions if isinstance(completions, list) else ():  # (a pooling model's is not a list)
         failure = decode(completion.stop_reason) if completion.finish_reason == "error" else None
         if failure is not None:
             yield completion, failure
@@ -57,8 +57,8 @@ def as_exception(output: RequestOutput) -> Exception | None:
 
 
 def as_http(status: int, message: str, code: str = "", field: str | None = None) -> Exception:
-    """What vLLM answers with this status and message. It has the ``code`` of a refusal; of 503 it marks the error as
-    ours (`endpoints`). ``field``: see `Failure`."""
+    """The exception that vLLM answers with this status and message. It has the ``code`` of a refusal, which for a 503
+    only marks the error as ours (`endpoints`). ``field``: see `Failure`."""
     from vllm import exceptions
 
     if status == 400:
@@ -71,7 +71,7 @@ def as_http(status: int, message: str, code: str = "", field: str | None = None)
 
 
 def tell(output: RequestOutput) -> None:
-    """Put the message alone where ``output`` says how it ended, if that is ours to say."""
+    """Make the message the ``stop_reason`` of each completion of ``output`` that an error of ours ended."""
     for completion, failure in _failed(output):
         completion.stop_reason = failure.message
         logger.error("request %s was ended: %s", output.request_id, failure.message)
@@ -86,7 +86,7 @@ def _process_outputs(
         if decode(output.stop_reason) is None:
             continue
         if getattr(output, "error", None) is not None:
-            # vLLM would make an exception of it, which has no place for the refusal's code; `_put` makes ours.
+            # vLLM would turn it into an exception, which has no place for the refusal's code; `_put` makes ours.
             output.error = None  # type: ignore[attr-defined]
         state = self.request_states.get(output.request_id)
         parent = None if state is None or state.queue is None else state.parent_req
@@ -100,7 +100,7 @@ def _process_outputs(
 
 @HOOK.replaces("vllm.v1.engine.output_processor:RequestOutputCollector.put")
 def _put(self: object, output: RequestOutput, *, original: Original) -> None:
-    # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
+    # Each of n answers ends separately, and an output is finished when its last answer is, so all are examined.
     original(self, as_exception(output) or output)
 
 

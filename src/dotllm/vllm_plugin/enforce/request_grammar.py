@@ -1,8 +1,8 @@
 """RequestGrammar: one request's `Guide`, as vLLM's ``StructuredOutputGrammar``.
 
-vLLM calls these methods from its engine loop, where an exception would end the server and all its requests. None
-leaves this class (`contained`): whatever goes wrong is logged, and from then on this request accepts no token, which
-makes the scheduler end it, and it alone.
+vLLM calls these methods from its engine loop, where an exception would end the server and all its requests. No
+exception leaves this class (`contained`): an error is logged, and from then on this request accepts no token, so the
+scheduler ends this request alone.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Method = TypeVar("Method", bound=Callable[..., object])
 
 
 def contained(otherwise: Callable[[], object]) -> Callable[[Method], Method]:
-    """A decorator of methods: an error ends the request, and then and from then on they return ``otherwise()``. After a
-    move of the guide, since its index was full, a method begins again."""
+    """A decorator of methods: an error ends the request, and this and all later calls return ``otherwise()``. If the
+    guide moves because its index is full, the method begins again."""
 
     def decorate(method: Method) -> Method:
         @wraps(method)
@@ -59,10 +59,10 @@ def contained(otherwise: Callable[[], object]) -> Callable[[Method], Method]:
 class RequestGrammar(StructuredOutputGrammar):
     """A guide, and the stop tokens of one request.
 
-    A token that stops generation must not come before the text is complete, or the answer would be cut. EOS is the
-    guide's business; ``stop_token_ids`` are those of this request (EOS, and what its parameters name). Each is allowed
-    where the text may end; before that only where the grammar itself asks for that very token and is complete with it,
-    as a structural tag may. So an EOS token beyond the tokenizer's own is a stop token where the grammar speaks of it.
+    A token that stops generation must not come before the text is complete, or the answer would be cut. The guide
+    handles EOS; ``stop_token_ids`` are those of this request (EOS, and those that its parameters name). Each is allowed
+    where the text may end; before that, only where the grammar itself asks for that token and is complete with it, as a
+    structural tag may. So an EOS token other than the tokenizer's own is a stop token if the grammar names it.
     """
 
     __slots__ = (
@@ -70,14 +70,14 @@ class RequestGrammar(StructuredOutputGrammar):
         "allowed_ahead", "error", "failed", "has_begun", "is_plain", "limit", "spells_forced_text", "stop_running",
         "stopped", "stops",
     )  # fmt: skip
-    # (All of a batch are looked at several times a step: a dictionary would take twice the memory reads.)
+    # (A step looks at all grammars of a batch several times: a dictionary would take twice the memory reads.)
     limited: ClassVar[bool] = False
-    """whether one of them has had a limit"""
+    """whether any of them has had a limit"""
     _guide: Guide
-    """made when first needed (`begin`), when the prompt has been run: a warmer index may have come from the store"""
+    """made when first needed (`begin`), after the prompt has run: a warmer index may have come from the store"""
     _spelling: Any
     is_plain: bool
-    """whether its mask is that of its guide's configuration, as long as the text has not ended"""
+    """whether its mask is the mask of its guide's configuration until the text ends"""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class RequestGrammar(StructuredOutputGrammar):
         spelling_of: SpellingOf | None = None,
         limit: Any = None,
     ) -> None:
-        """``spelling_of``: masks leave this one spelling of forced text, which may be entered (`jump_forward`).
-        ``limit``: its `AnswerLimit`, if the answer is to end in time."""
+        """``spelling_of``: the masks allow only this spelling of forced text, which may be entered (`jump_forward`).
+        ``limit``: the `AnswerLimit`, if the answer must end in time."""
         self.limit = limit
         if limit is not None:
             RequestGrammar.limited = True
@@ -102,14 +102,14 @@ class RequestGrammar(StructuredOutputGrammar):
         """Whether a further stop token has ended the text."""
         self.failed = False  # whether an internal error has ended this request
         self.error: Exception | None = None
-        """Why it is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
+        """Why the request is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
         self.spells_forced_text = spelling_of is not None
         self._spelling_of = spelling_of
         self.accepted_ahead = False
-        """Whether `batch_accept` let it accept the tokens of the step that is being read, ahead of vLLM's call."""
-        self.allowed_ahead = -1  # how many of its drafts it allows, where `batch_accept` has found that
+        """Whether `batch_accept` has let it accept the tokens of the step being read, ahead of vLLM's call."""
+        self.allowed_ahead = -1  # how many of its drafts it allows, if `batch_accept` has found that
         self.stop_running: Callable[[], None] | None = None
-        """Makes the guide ours again, where it runs with its batch (`batch_accept`)."""
+        """Takes the guide back from its batch, if it runs there (`batch_accept`)."""
         self.has_begun = False
         """Whether the guide has been made."""
         if isinstance(guide, Compiled):
@@ -118,7 +118,7 @@ class RequestGrammar(StructuredOutputGrammar):
             self._take(guide)
 
     def begin(self) -> bool:
-        """Make the guide; False if that ends the request."""
+        """Make the guide. Returns False if that fails, which ends the request."""
         while not (self.has_begun or self.failed):
             try:
                 self._take(self._compiled.guide())
@@ -127,7 +127,7 @@ class RequestGrammar(StructuredOutputGrammar):
         return not self.failed
 
     def _take(self, guide: Guide) -> None:
-        """Take the guide. Further EOS tokens that the grammar speaks of are stop tokens from now on."""
+        """Take the guide. Further EOS tokens that the grammar names are stop tokens from now on."""
         index = guide.index
         if self._further_eos and index.token_sets:
             named = [token for token in self._further_eos if any(is_set(row, token) for row in index.token_rows)]
@@ -141,7 +141,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @property
     def guide(self) -> Guide:
-        """The guide, which does not run with its batch from now on."""
+        """The guide. If it runs with its batch, it is taken back first."""
         if self.stop_running is not None:
             self.stop_running()
             self.stop_running = None
@@ -158,7 +158,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @contained(bool)
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
+        """Advance by sampled tokens (-1 is padding and ends the list). False: one is not allowed, nothing changes.
 
         Tokens after the end of the text are ignored: with ``ignore_eos`` generation goes on freely.
         """
@@ -215,7 +215,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @contained(lambda: END_ROW)
     def mask_row(self) -> int:
-        """The row of the next token's mask, of a plain grammar."""
+        """The row of the next token's mask, for a plain grammar."""
         return NO_MASK if self.is_terminated() else self.guide.mask_row
 
     @contained(bool)
@@ -225,14 +225,14 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @contained(type(None))
     def reset(self) -> None:
-        """Back to the first token."""
+        """Go back to the beginning of the text."""
         self.stopped = False
         self.guide.reset()
 
     @contained(tuple)
     def forced_after(self, token: int, left: int) -> Sequence[int]:
         """The tokens that must come after ``token``, which has been sampled; none if nothing is forced, or if the text
-        could not end after them with the tokens ``left``."""
+        could not end after them. ``left``: the number of tokens left after ``token``."""
         spelling, guide = self.spelling, self.guide
         if spelling is None or self.stopped or token in self.stops:
             return ()
@@ -241,7 +241,7 @@ class RequestGrammar(StructuredOutputGrammar):
         return () if self._stops_within(tokens) or not self._ends_behind(config, tokens, left) else tokens
 
     def _ends_behind(self, config: int, tokens: Sequence[int], left: int) -> bool:
-        """Whether ``tokens`` after ``config``, with the tokens ``left`` there, let a text under a limit end."""
+        """Whether a text under a limit can end after ``tokens``, with ``left`` tokens left at ``config``."""
         if self.limit is not None and tokens:
             for token in tokens:
                 config = self.guide.index.advance(config, token)
@@ -259,7 +259,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @contained(lambda: -1)
     def only_row(self) -> int:
-        """The mask of forced text, which allows the one token it is spelt with; -1 where nothing is forced."""
+        """The mask row of forced text, which allows only the next token of its spelling; -1 if nothing is forced."""
         spelling = self.spelling
         if spelling is None or self.stopped:
             return -1
@@ -268,7 +268,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @contained(lambda: -1)
     def limit_rows(self, drafts: Sequence[int], left: int, rows: Int32, configs: Int32) -> int:
-        """`draft_rows.limit_rows` with the tokens ``left``."""
+        """`draft_rows.limit_rows` with ``left`` tokens left."""
         assert self.limit is not None
         changed = limit_rows(self.guide, drafts, left, rows, configs)
         self.limit.note(left, changed)
@@ -276,12 +276,12 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @contained(tuple)
     def too_late(self, tokens: Sequence[int], left: int) -> tuple[int, ...]:
-        """The ``tokens`` after which an answer could not end, given the tokens ``left`` before them."""
+        """Those of ``tokens`` after which an answer could not end in time, with ``left`` tokens left before them."""
         mask = self.guide.mask_within(left) if tokens else None
         return () if mask is None else tuple(token for token in tokens if not is_set(mask, token))
 
     def _stops_within(self, tokens: Sequence[int]) -> bool:
-        """Whether a stop token would end the answer in forced text; then the text is spelt as without coalescence."""
+        """Whether a stop token in forced text would end the answer; such a text is spelt as without coalescence."""
         return bool(self.stops) and not set(self.stops).isdisjoint(tokens)
 
     @contained(lambda: END_ROW)

@@ -1,11 +1,11 @@
-"""DotllmScheduler: dotllm's part of a step, in the order in which it happens (docs/vllm.md, "A step, in order").
+"""DotllmScheduler: dotllm's part of a step, in order (docs/vllm.md, "A step, in order").
 
-It is put before the scheduler class that the server uses (sync, async, a user's own). Each of its methods overrides one
-of vLLM's and calls its collaborators in order. Collaborators that make steps faster, and extras, take part if their
-hook has been applied (`takes_part`). A `Part` that does nothing replaces one that is off.
+`before` puts it before the scheduler class that the server uses (sync, async, a user's own). Each of its methods
+overrides one of vLLM's and calls its collaborators in order. Collaborators that make steps faster, and extras, take
+part if their hook has been applied (`takes_part`). If a collaborator is off, a `Part` that does nothing replaces it.
 
-The class keeps the base's name and module visible, and vLLM takes it for the base (no warning about custom schedulers).
-An engine on another backend, or with a pooling model, gets vLLM's own class.
+The resulting class shows the base's name and module, so vLLM takes it for the base (no warning about custom
+schedulers). An engine on another backend, or with a pooling model, gets vLLM's own class.
 """
 
 from __future__ import annotations
@@ -36,21 +36,20 @@ from dotllm.vllm_plugin.vllm_types import (
 
 
 class Part:
-    """What takes part in the steps of a scheduler; this one does nothing."""
+    """A collaborator in the steps of a scheduler; this one does nothing."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
 
     def begin_step(self) -> None:
-        """Before a step is put together."""
+        """A step is put together next."""
 
     def held(self) -> set[str]:
-        """The names of the running requests that have no part in the next step."""
+        """The names of the running requests that sit out the next step."""
         return set()
 
     def unblock(self, request: Request, waited_for: Enum, may_run: bool) -> bool:
-        """Whether a request that waits, as its status ``waited_for`` says, may be scheduled; ``may_run``: whether vLLM
-        lets it."""
+        """Whether a waiting request may be scheduled. ``waited_for``: its status; ``may_run``: vLLM's answer."""
         return may_run
 
     def scheduled(self, step: SchedulerOutput) -> None:
@@ -60,29 +59,29 @@ class Part:
         """``step`` has been launched, and its masks are found next."""
 
     def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
-        """They are these; None: vLLM asks for them."""
+        """The masks of ``step``; None: vLLM asks for them."""
         return None
 
     def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
-        """They have been: ``masks``, if it constrains any request."""
+        """The masks of ``step`` have been found; None if it constrains no request."""
 
     def drafts_came(self, drafts: DraftTokenIds) -> None:
-        """Before vLLM reads ``drafts``."""
+        """``drafts`` have come, and vLLM reads them next."""
 
     def drafts_read(self) -> None:
-        """vLLM has read them."""
+        """vLLM has read the drafts."""
 
     def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
-        """Before vLLM reads the results of ``step``."""
+        """The results of ``step`` have come, and vLLM reads them next."""
 
     def results_read(self) -> None:
-        """vLLM has read them."""
+        """vLLM has read the results."""
 
     def answered(self, output: ModelRunnerOutput, outputs: Mapping[int, Any]) -> None:
         """The results ``output`` have become ``outputs``, by client."""
 
     def ended(self, request: Request) -> None:
-        """A request has ended. (Of those of `BATCH`: or is preempted.)"""
+        """A request has ended. (For `BATCH`: or is preempted.)"""
 
 
 PENDING, MASKS, DRAFTS, BATCH, FORCED, MASS = "pending grammars", "masks", "drafts", "batch", "forced text", "mass"
@@ -90,7 +89,7 @@ _parts: dict[str, type[Part]] = {}
 
 
 def takes_part(name: str, part: type[Part]) -> Callable[[], None]:
-    """The function by which a hook lets ``part`` take part in each scheduler that is made from then on."""
+    """A function with which a hook lets ``part`` take part, as ``name``, in all schedulers made from then on."""
 
     def apply() -> None:
         _parts[name] = part
@@ -107,7 +106,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
             _parts.get(name, Part)(self) for name in (PENDING, MASKS, DRAFTS, BATCH, FORCED, MASS)
         )
         self._failures = Failures(self)
-        # The engine core makes its scheduler once the model is loaded, and nothing that takes long comes after it.
+        # The engine core makes its scheduler once the model is loaded, and nothing slow comes after it.
         preparation.wait_for_kernels(self.vllm_config)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
@@ -116,7 +115,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         names = self._batch.held()
         if not names:
             return super().schedule(*args, **kwargs)
-        # vLLM does not see them, so they keep their blocks, and each keeps its place among those that may run.
+        # vLLM does not see the held requests, so they keep their blocks and their places among those that may run.
         held = [request for request in self.running if request.request_id in names]
         self.running[:] = [request for request in self.running if request.request_id not in names]
         limits = [name for name in ("max_num_running_reqs", "max_num_active_reqs") if name in vars(self)]
@@ -133,13 +132,13 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         return self._pending.unblock(request, waited_for, super()._handle_blocked_waiting_request(request))
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
-        """Point 5: the step takes along what has been entered into its requests."""
+        """Point 5: the step carries the text that has been entered into its requests."""
         self._forced.scheduled(scheduler_output)
         self._mass.scheduled(scheduler_output)
         super()._update_after_schedule(scheduler_output)
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
-        """Points 4 and 6: the masks of a step that has been launched, which need the grammars."""
+        """Points 4 and 6: the masks of a launched step, which need the grammars."""
         self._pending.need_masks(scheduler_output)
         began = time.perf_counter()
         masks = self._batch.masks(scheduler_output) or super().get_grammar_bitmask(scheduler_output)
@@ -158,7 +157,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
             self._batch.drafts_read()
 
     def update_draft_token_ids_in_output(self, draft_token_ids: DraftTokenIds, scheduler_output: Any) -> None:
-        """The drafts have come of a step that runs already, and are validated."""
+        """The drafts of a step that already runs have come, and are validated."""
         self._batch.drafts_came(draft_token_ids)
         try:
             super().update_draft_token_ids_in_output(draft_token_ids, scheduler_output)
@@ -182,7 +181,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         return outputs
 
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """What is in flight for it may come late, or not count."""
+        """The results in flight for a preempted request may come late, or not count."""
         self._batch.ended(request)
         super()._preempt_request(request, *args, **kwargs)
 
@@ -209,7 +208,7 @@ OVERRIDDEN = (
     *("update_draft_token_ids", "update_draft_token_ids_in_output", "update_from_output"),
     *("_preempt_request", "_update_request_as_session", "_free_request"),
 )
-"""The methods of vLLM's scheduler that call ours first."""
+"""The methods of vLLM's scheduler that ours override."""
 
 
 def _require_what_is_overridden() -> None:
@@ -238,13 +237,13 @@ def _get_scheduler_cls(self: SchedulerConfig, *, original: Original) -> type:
 
     base: type = original(self)
     if issubclass(base, DotllmScheduler) or not issubclass(base, Scheduler):
-        return base  # a class that shares nothing with vLLM's own does none of this that we change
+        return base  # a class that is not derived from vLLM's does none of what we change
     return before(base)  # type: ignore[arg-type]  # a class is hashable
 
 
 @cache
 def before(base: type) -> type:
-    """`DotllmScheduler` before the class ``base``."""
+    """A class with `DotllmScheduler` before the class ``base``."""
 
     def __new__(cls: type, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> Any:
         pools = vllm_config.model_config.runner_type == "pooling"  # nothing of it is constrained

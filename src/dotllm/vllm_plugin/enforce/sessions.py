@@ -1,8 +1,8 @@
-"""A session whose input streams in is constrained in each of its turns, by what that turn's parameters say.
+"""Constrains each turn of a session whose input streams in, by the parameters of that turn.
 
-vLLM keeps such a session as one request. Each chunk of input comes as a request of its own, whose specification is
-compiled; what the session takes over of it leaves the compile out. So the second answer had the grammar of the first,
-which has ended, and was free text. Here the session takes the chunk's grammar, too, and waits for it as a new request.
+vLLM keeps such a session as one request. Each chunk of input comes as a separate request, whose specification is
+compiled, but the session does not take over the grammar. So the second answer has the grammar of the first, which has
+ended, and is free text. Here the session takes over the chunk's grammar, too, and waits for it as a new request does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOOK = Hook(
 
 
 def begin_turn(session: vllm_types.Request, update: Any) -> None:
-    """The next turn of ``session`` begins, with the constraint that came with ``update``."""
+    """Begin the next turn of ``session``, with the constraint that came with ``update``."""
     from vllm.v1.request import RequestStatus
 
     structured = getattr(update, _STRUCTURED, None)

@@ -1,15 +1,15 @@
-"""A specification that cannot be enforced is answered with HTTP 400 and the reason.
+"""Answers a specification that cannot be enforced with HTTP 400 and the reason.
 
 vLLM validates parameters in the front end, inside its event loop, which must not wait for a compile. So the front end
-of a server makes only cheap checks (`specification`), and the engine decides about the rest (`endpoints`). Offline no
-other request waits, so parameters are checked completely at once (`validation_cache`). On dotllm this check replaces
+of a server makes only cheap checks (`specification`), and the engine decides about the rest (`endpoints`). Offline, no
+other request waits, so parameters are checked completely here (`validation_cache`). On dotllm this check replaces
 vLLM's. vLLM's function mixes checks for all backends with its choice of a backend; `specification` and this module
 repeat the few checks that apply to us.
 
 On every backend, vLLM also asks xgrammar while it parses a request: it compiles structural tags with xgrammar, and asks
 xgrammar whether a constraint may be combined with tool calls. On our servers both answers would be wrong, because
-xgrammar refuses what we enforce and passes what we refuse. So dotllm answers there. For a structural tag it only checks
-that the tag is JSON, because callers go on to parse it. All callers import ``validate_xgrammar_grammar`` inside
+xgrammar refuses what we enforce and passes what we refuse. So dotllm answers instead. For a structural tag it only
+checks that the tag is JSON, because the callers then parse it. All callers import ``validate_xgrammar_grammar`` inside
 functions, so it is rebound in its module.
 """
 
@@ -42,7 +42,7 @@ HOOK = Hook(
 
 
 def refuse(message: str, parameter: str | None = None, code: Code = "invalid_value") -> NoReturn:
-    """Refuse a request, for its field ``parameter``. Raises ``vllm.exceptions.VLLMValidationError``: HTTP 400."""
+    """Refuse a request because of its field ``parameter``. Raises ``vllm.exceptions.VLLMValidationError``: HTTP 400."""
     from vllm.exceptions import VLLMValidationError
 
     error = VLLMValidationError(message, parameter=parameter)
@@ -62,10 +62,10 @@ def refused_as_by_vllm(parameter: str | None = None) -> Iterator[None]:
 def validate(
     params: ConstrainedParams, model_config: ModelConfig, config: StructuredOutputsConfig, tokenizer: object
 ) -> None:
-    """Check ``params`` for an engine on dotllm and claim it for our backend.
+    """Check ``params`` for an engine on dotllm and claim them for our backend.
 
-    What has been claimed before is not compiled here: it has been checked (parameters are used for many prompts), or
-    is left to the engine. Raises as `refuse`."""
+    Parameters that were claimed before are not compiled here: they have been checked (one object may serve many
+    prompts), or are left to the engine. Raises as `refuse` does."""
     structured = params.structured_outputs
     if model_config.is_diffusion:
         refuse("structured outputs need a model that writes from left to right; this one is a diffusion model")
@@ -83,15 +83,15 @@ def validate(
 
 
 def claim(structured: StructuredOutputsParams) -> None:
-    """A request's constraint is for dotllm, which is what its server's ``auto`` means."""
+    """Mark a request's constraint as dotllm's, which is what its server's ``auto`` means."""
     structured._backend, structured._backend_was_auto = BACKEND, True
 
 
 def specification_of(params: ConstrainedParams, config: StructuredOutputsConfig | None) -> Specification:
-    """The specification in a request's parameters. Raises `SpecError` for what is cheap to see."""
+    """The specification in a request's parameters. Raises `SpecError` for faults that are cheap to see."""
     specification = of_sampling_params(params, config)
     if isinstance(params.structured_outputs.json, dict):
-        # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
+        # As text it reaches the engine whatever it holds; vLLM's wire format has no integers beyond 64 bits.
         params.structured_outputs.json = specification.text
     return specification
 
@@ -109,7 +109,7 @@ def _validate_structured_outputs(
     structured = self.structured_outputs
     if config is None or structured is None or not is_ours(config.backend):
         if structured is not None and structured._backend == BACKEND and structured._backend_was_auto:
-            structured._backend, structured._backend_was_auto = None, False  # another engine of this process had them
+            structured._backend, structured._backend_was_auto = None, False  # claimed for another engine of the process
         original(self, model_config, config, tokenizer)
     else:
         validate(self, model_config, config, tokenizer)
@@ -128,7 +128,7 @@ def _validate_xgrammar_grammar(sampling_params: ConstrainedParams, *, original: 
 
 
 def require_object(text: str) -> None:
-    """Refuse a structural tag that is not a JSON object. Raises as `read_json`."""
+    """Refuse a structural tag that is not a JSON object. Raises as `read_json` does."""
     name = "structured_outputs.structural_tag"
     if not isinstance(read_json(text, name), dict):
         raise InvalidSpecError(f"{name} is not a JSON object")
