@@ -1,8 +1,8 @@
-"""AnswerLimit: the state of a request whose answer is to end within the tokens left to it.
+"""AnswerLimit: the state of a request whose answer must end within the tokens that it has left.
 
-These are the rest of its ``max_tokens`` and of the model's length. Nothing in flight is missed: vLLM asks for the masks
-of a step when it has read the results of all earlier ones, since the masks depend on them (with asynchronous scheduling
-it samples later for that). Within a draft window, callers subtract the drafts before.
+These are the rest of its ``max_tokens`` and of the model's length. No token in flight is missed: vLLM asks for the
+masks of a step after it has read the results of all earlier steps, because the masks depend on them (with asynchronous
+scheduling, it samples later for that). Within a draft window, callers subtract the earlier drafts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class AnswerLimit:
     """The ``stop_reason`` of an answer that would have been different without its limit."""
 
     def __init__(self, manager: StructuredOutputManager, request: Request, more: int) -> None:
-        """``more``: the number of tokens by which the answer may be longer than the shortest one, after a reasoning.
+        """``more``: the number of tokens by which the answer, after its reasoning, may exceed the shortest one.
 
         Raises:
             UnsupportedError: it is not known how to end the reasoning of ``request``.
@@ -36,10 +36,10 @@ class AnswerLimit:
             )
         self._answer = more
         self._changed = 0
-        """How many tokens were left when a mask first differed from the one without the limit; 0: none did."""
+        """How many tokens were left when a mask first differed from the mask without the limit; 0: none did."""
 
     def begin(self, request: Request, max_model_len: int, shortest: int) -> None:
-        """``shortest``: the number of tokens of the shortest answer. Raises InvalidSpecError if fewer are left."""
+        """``shortest``: the number of tokens of the shortest answer. Raises InvalidSpecError if too few are left."""
         needed = max(shortest + len(self.reasoning_end), request.sampling_params.min_tokens + 1)
         left = tokens_left(request, max_model_len)
         if left < needed:
@@ -48,8 +48,8 @@ class AnswerLimit:
         self._answer += shortest
 
     def note(self, left: int, position: int) -> None:
-        """With ``left`` tokens left, the masks of a step differ from ``position`` on (-1: none does)."""
-        if self._changed <= left:  # else a token was kept that was drawn under a different mask
+        """Record that, with ``left`` tokens left, the masks of a step differ from ``position`` on (-1: none does)."""
+        if self._changed <= left:  # else a token that was drawn under a different mask was kept
             self._changed = left - position if position >= 0 else 0
 
     def was_needed(self, left: int) -> bool:
@@ -57,7 +57,7 @@ class AnswerLimit:
         return self._changed > left
 
     def end_now(self, left: int, tokens: Sequence[int]) -> int:
-        """The token with which a reasoning that ends in ``tokens`` must go on to end in time; -1: any."""
+        """The token with which a reasoning must continue after ``tokens`` to end in time; -1: any."""
         end = self.reasoning_end
         said = next(n for n in reversed(range(len(end))) if tuple(tokens[len(tokens) - n :]) == end[:n])
         return end[said] if left <= len(end) - said + self._answer else -1

@@ -1,8 +1,8 @@
 """Offline beam search (``LLM.beam_search``) under a constraint.
 
-vLLM makes a backend by name and compiles the specification again for every beam and step: we hand it our backend, whose
-equal specifications share one index. (Online, vLLM's beam search drops the constraint without a word, and such a
-request is refused: `tool_calls.constraints`.)
+vLLM makes a backend by name and compiles the specification again for every beam and step. We give it our backend, in
+which equal specifications share one index. (Online, vLLM's beam search silently drops the constraint, so such a request
+is refused: `tools.constraints`.)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _init_beam_search_structured_output(
         searched=of_params(structured_outputs, vllm_config.structured_outputs_config),
         tokenizer=tokenizer,
         vocab_size=self.model_config.get_vocab_size(),
-        # With any token that the model's generation config names a beam ends since vLLM 0.33 only.
+        # Before vLLM 0.33 the further end tokens of the model's generation config do not end a beam.
         ends_of_model=hasattr(importlib.import_module(_OFFLINE), "get_beam_search_eos_token_ids"),
     )
     return backend, get_structured_output_key(structured_outputs), backend.allocate_token_bitmask(1)

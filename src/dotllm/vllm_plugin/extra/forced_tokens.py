@@ -1,4 +1,4 @@
-"""The tokens that spell forced text, remembered: what coalescence enters, and what its masks allow."""
+"""Remembers the tokens that spell forced text: coalescence enters them, and its masks allow them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _spellings: WeakKeyDictionary[Walkable, ForcedSpelling] = WeakKeyDictionary()
 
 
 class ForcedSpelling:
-    """The forced tokens after each configuration of one index, which it is told (nothing here keeps an index alive).
+    """The forced tokens after each configuration of one index, which is passed in (nothing here keeps it alive).
 
-    Where text has been spelt from some configuration, those after it continue the same spelling (a rest spelt anew
-    could differ), so that what is entered is what the masks allow.
+    Once text has been spelt from a configuration, later configurations continue that spelling (a new spelling of the
+    rest could differ). So the text that is entered is the text that the masks allow.
     """
 
     def __init__(self, index: Walkable) -> None:
@@ -33,7 +33,7 @@ class ForcedSpelling:
 
     @staticmethod
     def of(index: Walkable) -> ForcedSpelling:
-        """The one of ``index`` in this process."""
+        """The spelling of ``index`` in this process."""
         known = _spellings.get(index)
         return _spellings.setdefault(index, ForcedSpelling(index)) if known is None else known
 
@@ -43,7 +43,7 @@ class ForcedSpelling:
         return self._find(index, config) if tokens is None else tokens
 
     def row(self, index: Walkable, config: int) -> int:
-        """The mask row that allows the first of those tokens alone; -1 if nothing is forced. Raises
+        """The mask row that allows only the first token `after` ``config``; -1 if nothing is forced. Raises
         BudgetExceededError."""
         row = self.known_rows(index.space.epoch).get(config)
         if row is None:
@@ -56,20 +56,20 @@ class ForcedSpelling:
         return row
 
     def known_rows(self, epoch: int) -> dict[int, int]:
-        """What `row` has found, by configuration. No index knows these rows, so their numbers hold for an epoch of the
-        table of rows (see `TokenSpace`)."""
+        """The rows that `row` has found, by configuration. No index knows these rows, so their numbers hold for one
+        epoch of the row table (see `TokenSpace`)."""
         if epoch != self._epoch:
             self._rows.clear()
             self._epoch = epoch
         return self._rows
 
     def follow(self, guide: Guide, tokens: Iterable[int]) -> bool:
-        """Let ``guide`` take ``tokens``, which begin `after` its configuration; False if one is not allowed."""
+        """Let ``guide`` take ``tokens``, the first that come `after` its configuration; False if one is not allowed."""
         for token in tokens:
             known = self._next.get(guide.config) if guide.index is self.index() else None
             if known is not None:
                 guide.follow(known)
-            elif not guide.advance(token):  # forgotten meanwhile
+            elif not guide.advance(token):  # `_next` has forgotten it meanwhile
                 return False
         return True
 
@@ -84,7 +84,7 @@ class ForcedSpelling:
         configs = [config]
         for token in forced_tokens(index, config):
             earlier = known.get(configs[-1])
-            if earlier:  # this far the text has been spelt before: it goes on as it did then
+            if earlier:  # the text from here on has been spelt before: that spelling is kept
                 tokens.extend(earlier)
                 break
             after = index.advance(configs[-1], token)

@@ -1,7 +1,7 @@
 """The inspector (`dotllm.inspector`) on a server: its page, its questions, and the requests of this process.
 
-Off by default; then nothing of vLLM's is replaced. The page says nothing of requests. Its questions are below ``/v1``,
-which vLLM guards with its API key.
+It is off by default and then replaces nothing in vLLM. The page says nothing about requests. Its questions go to paths
+below ``/v1``, which vLLM guards with its API key.
 """
 
 from __future__ import annotations

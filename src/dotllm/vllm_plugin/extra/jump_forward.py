@@ -1,20 +1,19 @@
 """Canonical coalescence: forced text is entered into a request, not generated ("jump-forward decoding").
 
-Where the grammar allows one text only, and its spelling is fixed too, the tokens that come next are known without
-asking the model: sampling under the mask would give each with certainty. So the engine core appends these tokens to the
-request as soon as it knows them. The next step runs all of them through the model, like the end of a prompt, and
-samples the token that follows. Nothing is drafted and nothing verified, so no speculative configuration is needed;
-asynchronous scheduling is kept, and requests without constraints pay nothing.
-(https://lmsys.org/blog/2024-02-05-compressed-fsm/, whose doubts about re-tokenisation do not arise: the spelling is the
-one that the masks of this mode would have forced.)
+Where the grammar allows only one text, and its spelling is fixed, too, the next tokens are known without asking the
+model: sampling under the mask would give each with certainty. So the engine core appends these tokens to the request as
+soon as it knows them. The next step runs all of them through the model, like the end of a prompt, and samples the token
+that follows. Nothing is drafted or verified, so no speculative configuration is needed; asynchronous scheduling is
+kept, and requests without constraints pay nothing. (See https://lmsys.org/blog/2024-02-05-compressed-fsm/. Its doubts
+about re-tokenisation do not apply: the spelling is the one that the masks of this mode would have forced.)
 
-To vLLM it looks as if step n had produced several tokens, as accepted drafts do: they are appended to its result
-before the scheduler reads it, which looks for stops, moves the grammar and sends them out.
+To vLLM it looks as if step n had produced several tokens, as with accepted drafts. They are appended to the step's
+result before the scheduler reads it, looks for stops, advances the grammar and sends the tokens out.
 
 With asynchronous scheduling, step n + 1 is already running when the result of step n arrives. Step n + 1 runs the token
-that step n sampled, and this counts. It then samples the first forced token, which is already known, so its result is
-not needed. We mark this result as vLLM marks results that were in flight at a preemption, and vLLM drops it. Step n + 2
-runs all forced tokens.
+that step n sampled, and that run counts. It then samples the first forced token, which is already known, so its result
+is not needed. We mark this result as vLLM marks results in flight at a preemption, and vLLM drops it. Step n + 2 runs
+all forced tokens.
 """
 
 from __future__ import annotations
@@ -55,22 +54,22 @@ logger = logging.getLogger(__name__)
 _HARMLESS = frozenset(
     {
         *("n", "temperature", "top_p", "top_k", "min_p", "max_tokens", "min_tokens", "structured_outputs"),
-        # How it ends; and how its text is written, which is the front end's.
+        # How the request ends, and how the front end writes its text.
         *("stop", "stop_token_ids", "ignore_eos", "_eos_token_id", "_all_stop_token_ids", "include_stop_str_in_output"),
         *("detokenize", "skip_special_tokens", "spaces_between_special_tokens", "output_kind", "stream_interval"),
         *("output_text_buffer_length", "skip_clone", "skip_reading_prefix_cache", "flat_logprobs"),
-        # Others' are for logits processors, with which no request of an engine is coalesced.
+        # Fields that are not ours are for logits processors; an engine that has any coalesces nothing.
         *("extra_args", "_watermarking_skipped"),
     }
 )
-"""Parameters of a request that forced text may be entered with, whatever they are."""
+"""Parameters of a request with which forced text may be entered, whatever their values."""
 
 _HARMLESS_EMPTY = ("bad_words", "_bad_words_token_ids", "logit_bias", "watermarking")
-"""Those that ask for nothing where they are empty, or false."""
+"""Parameters that ask for nothing if they are empty or false."""
 
 
 def why_not(config: VllmConfig) -> str:
-    """Why no request of an engine is coalesced; "" if they are. Raises ValueError for a mode that does not exist."""
+    """Why an engine coalesces no request; "" if it does. Raises ValueError for a mode that does not exist."""
     model, parallel = config.model_config, config.parallel_config
     checks = (
         (coalescence() == "off", "switched off"),
@@ -80,7 +79,7 @@ def why_not(config: VllmConfig) -> str:
         (config.kv_transfer_config is not None, "a KV connector"),
         (model.is_diffusion, "the model is a diffusion model"),
         (model.is_hybrid or model.is_attention_free, "the model has a recurrent state"),
-        # (The V2 runner knows the positions of a prompt's tokens alone, which those of other tokens follow.)
+        # (The V2 runner has such positions for a prompt's tokens only; later tokens count on from them.)
         (config.use_v2_model_runner and model.uses_mrope, "the model's positions have several dimensions"),
         (bool(logits_processors(model)), "logits processors of the user's, which must see every token"),
         (bool(model.return_sampling_mask or config.aux_output_config.enabled), "something is returned of every step"),
@@ -89,7 +88,7 @@ def why_not(config: VllmConfig) -> str:
 
 
 def spelling(config: VllmConfig) -> Callable[[Request], SpellingOf | None]:
-    """By request of an engine how its forced text is spelt; None where the model spells it as it likes."""
+    """Returns how the forced text of a request is spelt; None where the model spells it as it likes."""
     coalesces = not why_not(config)
 
     def of(request: Request) -> SpellingOf | None:
@@ -100,15 +99,15 @@ def spelling(config: VllmConfig) -> Callable[[Request], SpellingOf | None]:
 
 
 def may_be(request: Request, *, keeps_generators: bool) -> bool:
-    """Whether ``request`` is coalesced, in an engine that does so: only `_HARMLESS` parameters are set.
+    """Whether ``request`` is coalesced, in an engine that coalesces: only `_HARMLESS` parameters are set.
 
-    Not where the sampler must see each token, since it counts them or tells how likely they were; nor if the request
-    restricts tokens itself (bad_words, allowed_token_ids, logit_bias): the canonical token may be excluded. A parameter
-    that a later vLLM adds is unknown, and so not harmless. Stop tokens are examined one by one
+    It is not if the sampler must see each token, to count it or to report its probability, nor if the request itself
+    restricts tokens (bad_words, allowed_token_ids, logit_bias): the canonical token may be excluded. A parameter that a
+    later vLLM adds is unknown, and so not harmless. Stop tokens are examined one by one
     (`RequestGrammar.forced_after`).
 
-    keeps_generators: the runner draws for a request with a seed from a generator of its own (V1), so what is drawn
-    depends on how often it was used before. (V2 draws by position.)
+    keeps_generators: for a request with a seed, the runner draws from the request's own generator (V1), so a draw
+    depends on the number of earlier draws. (V2 draws by position.)
     """
     parameters = request.sampling_params
     if parameters is None or request.resumable:
@@ -136,23 +135,22 @@ class Offer(NamedTuple):
 NARROW = 2048
 """The hidden size below which a layer takes the GPU less time than the host takes to launch it."""
 STEPS_WIDE, STEPS_NARROW = 2, 3
-"""Steps of every request that one of them must save: the cost of a longer step, and some more, because waiting requests
-meet others. A narrow model's step is short and the host sets its pace, so launching a longer one takes two or three
-more."""
+"""How many steps must be saved for each running request: the cost of a longer step, and some more, because other
+requests join those that wait. A narrow model's step is short and the host sets its pace, so launching a longer step
+costs two or three more."""
 
 
 class Rule:
-    """Whether the steps that are saved outweigh a longer one.
+    """Whether the saved steps outweigh one longer step.
 
     A step that runs several tokens of a request is like one that runs a prompt: it fits none of vLLM's graphs of whole
-    steps ("full"), and launches its attention itself. That takes longer for all requests of the batch, so together they
-    must save `STEPS_WIDE` or `STEPS_NARROW` times as many steps as there are requests. (Those that are not entered go
-    on token by token, and are examined again in the next step, together with others that have come to forced
-    text.) The longer step costs nothing where a prompt is run anyway, nor where both kinds of steps have graphs of
-    one kind.
+    steps ("full"), and launches its attention separately. That takes longer for all requests of the batch, so together
+    they must save `STEPS_WIDE` or `STEPS_NARROW` times as many steps as there are requests. (Otherwise the requests go
+    on token by token, and are examined again in the next step, together with others that have come to forced text.) The
+    longer step costs nothing if a prompt is run anyway, or if both kinds of steps have the same kind of graph.
 
-    A step never becomes longer than vLLM's largest graph on account of forced text, unless it has none as it is. So
-    many requests cannot save enough, so they are not examined (`may_pay`).
+    Forced text never makes a step longer than vLLM's largest graph, unless the step is longer even without it. A batch
+    near that size has too little room to save enough, so it is not examined (`may_pay`).
     """
 
     def __init__(self, compilation: CompilationConfig, model: ModelConfig) -> None:
@@ -162,22 +160,23 @@ class Rule:
         self._steps = (STEPS_NARROW if model.get_hidden_size() < NARROW else STEPS_WIDE) if costs else 0
 
     def may_pay(self, running: int, *, prompt_comes: bool) -> bool:
-        """Whether ``running`` requests may save enough; prompt_comes: the next step runs one."""
+        """Whether ``running`` requests may save enough steps; prompt_comes: the next step runs a prompt."""
         return self._room(running) > (0 if prompt_comes else self._steps * running)
 
     def __call__(self, offers: Sequence[Offer], running: int, *, prompt_comes: bool) -> Sequence[Offer]:
-        """Those of ``offers`` that are worth it; else as `may_pay`."""
+        """Those of ``offers`` that are worth entering; the other parameters are those of `may_pay`."""
         fitting = _fitting(offers, self._room(running))
         saved = sum(offer.steps_saved for offer in fitting)
         return fitting if saved > (0 if prompt_comes else self._steps * running) else ()
 
     def _room(self, running: int) -> float:
-        """Tokens that the step may run in addition to the one of each request."""
+        """Tokens that the step may run in addition to one for each request."""
         return self._graph_tokens - running if running <= self._graph_tokens else math.inf
 
 
 def _fitting(offers: Sequence[Offer], room: float) -> Sequence[Offer]:
-    """As many as fit into ``room`` tokens, in addition to the one that each request has anyway; the longest first."""
+    """As many offers as fit into ``room`` tokens, in addition to the one that each request has anyway; longest
+    first."""
     if sum(len(offer.tokens) - 1 for offer in offers) <= room:
         return offers
     fitting = []
@@ -189,8 +188,8 @@ def _fitting(offers: Sequence[Offer], room: float) -> Sequence[Offer]:
 
 
 STEPS_TO_LOOK_AGAIN = 32
-"""Where entering text did not pay, the next ``requests // STEPS_TO_LOOK_AGAIN`` steps are not examined: examining takes
-time for each request, and little is forced from one step to the next."""
+"""If entering text does not pay, the next ``requests // STEPS_TO_LOOK_AGAIN`` steps are not examined: examining takes
+time for each request, and little text becomes forced from one step to the next."""
 
 
 class JumpForward(Part):
@@ -205,16 +204,16 @@ class JumpForward(Part):
         self.pays = Rule(config.compilation_config, config.model_config)
         self._pause = 0  # steps
         self._grown: list[Request] = []
-        """Requests that text was entered into in the results that are read"""
+        """The requests into which text was entered, in the results being read"""
         self._entered: dict[str, int] = {}
-        """by request the position from which on the model runner does not know its tokens yet"""
+        """by request, the first position whose token the model runner does not know yet"""
 
     def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
-        """Append the forced text after the tokens of ``step`` to them."""
+        """Append to the tokens of ``step`` the text that is forced after them."""
         self._grown = self._enter(output) if self._enters_text else []
 
     def results_read(self) -> None:
-        """Mark the results in flight of requests into which text was entered: they do not count."""
+        """Mark results in flight for requests into which text was entered: they do not count."""
         for request in self._grown:
             if request.num_in_flight_tokens and not request.is_finished():
                 request.num_stale_output_tokens = request.num_in_flight_tokens
@@ -222,7 +221,7 @@ class JumpForward(Part):
         self._grown = []
 
     def _enter(self, output: ModelRunnerOutput) -> list[Request]:
-        """Append forced tokens to the results; the requests that have got some."""
+        """Append forced tokens to the results. Returns the requests that got some."""
         running = len(self.scheduler.running)
         prompt_comes = bool(self.scheduler.waiting) and running < self.scheduler.max_num_running_reqs
         if not self.pays.may_pay(running, prompt_comes=prompt_comes):
@@ -247,7 +246,7 @@ class JumpForward(Part):
         return requests
 
     def _find(self, output: ModelRunnerOutput) -> list[Offer]:
-        """The forced tokens after those of a step, as far as each request may continue."""
+        """The forced tokens after the tokens of a step, as far as each request may continue."""
         from vllm.v1.request import RequestStatus
 
         from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
@@ -279,16 +278,16 @@ class JumpForward(Part):
         return tokens_left(request, self.scheduler.max_model_len) - 1
 
     def _append(self, request: Request, sampled: list[int], one: Offer) -> None:
-        """Let the step that sampled ``sampled`` have produced forced tokens as well, and nothing be in flight."""
+        """Make it look as if the step had produced the forced tokens after ``sampled``, and nothing were in flight."""
         if one.grammar.accepted_ahead:
             one.grammar.accept_forced(one.tokens)  # (else vLLM passes it everything that was produced)
         self._entered.setdefault(request.request_id, request.num_tokens)
-        if request.num_output_placeholders:  # asynchronous: of the result that has come, and of those in flight
+        if request.num_output_placeholders:  # asynchronous: for the result that has come, and for those in flight
             request.num_output_placeholders = 1 + len(one.tokens)
         sampled.extend(one.tokens)
 
     def scheduled(self, step: SchedulerOutput) -> None:
-        """``step`` tells the model runner of what it runs and does not know."""
+        """Let ``step`` tell the model runner the tokens that it runs and does not know."""
         if self._entered:
             sent = []
             for name in [name for name in self._entered if name in step.num_scheduled_tokens]:
@@ -299,7 +298,7 @@ class JumpForward(Part):
                 setattr(step, runners.ENTERED, sent)
 
     def ended(self, request: Request) -> None:
-        """Nothing more is sent of it."""
+        """Nothing more of ``request`` is sent."""
         self._entered.pop(request.request_id, None)
 
 

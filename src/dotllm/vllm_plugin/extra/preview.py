@@ -1,10 +1,10 @@
-"""Preview: vLLM's own backend answers, and dotllm says of each request whether it would refuse it.
+"""Preview: vLLM's own backend answers, and dotllm says for each request whether it would refuse it.
 
-``dotllm serve --dotllm-preview`` is for those who consider switching (docs/moving.md). Bodies of requests are
-copied as they come, to a process of its own that runs ``dotllm check --requests -``. So a check shares neither the
+``dotllm serve --dotllm-preview`` is for users who consider switching (docs/moving.md). The bodies of requests are
+copied, as they come, to a separate process that runs ``dotllm check --requests -``. So a check shares neither the
 interpreter nor a failure with the server, and its counts are those of that command. If requests come faster than they
-are checked, what does not fit into the queue is counted, and not checked. For each that would be refused there is a
-line in the log, and ``dotllm_preview_requests_total`` counts all, by outcome and code.
+are checked, those that do not fit into the queue are counted but not checked. The log has a line for each request that
+would be refused, and ``dotllm_preview_requests_total`` counts all requests, by outcome and code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 MOST_WAITING, MOST_BYTES = 1000, 64 << 20
-"""Of requests that wait to be checked, and of their bodies."""
+"""The limits of requests that wait to be checked, and of their bodies."""
 NOT_CHECKED, FAILED = "not_checked", "failed"
 """Outcomes in addition to those of the command."""
 _HANGS_AFTER, _STARTS_WITHIN = 120.0, 900.0
@@ -46,7 +46,7 @@ HOOK = Hook(
 
 
 class Preview:
-    """Checks the bodies of requests in a process of its own."""
+    """Checks the bodies of requests in a separate process."""
 
     def __init__(self, command: list[str]) -> None:
         self.metrics = Metrics()
@@ -55,11 +55,11 @@ class Preview:
         self._bytes = 0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._faults = 0  # in sequence
+        self._faults = 0  # in a row
         self._has_answered = False
 
     def take(self, path: str, body: bytes) -> None:
-        """Let a request be checked. It returns at once."""
+        """Queue a request to be checked. Returns at once."""
         with self._lock:
             fits = self._bytes + len(body) <= MOST_BYTES
             if fits:
@@ -104,7 +104,7 @@ class Preview:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._faults >= _MOST_FAULTS:
             raise RuntimeError("the process that checks has ended too often")
-        if self._faults and _TOKENIZER in self._command:  # one that needs more than its name to be loaded
+        if self._faults and _TOKENIZER in self._command:  # it may need more than its name to be loaded
             self._command = self._command[: self._command.index(_TOKENIZER)]
         environment = {**os.environ, "DOTLLM_PREVIEW": "off", "DOTLLM_DEFAULT_BACKEND": "dotllm"}
         environment.pop(VARIABLE, None)
@@ -116,7 +116,7 @@ class Preview:
         return process
 
     def _checked(self, process: subprocess.Popen[bytes], path: str, body: bytes) -> dict[str, Any]:
-        """What the process says of a request. Line breaks of JSON are white space, so a line holds any body."""
+        """What the process says about a request. Line breaks in JSON are white space, so one line holds any body."""
         assert process.stdin is not None and process.stdout is not None
         line = body.replace(b"\n", b" ").replace(b"\r", b" ")
         hangs = threading.Timer(_HANGS_AFTER if self._has_answered else _STARTS_WITHIN, process.kill)

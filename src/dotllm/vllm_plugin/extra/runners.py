@@ -1,10 +1,10 @@
 """The workers' side: a step says which tokens have been entered into a request, and the model runner writes them down.
 
-Both model runners keep a request's tokens themselves, and take from the engine core none of those that they sampled.
-What has been entered comes with the first step that runs it, as an attribute of vLLM's ``SchedulerOutput``, and is put
-where the runner keeps the tokens of a prompt, before it reads the step. From there everything is vLLM's.
+Both model runners keep a request's tokens themselves, and do not take sampled tokens from the engine core. Entered text
+comes with the first step that runs it, as an attribute of vLLM's ``SchedulerOutput``. Before the runner reads the step,
+the text is put where the runner keeps the tokens of a prompt. vLLM does the rest.
 
-What the runner has noted about a result that does not count (see `jump_forward`) is written over.
+What the runner has noted about a result that does not count (see `jump_forward`) is overwritten.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ HOOK = Hook(
 )
 
 ENTERED = "dotllm_entered"
-"""The attribute of a scheduler output that tells the model runners: a list of `Entered`."""
+"""The attribute of a scheduler output that holds entered text for the model runners: a list of `Entered`."""
 
 
 class Entered(NamedTuple):
-    """``tokens`` stand from position ``start`` on, to the request's end; its KV cache is valid for ``computed``."""
+    """``tokens`` stand from position ``start`` to the request's end; its KV cache is valid for ``computed`` tokens."""
 
     request_id: str
     start: int
@@ -43,7 +43,7 @@ class Entered(NamedTuple):
 
 @HOOK.replaces("vllm.v1.worker.worker_base:WorkerWrapperBase.init_device")
 def init_device(self: Any, *, original: Original) -> Any:
-    """Of vLLM's ``WorkerWrapperBase.init_device``: the runner that a worker makes takes what is sent."""
+    """Follow vLLM's ``WorkerWrapperBase.init_device``: make the worker's runner take what is sent."""
     result = original(self)
     try:  # always, since the engine core decides, perhaps on a node with other settings
         wrap_runner(self.worker.model_runner)
@@ -57,8 +57,8 @@ def init_device(self: Any, *, original: Original) -> Any:
 def wrap_runner(runner: Any) -> None:
     """Wrap the method of ``runner``'s class that reads the requests of a step. Idempotent.
 
-    Raises TypeError where it is not as we know it. Runners of other kinds run no text that is entered into requests
-    (pooling, multi-modal encoders) and stay as they are.
+    Raises TypeError if the method is not as we know it. Runners of other kinds (pooling, multi-modal encoders) run no
+    entered text, and stay as they are.
     """
     if hasattr(runner, "req_states") and hasattr(runner, "add_requests"):
         from vllm.v1.worker.gpu.model_runner import GPUModelRunner as V2Runner
@@ -81,7 +81,7 @@ def _update_states(
 def write_v1(
     requests: dict[str, vllm_types.CachedRequestState], batch: vllm_types.InputBatchV1, entered: Entered
 ) -> None:
-    """Write into the V1 runner's ``requests`` and its ``InputBatch``.
+    """Write entered text into the V1 runner's ``requests`` and its ``InputBatch``.
 
     The list of a request's output tokens stays the same object: logits processors hold it.
     """
@@ -90,7 +90,7 @@ def write_v1(
         return
     state.output_token_ids[entered.start - state.num_prompt_tokens :] = entered.tokens
     row = batch.req_id_to_index.get(entered.request_id)
-    if row is None:  # it did not take part in the step before: vLLM copies all of its tokens
+    if row is None:  # it was not in the previous step: vLLM copies all of its tokens
         return
     end = entered.start + len(entered.tokens)
     batch.token_ids_cpu[row, entered.start : end] = entered.tokens
@@ -114,9 +114,9 @@ def _add_requests(
 
 
 def stage_v2(states: vllm_types.RequestState, entered: list[Entered]) -> None:
-    """Write into the V2 runner's ``RequestState``; its ``apply_staged_writes`` brings them to the device.
+    """Write entered text into the V2 runner's ``RequestState``; its ``apply_staged_writes`` brings it to the device.
 
-    A request that has been preempted since has no state here, and is sent whole when it is resumed.
+    A request that has since been preempted has no state here, and is sent whole when it is resumed.
     """
     for text in entered:
         state = states.req_id_to_index.get(text.request_id)

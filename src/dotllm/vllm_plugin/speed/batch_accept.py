@@ -1,13 +1,13 @@
-"""The tokens of a step are accepted by all grammars in one call, and drafts validated.
+"""Lets all grammars accept the tokens of a step in one call, and validate drafts in another.
 
-vLLM asks each request's grammar for its mask and to accept its token, one after another: 0.6 ms of a step of 256
-requests, most of it the way into the engine and back. Here the guides of plain requests run as arrays
-(`index.running`), from their first mask to their end: vLLM's own calls are spared for a batch of them. Other grammars
-(with stop tokens, a limit, a spelling of forced text, drafts) take their tokens in one call, too (`advance_along`), and
-vLLM's calls find that done: `RequestGrammar.accepted_ahead`. With speculation vLLM asks before which drafts the grammar
-allows: `RequestGrammar.allowed_ahead`. The special cases are left to vLLM's per-request calls: stop tokens, tokens that
-a grammar does not allow or that come after its end, guides that remember, requests that reason, and results that were
-in flight when their request was preempted (these may not count).
+vLLM asks one grammar after another for its mask, and to accept its token. That takes 0.6 ms of a step of 256 requests,
+most of it on the way into the engine and back. Here the guides of plain requests run as arrays (`index.running`), from
+their first mask to their end, and vLLM's own calls are spared. Other grammars (with stop tokens, a limit, a spelling of
+forced text, drafts) accept their tokens in one call, too (`advance_along`), and vLLM's calls find that done:
+`RequestGrammar.accepted_ahead`. With speculation, vLLM first asks which drafts the grammar allows:
+`RequestGrammar.allowed_ahead`. Special cases are left to vLLM's per-request calls: stop tokens, tokens that a grammar
+does not allow or that come after its end, guides that remember, requests that reason, and results that were in flight
+when their request was preempted (these may not count).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 MIN_BATCH = 8  # requests; fewer are not worth it
 WAIT_S = 0.001
-"""How long the masks of a step wait for what threads do; the engine has spent about as long on each before."""
+"""How long the masks of a step wait for threads; the engine has already spent about as long on each of these masks."""
 
 
 class BatchAccept(Part):
@@ -64,7 +64,7 @@ class BatchAccept(Part):
         self._slow: SlowSteps | None = None  # steps of other plain guides
 
     def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
-        """Those of a step without drafts. The guides of its plain requests run from now on."""
+        """The masks of a step without drafts. The guides of its plain requests run from now on."""
         backend = backend_of(self.scheduler.structured_output_manager)
         sender = None if backend is None else backend.step_masks
         drafts = self.scheduler.num_spec_tokens or step.scheduled_spec_decode_tokens
@@ -118,7 +118,7 @@ class BatchAccept(Part):
         return GrammarOutput(names, sender.message(np.ones(len(names), np.int32), rows)) if names else None
 
     def _waiting(self, names: list[str], slow: SlowSteps) -> list[str]:
-        """Those whose masks threads find."""
+        """Those of ``names`` whose masks threads find."""
         return [name for name in names if name in slow.steps and self._constrained(name)]
 
     def _constrained(self, name: str) -> Request | None:
@@ -156,23 +156,23 @@ class BatchAccept(Part):
             grammar.stop_running = partial(running.leave, name)
 
     def held(self) -> set[str]:
-        """Those whose steps are slow."""
+        """The requests whose steps are slow."""
         return self._slow.held() if self._slow is not None and self._slow.steps else set()
 
     def ended(self, request: Request) -> None:
-        """Its guide runs no more."""
+        """The guide of ``request`` runs no more."""
         if self._running is not None:
             self._running.leave(request.request_id)
 
     def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
-        """The tokens of ``step`` are accepted, one or more for each grammar."""
+        """Accept the tokens of ``step``, one or more for each grammar."""
         names, tokens = output.req_ids, output.sampled_token_ids
         if tokens and self._running is not None and (self._running or (self._slow is not None and self._slow.steps)):
             names, tokens = self._take(names, tokens, self._running)
         self._accepted = accept(*self._ready(names, tokens))
 
     def _take(self, names: list[str], tokens: list[list[int]], running: Running) -> tuple[list[str], list[list[int]]]:
-        """Let the guides that run take their tokens, of which vLLM asks nothing then. Returns the others."""
+        """Let the guides that run take their tokens; vLLM then asks nothing about these. Returns the others."""
         manager, requests, slow = self.scheduler.structured_output_manager, self.scheduler.requests, self._slow
         asked: list[tuple[Request, RequestGrammar, int]] = []
         try:
@@ -199,7 +199,7 @@ class BatchAccept(Part):
         return [names[i] for i in others], [tokens[i] for i in others]
 
     def results_read(self) -> None:
-        """What has been accepted was said of this step alone."""
+        """The marks of accepted tokens are for this step only."""
         for grammar in self._accepted:
             grammar.accepted_ahead = False
         self._accepted = []  # (else a request that has ended would stay)
@@ -209,7 +209,7 @@ class BatchAccept(Part):
         """Find out how many of its drafts each grammar allows."""
         grammars, tokens = self._ready(drafts.req_ids, drafts.draft_token_ids)
         self._validated = grammars
-        with suppress(Exception):  # vLLM's calls meet it again, one by one
+        with suppress(Exception):  # vLLM's calls, one by one, meet the error again
             from dotllm.index.draft_rows import allowed_drafts
 
             allowed = allowed_drafts([grammar.guide for grammar in grammars], tokens)
@@ -217,13 +217,13 @@ class BatchAccept(Part):
                 grammar.allowed_ahead = -1 if grammar.stops else count
 
     def drafts_read(self) -> None:
-        """What has been found out was said of these drafts alone."""
+        """The counts are for these drafts only."""
         for grammar in self._validated:
             grammar.allowed_ahead = -1
         self._validated = []
 
     def _ready(self, names: list[str], tokens: list[list[int]]) -> tuple[list[RequestGrammar], list[list[int]]]:
-        """The grammars that may take tokens now, and the tokens of each; nothing if these are few."""
+        """The grammars that may take tokens now, and the tokens of each; nothing if they are few."""
         from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
         find = self.scheduler.requests.get
@@ -239,7 +239,7 @@ class BatchAccept(Part):
         return (grammars, found) if len(found) >= MIN_BATCH else ([], [])
 
     def _takes(self, request: Request, grammar: RequestGrammar) -> bool:
-        """Whether the next token of ``request`` is one that its grammar, which has begun, takes."""
+        """Whether the grammar of ``request``, which has begun, takes the request's next token."""
         structured = request.structured_output_request
         return (
             not grammar.failed
@@ -254,12 +254,12 @@ class BatchAccept(Part):
 
 
 def _taken(request: Request, tokens: list[int]) -> bool:
-    """vLLM's ``accept_tokens`` where all grammars have taken theirs."""
+    """vLLM's ``accept_tokens`` when all grammars have taken their tokens."""
     return True
 
 
 def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[RequestGrammar]:
-    """Let grammars accept their tokens, one or more; those that did, which are ``accepted_ahead``."""
+    """Let grammars accept their tokens, one or more. Returns those that did, as ``accepted_ahead``."""
     accepted: list[RequestGrammar] = []
     try:
         from dotllm.index.draft_rows import advance_along
@@ -274,7 +274,7 @@ def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[Requ
 
 
 def why_not(scheduler: vllm_types.Scheduler) -> str:
-    """Why vLLM's calls are the only ones in this engine; "" if they are not."""
+    """Why this engine uses only vLLM's calls; "" if it does not."""
     config = scheduler.vllm_config
     checks = (
         (config.parallel_config.pipeline_parallel_size > 1, "pipeline parallelism"),
@@ -300,7 +300,7 @@ def _accept_tokens(
     *,
     original: Original,
 ) -> bool:
-    """Several calls lead to a grammar, for every token: the answer is known where `accept` has been, and if free."""
+    """Spare the calls that lead to a grammar if the answer is known: after `accept`, and for a free request."""
     structured = request.structured_output_request
     if structured is None:
         return True

@@ -1,8 +1,7 @@
-"""DeferredGrammar: stands for a grammar that still compiles, while its request needs none (`pending_grammars`).
+"""DeferredGrammar: stands in for a grammar that still compiles, while its request needs none (`pending_grammars`).
 
-vLLM treats the stand-in as a finished grammar. vLLM only gives it the tokens that end a reasoning, and none of these
-belong to the constraint. If vLLM asks for anything else, the call waits for the compile, so the answer is late but
-right.
+vLLM treats the stand-in as a finished grammar, but gives it only the tokens that end a reasoning, none of which belong
+to the constraint. If vLLM asks for anything else, the call waits for the compile, so the answer is late but right.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class DeferredGrammar(StructuredOutputGrammar):
         self.future.result().fill_bitmask(bitmask, batch_index)
 
     def is_terminated(self) -> bool:
-        """Whether the text has ended: not before it began."""
+        """Whether the text has ended; it has not begun."""
         return False
 
     def reset(self) -> None:
-        """Back to the first token, before which no other has been taken."""
+        """Go back to the beginning of the text; no token has been taken."""

@@ -1,4 +1,4 @@
-"""Drafts of constrained requests are dropped where they would outgrow vLLM's largest CUDA graph.
+"""Drops drafts of constrained requests where they would outgrow vLLM's largest CUDA graph.
 
 A user's own speculative method (ngram, suffix, …) also drafts for constrained requests, and for nearly all of them,
 because JSON repeats itself. vLLM has CUDA graphs for steps of up to `max_cudagraph_capture_size` tokens. 256 requests
@@ -7,7 +7,7 @@ docs/decisions/drafts.md). So where 1 + K tokens for every running request are m
 of constrained requests are not scheduled. Which drafts are verified changes nothing but the number of steps.
 
 If the user has set ``num_speculative_tokens_per_batch_size``, this hook does nothing. Drafts of unconstrained requests
-are vLLM's business; so is asynchronous scheduling, where they never leave the device.
+are left to vLLM, and so are all drafts with asynchronous scheduling, where they never leave the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DraftLimit(Part):
             logger.info("drafts of constrained requests: in batches of at most %d requests", self._most)
 
     def drafts_came(self, drafts: DraftTokenIds) -> None:
-        """Those of constrained requests are dropped in a larger batch."""
+        """Drop the drafts of constrained requests in a batch that is too large."""
         if self._most is None or len(self.scheduler.running) <= self._most:
             return
         dropped = 0.0
@@ -47,7 +47,7 @@ class DraftLimit(Part):
 
 
 def most_drafting(scheduler: Scheduler) -> int | None:
-    """How many requests may run for drafts of constrained ones to be verified; None: any number."""
+    """The most running requests with which drafts of constrained requests are verified; None: any number."""
     config = scheduler.vllm_config
     largest, speculation = config.compilation_config.max_cudagraph_capture_size, config.speculative_config
     if speculation is None or not largest or config.scheduler_config.async_scheduling:

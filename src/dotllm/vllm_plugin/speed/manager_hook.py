@@ -1,8 +1,8 @@
-"""The engine core's side: the masks of a step are found in one call for the batch, and where workers keep a table, the
-manager gives out row numbers instead of a bitmask.
+"""The engine core's side: finds the masks of a step in one call for the batch. Where workers keep a table, the manager
+returns row numbers instead of a bitmask.
 
-``StructuredOutputManager.grammar_bitmask`` has had one signature for all releases, and what it returns is only handed
-on to the workers. Where it does more than fill masks (diffusion models) it is left to vLLM.
+``StructuredOutputManager.grammar_bitmask`` has had the same signature in all releases, and its result is only passed on
+to the workers. Where it does more than fill masks (diffusion models), it is left to vLLM.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ logger = logging.getLogger(__name__)
 
 
 class Masks(Part):
-    """Rows are sent until the workers have them."""
+    """Sends rows until the workers have them."""
 
     def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
-        """Those of ``step`` go to the workers."""
+        """The masks of ``step`` go to the workers."""
         backend = backend_of(self.scheduler.structured_output_manager)
         if backend is not None and backend.step_masks is not None:
             backend.step_masks.sent_with(step)
 
     def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
-        """And so the workers have the masks that went with ``step``."""
+        """So the workers have the masks that went with ``step``."""
         backend = backend_of(self.scheduler.structured_output_manager)
         if backend is not None and backend.step_masks is not None:
             backend.step_masks.arrived(step)
@@ -71,7 +71,7 @@ def why_not(manager: StructuredOutputManager) -> str:
     checks = (
         (chosen == "off", "switched off"),
         (chosen == "auto" and not current_platform.is_cuda_alike(), "not a CUDA device"),
-        # (Some WSL: row numbers lie in the host's memory, where the kernel reads them.)
+        # (Some WSL has none. The kernel reads row numbers from pinned memory of the host.)
         (chosen == "auto" and not current_platform.is_pin_memory_available(), "no pinned memory"),
         (chosen == "auto" and not worker.startswith("vllm.v1.worker.gpu_worker."), f"the worker is {worker}"),
         (
@@ -85,7 +85,7 @@ def why_not(manager: StructuredOutputManager) -> str:
 def message(
     manager: StructuredOutputManager, requests: dict[str, Request], ids: list[str], drafts: dict[str, list[int]]
 ) -> MaskRows | Int32 | None:
-    """The masks of a step, or None where vLLM's own way is to be taken."""
+    """The masks of a step, or None if vLLM is to find them itself."""
     from dotllm.device_masks.sender import Bitmasks, RowSender
     from dotllm.vllm_plugin.speed import rows
 
@@ -115,7 +115,7 @@ def _grammar_bitmask(
     try:
         found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
     except Exception:
-        # Bitmasks hold the constraint as well, if no limit; workers take either, in any order.
+        # Bitmasks enforce the constraint, too, but no limit; workers take either form, in any order.
         logger.exception("masks of a step: falling back to vLLM's bitmasks for this step")
         found = None
     if found is not None:

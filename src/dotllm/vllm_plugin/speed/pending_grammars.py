@@ -1,18 +1,18 @@
-"""Requests run while their grammar compiles.
+"""Runs requests while their grammars compile.
 
 vLLM lets a request wait for its grammar before the prompt runs. Here the request is scheduled at once, with a stand-in
 for its grammar (`DeferredGrammar`). The grammar is needed when vLLM asks for the request's first mask. vLLM asks after
 it has launched the step that runs the end of the prompt, and a prompt takes longer than most compiles. With a reasoning
-parser the first mask comes after the reasoning, whose tokens are sampled freely.
+parser, the first mask comes after the reasoning, whose tokens are sampled freely.
 
 If the grammar is still missing then, the scheduler preempts the request with vLLM's own method. The token that the step
 samples for it is dropped, and the request waits as in vLLM. When it goes on, its tokens lie in the prefix cache. If all
 requests of a step are such requests, the step first waits up to `COMPILE_WAIT_S` for their compiles: a preemption costs
 more than most compiles take, and no other request is delayed. (Data-parallel ranks of a mixture of experts step
-together, so there the step does not wait.) In engines that `why_not` or `why_no_reasoning` names, requests wait for
+together, so there the step does not wait.) In engines that `why_not` or `why_no_reasoning` excludes, requests wait for
 their grammar from the beginning, as in vLLM.
 
-What must not go wrong, each with a test in test_pending_grammars.py or tests/serve/test_overlap.py:
+What must not go wrong (each point has a test in test_pending_grammars.py or tests/serve/test_overlap.py):
  * No token counts that was sampled without the mask it needed.
  * A failed compile must reach vLLM as the Future itself, while the request waits: only that code of vLLM turns it into
    an error. Until then vLLM sees the stand-in, never the failure.
@@ -40,7 +40,7 @@ from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
 logger = logging.getLogger(__name__)
 
-# Some three times what a typical specification takes to compile; the forward pass of a prompt takes as long.
+# About three times the compile time of a typical specification; the forward pass of a prompt takes as long.
 COMPILE_WAIT_S = 0.01
 
 _MAY_BE_DROPPED = frozenset(
@@ -54,7 +54,7 @@ _MAY_BE_DROPPED = frozenset(
         *("output_text_buffer_length", "skip_clone", "skip_reading_prefix_cache"),
     }
 )
-"""Parameters of requests whose first step may be dropped. (What is asked about the prompt comes with that step.)"""
+"""Parameters of requests whose first step may be dropped. (Anything asked about the prompt comes with that step.)"""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Pending:
     reasons: bool
     """whether it begins with a reasoning, whose tokens need no mask"""
     waits_since: float | None = None
-    """when it was preempted, since its grammar was needed and not there (`time.monotonic`)"""
+    """when it was preempted because its grammar was needed and missing (`time.monotonic`)"""
 
     @property
     def is_compiled(self) -> bool:
@@ -93,7 +93,7 @@ class PendingGrammars(Part):
     def begin_step(self) -> None:
         """Requests whose compile has ended go on, or are ended."""
         for pending in [pending for pending in self.requests.values() if pending.future.done()]:
-            if pending.waits_since is not None:  # vLLM looks itself at what waits
+            if pending.waits_since is not None:  # vLLM itself looks at requests that wait
                 self._forget(pending)
             elif pending.is_compiled:
                 self._give_grammar(pending)
@@ -101,7 +101,7 @@ class PendingGrammars(Part):
                 self._let_wait(pending)
 
     def need_masks(self, step: vllm_types.SchedulerOutput) -> None:
-        """The masks of ``step``, which runs, need the grammars."""
+        """The masks of ``step``, which is running, need the grammars."""
         scheduled = step.num_scheduled_tokens
         needed = [
             pending
@@ -135,12 +135,12 @@ class PendingGrammars(Part):
         let_wait(self.scheduler, pending.request, pending.future)
 
     def unblock(self, request: vllm_types.Request, waited_for: Enum, may_run: bool) -> bool:
-        """One that waits for its grammar may be scheduled, with a stand-in."""
+        """A request that waits for its grammar may be scheduled, with a stand-in."""
         from vllm.v1.request import RequestStatus
 
         waits_for_grammar = waited_for == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         if may_run:
-            # Workers know it already. (A session that goes on is new to them in each turn.)
+            # Workers already know the request. (A session that goes on is new to them in each turn.)
             if waits_for_grammar and request.num_preemptions and not request.resumable:
                 request.status = RequestStatus.PREEMPTED
             return True
@@ -159,8 +159,8 @@ class PendingGrammars(Part):
     def _may_run_ahead(self, request: vllm_types.Request, structured: vllm_types.StructuredOutputRequest) -> bool:
         """Whether ``request``, which vLLM keeps waiting, is one of ours that may run without its grammar.
 
-        A failed compile has been registered by vLLM just now. Only the raw future tells it from a pending one without
-        a second look: if it ended since, the request is sent back in the next step, which is harmless."""
+        vLLM has just registered a failed compile, if there is one, so a raw future means that the compile was pending.
+        If it has ended since, the next step sends the request back, which is harmless."""
         return (
             self._runs_ahead
             and structured.params._backend == BACKEND
@@ -172,12 +172,12 @@ class PendingGrammars(Part):
         )
 
     def _may_run_again(self, request: vllm_types.Request) -> bool:
-        # V1 draws from a generator of the request's, which what is dropped would move. (V2 draws by position.)
+        # V1 draws from the request's own generator, which a dropped token would advance. (V2 draws by position.)
         draws_by_position = request.sampling_params.seed is None or self.scheduler.vllm_config.use_v2_model_runner
         return not request.has_encoder_inputs and draws_by_position
 
     def may_drop(self, request: vllm_types.Request) -> bool:
-        """Whether what is in flight for ``request`` may be dropped."""
+        """Whether the results in flight for ``request`` may be dropped."""
         return (
             self._may_run_again(request)
             and not request.resumable
@@ -185,30 +185,30 @@ class PendingGrammars(Part):
         )
 
     def _reasons_first(self, request: vllm_types.Request, structured: vllm_types.StructuredOutputRequest) -> bool:
-        """Whether the constraint of ``request`` begins after a reasoning that its prompt has not ended. (Not if a token
-        of the answer itself may end the reasoning: the grammar is asked about such tokens beforehand.)"""
+        """Whether the constraint of ``request`` begins after a reasoning that its prompt has not ended. (False if a
+        token of the answer itself may end the reasoning: the grammar is asked about such tokens beforehand.)"""
         if not self._lets_reason or structured.reasoning_ended or answer_tokens(request.sampling_params) is not None:
-            return False  # (an answer that is to end in time says when its reasoning must)
+            return False  # (the grammar of an answer that must end in time says when its reasoning must)
         reasoner = self.scheduler.structured_output_manager._get_reasoner(request)
         if reasoner is None or implicit_ends(reasoner):
             return False
         return not reasoner.is_reasoning_end(request.prompt_token_ids or [])
 
     def ended(self, request: vllm_types.Request) -> None:
-        """It needs its grammar no more."""
+        """``request`` needs its grammar no more."""
         pending = self.requests.pop(request.request_id, None)
         if pending is not None:
             pending.future.cancel()
 
 
 def let_wait(scheduler: vllm_types.Scheduler, request: vllm_types.Request, future: Future[Any]) -> None:
-    """Let ``request`` wait for its grammar as in vLLM. Then these hold: vLLM drops what is in flight for it; no step
-    asks for its mask or drafts; vLLM sees the future itself, so that it registers a failed compile."""
+    """Let ``request`` wait for its grammar as in vLLM. From then on, vLLM drops the results in flight for it, no step
+    asks for its mask or drafts, and vLLM sees the future itself, so it registers a failed compile."""
     from vllm.v1.request import RequestStatus
 
     if request.status == RequestStatus.RUNNING:  # (else vLLM has preempted it)
         scheduler.running.remove(request)
-        scheduler._preempt_request(request, time.monotonic(), drop_stale_output=True)  # as `reset_prefix_cache`
+        scheduler._preempt_request(request, time.monotonic(), drop_stale_output=True)  # as `reset_prefix_cache` does
         scheduler.prev_step_scheduled_req_ids.discard(request.request_id)
     request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
     request.is_prefill_chunk = True  # so no step asks for its mask or drafts
@@ -217,7 +217,7 @@ def let_wait(scheduler: vllm_types.Scheduler, request: vllm_types.Request, futur
 
 
 def why_not(scheduler: vllm_types.Scheduler) -> str:
-    """Why prefill cannot overlap with compilation in this engine; "" if it can. These have not been tried with it."""
+    """Why prefill cannot overlap with compilation in this engine; "" if it can. The cases below have not been tried."""
     config = scheduler.vllm_config
     checks = (
         (scheduler.connector is not None, "a KV connector is in use"),
@@ -232,7 +232,7 @@ def why_not(scheduler: vllm_types.Scheduler) -> str:
 
 
 def why_no_reasoning(scheduler: vllm_types.Scheduler) -> str:
-    """Why grammars of this engine are needed at the end of the prompt even by requests that reason first; "" if not."""
+    """Why requests to this engine need their grammar at the end of the prompt even if they reason first; "" if not."""
     manager = scheduler.structured_output_manager
     checks = (
         (manager.reasoner_cls is None, "no reasoning parser"),

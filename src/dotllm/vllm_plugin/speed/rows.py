@@ -1,4 +1,4 @@
-"""Engine core: the masks of a step as row numbers, found in one call for the batch."""
+"""The engine core's side: finds the masks of a step as row numbers, in one call for the batch."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends, masked_ends
 
 Drafts = Sequence[Sequence[int]]
-"""By request its draft tokens, padded with -1; none where nothing is drafted."""
+"""The draft tokens of each request, padded with -1; empty where nothing is drafted."""
 _MASKED = "_dotllm_masked_in_reasoning"  # attribute of a ``StructuredOutputRequest``
 
 
 def rows_of_step(
     grammars: Sequence[RequestGrammar], drafts: Drafts = (), lefts: Sequence[int] = ()
 ) -> tuple[Int32, Int32]:
-    """(counts, rows) for the grammars of a step. ``lefts``: how many tokens each may still generate, the drafts
-    included; needed where one of them has a limit.
+    """(counts, rows) for the grammars of a step. ``lefts``: how many tokens each may still generate, including the
+    drafts; needed if any grammar has a limit.
 
     A text that has ended has no mask (with ``ignore_eos`` generation goes on freely). A grammar that fails ends its
-    request, and may only produce the end until then.
+    request, and allows only the end until then.
     """
     guides = [g.guide for g in grammars]
     counts, configs = np.ones(len(grammars), np.int32), None
@@ -60,7 +60,7 @@ def rows_of_step(
             grammar.limit.note(lefts[i], -1)
         if grammar.stops or i in tight or grammar.failed or guide.config == FINISHED or guide.is_stateful:
             special.append(i)
-        elif not drafts and grammar.spelling is not None:  # (where there are drafts, no text has a spelling of ours)
+        elif not drafts and grammar.spelling is not None:  # (with drafts, no text has a spelling of ours)
             only = grammar.spelling.known_rows(epoch).get(guide.config)
             if only is None:
                 special.append(i)
@@ -102,7 +102,7 @@ def rows_asked(
 ) -> tuple[Int32, Int32] | None:
     """`rows_of_step` for the requests that a step constrains; None if a grammar is another backend's.
 
-    Where a reasoning parser decides, a request is free until its reasoning ends, which it may do within its drafts.
+    With a reasoning parser, a request is free until its reasoning ends, which may happen within its drafts.
     """
     lefts = [0] * len(asked)
     if RequestGrammar.limited:
@@ -144,7 +144,7 @@ def _reasoning_rows(
     """The rows of a request that reasons, before each of ``drafts`` and after the last."""
     masked = _masked_in_reasoning(manager, request)
     grammar: Any = getattr(request.structured_output_request, "_grammar", None)
-    limit = getattr(grammar, "limit", None)  # a grammar that is still compiled has none
+    limit = getattr(grammar, "limit", None)  # a grammar that still compiles has none
     if limit is None:
         return [sender.row(masked, allowed=False)] * (1 + len(drafts))
     rows, first, implicit = [], -1, implicit_ends(manager._get_reasoner(request))
@@ -162,8 +162,8 @@ def _reasoning_rows(
 
 
 def _masked_in_reasoning(manager: StructuredOutputManager, request: Request) -> tuple[int, ...]:
-    """What ``request`` must not say while it reasons: a token that would end its whole answer, or one that begins an
-    answer which its constraint forbids. Found once: the grammar does not advance before the reasoning ends."""
+    """The tokens that ``request`` must not generate while it reasons: any that would end its whole answer, or begin an
+    answer that its constraint forbids. Found once: the grammar does not advance before the reasoning ends."""
     structured, parameters = request.structured_output_request, request.sampling_params
     known = getattr(structured, _MASKED, None)
     if known is None or known[0] is not parameters:  # (a session that goes on may have other stop tokens)
@@ -176,9 +176,9 @@ def _masked_in_reasoning(manager: StructuredOutputManager, request: Request) -> 
 
 
 def _grammars(asked: Sequence[Request]) -> list[RequestGrammar] | None:
-    """Those of ``asked``, which begin with their first mask; None where vLLM's own way is to be taken."""
+    """The grammars of ``asked``, which begin with their first mask; None if vLLM is to find the masks itself."""
     grammars = [one._grammar for request in asked if (one := request.structured_output_request) is not None]
-    if set(map(type, grammars)) != {RequestGrammar}:  # a compile that nobody has looked at since it ended, or others'
+    if set(map(type, grammars)) != {RequestGrammar}:  # an ended compile that nothing has read yet, or other backends
         grammars = [one.grammar for request in asked if (one := request.structured_output_request) is not None]
         if set(map(type, grammars)) != {RequestGrammar}:
             return None

@@ -1,15 +1,15 @@
-"""A step of a grammar that takes long does not delay the batch: a thread finishes it, and its request sits out.
+"""Keeps a grammar's slow step from delaying the batch: a thread finishes the step, and its request sits out.
 
-The guides of plain requests do in a step only what takes about a millisecond, and threads the rest (`late_steps`). vLLM
-is told at once that a token was accepted, since its mask has allowed it. If a request's mask is not found soon after:
+In a step, the guides of plain requests do only about a millisecond of work; threads do the rest (`late_steps`). vLLM is
+told at once that a token was accepted, because its mask allowed it. If a request's mask is not found soon after:
 
- * With asynchronous scheduling its next forward pass runs already. The token that this samples is dropped, and the
-   request waits as one whose grammar still compiles (`pending_grammars.let_wait`). A request of which nothing may be
-   dropped delays the batch this one time.
- * From then on the requests of its automaton are *held*: vLLM does not see one while a token of it is in flight or its
-   mask is not found, so nothing has to be dropped again. It keeps its blocks.
+ * With asynchronous scheduling, its next forward pass already runs. The token that this pass samples is dropped, and
+   the request waits like one whose grammar still compiles (`pending_grammars.let_wait`). A request of which nothing may
+   be dropped delays the batch this one time.
+ * From then on, the requests of its automaton are *held*: vLLM does not see a request while its token is in flight or
+   its mask is missing, so nothing has to be dropped again. The request keeps its blocks.
 
-Not here: grammars with a limit, stop tokens, forced text or values that must differ, and engines that speculate.
+Not covered: grammars with a limit, stop tokens, forced text or values that must differ, and engines that speculate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dotllm.vllm_plugin.vllm_types import Request, Scheduler
 
 
 class SlowSteps(LateSteps):
-    """Those of an engine's requests. (`batch_accept` says when each method is called.)"""
+    """The slow steps of an engine's requests. (`batch_accept` says when each method is called.)"""
 
     def __init__(self, scheduler: Scheduler, pending: PendingGrammars) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class SlowSteps(LateSteps):
         self.begin(request.request_id, grammar.guide.index.lock, work)
 
     def advance(self, asked: Sequence[tuple[Request, RequestGrammar, int]]) -> set[str]:
-        """Let grammars that do not run take a token. Returns the names of those that do, or will."""
+        """Let grammars whose guides do not run take a token. Returns the names of the requests that do, or will."""
         slow = [each for each in asked if each[0].request_id in self.steps]
         others = [each for each in asked if each[0].request_id not in self.steps]
         guides, tokens = [grammar.guide for _, grammar, _ in others], [token for _, _, token in others]
@@ -56,7 +56,7 @@ class SlowSteps(LateSteps):
         return {request.request_id for request, _, _ in (*late, *compress(others, taken))}
 
     def held(self) -> set[str]:
-        """The names of requests that vLLM is not to see while it puts a step together."""
+        """The names of requests that vLLM must not see while it puts a step together."""
         held = set()
         for name, step in [*self.steps.items()]:
             request = self._scheduler.requests.get(name)
@@ -67,14 +67,14 @@ class SlowSteps(LateSteps):
         return held
 
     def leave_running(self, running: Running) -> None:
-        """Guides of slow automata do not run any more."""
+        """Take the guides of slow automata out of ``running``."""
         for name in self.isolate(running):
             if self.steps[name].row < 0:
                 request = self._scheduler.requests[name]
                 self.begin_for(request, request.structured_output_request.grammar)  # type: ignore[union-attr]
 
     def settle(self, names: Sequence[str], running: Running, until: float) -> None:
-        """Wait for the masks of ``names`` until then (`time.perf_counter`). A request without one leaves its step."""
+        """Wait for the masks of ``names`` until ``until`` (`perf_counter`). A request without one leaves its step."""
         late = [name for name in names if not self.steps[name].done.done()]
         if late:
             wait([self.steps[name].done for name in late], max(0.0, until - time.perf_counter()))
@@ -88,6 +88,6 @@ class SlowSteps(LateSteps):
 
 
 def slow_steps(scheduler: Scheduler) -> SlowSteps | None:
-    """Those of an engine's requests; None where no request may sit out, so that the batch waits."""
+    """The `SlowSteps` of an engine; None where no request may sit out, so the batch waits."""
     pending = getattr(scheduler, "_pending", None)
     return SlowSteps(scheduler, pending) if isinstance(pending, PendingGrammars) and not why_not(scheduler) else None

@@ -1,8 +1,8 @@
 """Prepares everything that the engine needs for its first structured request while vLLM loads the model.
 
-Loading Numba's compiled kernels takes a second (compiling them, once per machine, some seconds) and the
-vocabulary of a tokenizer as long, the processes that compile a second each. The engine core prepares all of this in a
-thread that it starts first; the front end prepares what it needs. The engine core is ready when the kernels are loaded
+Loading Numba's compiled kernels takes a second (compiling them, once per machine, some seconds). So does making the
+vocabulary of a tokenizer, and starting each process that compiles. The engine core prepares all of this in a thread
+that it starts first; the front end prepares what it needs. The engine core is ready when the kernels are loaded
 (`preparation`); the first constrained request waits for the rest.
 """
 
@@ -17,8 +17,8 @@ from dotllm.vllm_plugin.vllm_types import VllmConfig
 
 
 def prepare_engine(vllm_config: VllmConfig) -> None:
-    """Make the vocabulary of the engine's tokenizer with its tables for popular sets; load what
-    the shared store needs (s3fs is a second of imports); start the processes that compile."""
+    """Make the vocabulary of the engine's tokenizer with its tables for popular sets; load what the shared store needs
+    (importing s3fs takes a second); start the processes that compile."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
     from dotllm.api import Index
@@ -50,7 +50,7 @@ HOOK = Hook(
 # The engine core makes its executor right after it has loaded the plugins, and the executor loads the model.
 @HOOK.replaces("vllm.v1.executor.abstract:Executor.__init__")
 def _init(self: Any, vllm_config: VllmConfig, *args: Any, original: Original, **kwargs: Any) -> None:
-    has_core = not vllm_config.parallel_config.node_rank_within_dp  # others have workers alone (``--headless``)
+    has_core = not vllm_config.parallel_config.node_rank_within_dp  # others have only workers (``--headless``)
     if has_core and is_constraining(vllm_config):
         in_background(kernels_first(prepare_engine), vllm_config)
     original(self, vllm_config, *args, **kwargs)

@@ -1,10 +1,10 @@
-"""The workers' side: a `MaskRows` message in place of a bitmask is applied from the table; anything else is vLLM's.
+"""The workers' side: applies a `MaskRows` message in place of a bitmask from the table; anything else is left to vLLM.
 
 Both model runners call something named ``apply_grammar_bitmask``: V1 a function, V2 a method of the object that holds
 its buffers.
 
-Triton compiles a kernel at its first launch, some 0.3 s for which a batch would wait. So we launch our kernel once, to
-mask nothing, in the warm-up of the V2 runner, right after vLLM masks the logits of made-up requests with a bitmask.
+Triton compiles a kernel at its first launch, and a batch would wait some 0.3 s for that. So we launch our kernel once,
+to mask nothing, in the warm-up of the V2 runner, right after vLLM masks the logits of dummy requests with a bitmask.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TABLE = "_dotllm_mask_table"  # attribute of what a model runner keeps for as l
 
 
 def table(holder: object, device: torch.device) -> MaskTable:
-    """The `MaskTable` of a model runner: a process may have several, with an engine core each, on one device."""
+    """The `MaskTable` of a model runner: a process may have several runners, of several engines, on one device."""
     from dotllm.device_masks.mask_table import MaskTable
 
     made: MaskTable | None = getattr(holder, _TABLE, None)
@@ -47,7 +47,7 @@ def table(holder: object, device: torch.device) -> MaskTable:
 
 
 def first_rows(input_batch: vllm_types.InputBatchV1, step: vllm_types.SchedulerOutput) -> dict[str, int]:
-    """By request in V1's batch, the first of its rows of logits: it has one, and one for each of its drafts."""
+    """For each request in V1's batch, its first row of logits: it has one, and another for each of its drafts."""
     drafts, first, at = step.scheduled_spec_decode_tokens, {}, 0
     for name in input_batch.req_ids:
         first[name] = at
@@ -64,14 +64,14 @@ def v1(
     *,
     original: Original,
 ) -> None:
-    """Of V1's function."""
+    """The replacement for V1's function."""
     message = grammar_output.grammar_bitmask
     if not isinstance(message, MaskRows):
         original(scheduler_output, grammar_output, input_batch, logits)
         return
     drafts, first = scheduler_output.scheduled_spec_decode_tokens, first_rows(input_batch, scheduler_output)
     ids = grammar_output.structured_output_request_ids
-    # The runner may have trimmed drafts since the masks were found (ngram_gpu): it has no logits for those.
+    # The runner may have trimmed drafts since the masks were found (ngram_gpu): it has no logits for trimmed drafts.
     most = [1 + len(drafts.get(name, ())) for name in ids] if drafts or len(message.slots) > len(ids) else None
     where = positions(message.counts, [first.get(name, -1) for name in ids], most)
     table(input_batch, logits.device).apply(logits, where, message)
@@ -87,7 +87,7 @@ def v2(
     *,
     original: Original,
 ) -> None:
-    """Of V2's method. How many of its drafts a request has is known to the device alone where vLLM trims them."""
+    """The replacement for V2's method. If vLLM trims drafts, only the device knows how many a request has."""
     most = self.mask_stride
     if not isinstance(grammar_bitmask, MaskRows):
         original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
@@ -102,8 +102,8 @@ _warmed: set[torch.device] = set()
 
 
 def _warm(holder: object, logits: torch.Tensor, words: int, starts: torch.Tensor, most_positions: int) -> None:
-    """Launch the kernel on ``logits``, which stay as they are, after the first bitmask of a device (vLLM's warm-up
-    comes first). Errors are only logged. words: int32s of a mask row."""
+    """Launch the kernel on ``logits``, which stay as they are, after the first bitmask of a device (which is vLLM's
+    warm-up). Errors are only logged. words: the int32s of a mask row."""
     if logits.device.type == "cpu" or logits.device in _warmed or gpu_masks() == "off":
         return
     _warmed.add(logits.device)

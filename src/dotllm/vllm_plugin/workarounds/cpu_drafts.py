@@ -1,16 +1,16 @@
 """vLLM's rejection sampler on CPUs (``v1/sample/rejection_sampler.py``): two fixes, only for CPUs.
 
 Temperatures: its stand-in for the Triton kernel ``expand_kernel`` (``utils/cpu_triton_utils.py``,
-``_expand_kernel_impl``) converts the output to int64 and writes into the copy, so with drafts and a temperature above 0
-whether a draft is accepted depends on what was in that memory. The kernel's task, repeating one value per request for
-each of its drafts, is one line of torch.
+``_expand_kernel_impl``) converts the output to int64 and writes into the copy. So, with drafts and a temperature above
+0, the old content of the output decides whether a draft is accepted. The kernel's task, repeating the value of a
+request for each of its drafts, is one line of torch.
 
-Steps without drafts: where a server speculates, vLLM sends every step through its rejection sampler, drafts or none,
-and without Triton ``top_k`` is applied to the logits of the drafts by a maximum over all of them, which no rows do not
-have. The engine dies.
+Steps without drafts: on a server that speculates, vLLM sends every step through its rejection sampler, with drafts or
+without. Without Triton, it applies ``top_k`` to the logits of the drafts by a maximum over all rows. Without rows there
+is no maximum, and the engine dies.
 
 vLLM 0.32 and 0.33. To be deleted when the stand-in writes floats into the tensor that it is given, and
-``apply_sampling_constraints`` takes logits of no rows.
+``apply_sampling_constraints`` takes logits without rows.
 """
 
 from __future__ import annotations

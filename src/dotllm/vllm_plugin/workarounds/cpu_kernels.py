@@ -1,12 +1,12 @@
 """Numba and vLLM's CPU platform in one process: a fix, only for CPUs.
 
 When a CPU worker starts, vLLM looks through the objects of all loaded modules for Triton kernels to replace
-(``triton_utils/dispatcher.py``, ``_rebind_kernels``), and asks each that has one for its ``__dict__``. llvmlite's
-handle of its library answers to every name, that one too, with a C function, and the worker dies of an AttributeError.
-Whether it does depends on whether the engine's warm-up has imported Numba by then. Special names are not C functions,
-and the patched handle says so.
+(``triton_utils/dispatcher.py``, ``_rebind_kernels``), and reads the ``__dict__`` of each that has one. llvmlite's
+handle of its library answers to every name, including this one, with a C function, and the worker dies of an
+AttributeError. That happens if the engine's warm-up has imported Numba by then. Special names are not C functions, and
+the patched handle says so.
 
-vLLM 0.32 and 0.33. To be deleted when llvmlite's handle has no ``__dict__`` of its own accord.
+vLLM 0.32 and 0.33. To be deleted when llvmlite's handle itself has no ``__dict__``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""While a model reasons, a token that ends the reasoning and belongs to the answer must be one the answer begins with.
+"""While a model reasons, a token that ends the reasoning and belongs to the answer must be able to begin it.
 
-Parsers such as Qwen3's take ``<tool_call>`` for the end of the reasoning and for the first token of the answer. Under
-tools that is how the grammar begins. Under any other constraint (a JSON Schema, a regular expression, …) it is a token
-that the grammar does not allow, and nothing masks it, since the request is free while it reasons: vLLM 0.32 hands it to
+Parsers such as Qwen3's take ``<tool_call>`` for the end of the reasoning and for the first token of the answer. With
+tools, the grammar begins with this token. Under any other constraint (a JSON Schema, a regular expression, …) the
+grammar does not allow it, and nothing masks it, because the request is free while it reasons. vLLM 0.32 passes it to
 the grammar, which can only end the request. vLLM 0.33 masks such tokens
-(``StructuredOutputManager._masked_reasoning_ends``), and that is what 0.32 is given here.
+(``StructuredOutputManager._masked_reasoning_ends``), and this file does so for 0.32.
 
 vLLM 0.32. To be deleted with it (`masked_ends` is vLLM's own method then).
 """
@@ -18,7 +18,7 @@ from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 
 
 def implicit_ends(reasoner: object) -> tuple[int, ...]:
-    """Tokens that end the reasoning and belong to the answer, by the one kind of parser that tells vLLM."""
+    """Tokens that end the reasoning and belong to the answer. Only one kind of parser tells vLLM which."""
     from vllm.parser.engine.adapters import ParserEngineReasoningAdapter
 
     if not isinstance(reasoner, ParserEngineReasoningAdapter):
@@ -28,7 +28,7 @@ def implicit_ends(reasoner: object) -> tuple[int, ...]:
 
 
 def masked_ends(manager: StructuredOutputManager, request: Request) -> tuple[int, ...]:
-    """Those of `implicit_ends` that ``request``, while it reasons, must not sample: its grammar begins with others."""
+    """Those of `implicit_ends` that ``request`` must not sample while it reasons: no answer begins with them."""
     if not needed():
         return manager._masked_reasoning_ends(request)  # type: ignore[attr-defined, no-any-return]  # since 0.33
     structured: Any = request.structured_output_request

@@ -1,4 +1,4 @@
-"""The front end's side: masses are taken off the log probabilities with which they came, and noted for the response."""
+"""The front end's side: takes masses off the log probabilities that carry them, and notes them for the response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine core's side: a step tells the workers which requests ask, and its outputs say what they found."""
+"""The engine core's side: a step tells the workers which requests ask for masses, and its outputs have the masses."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Masses(Part):
         self._asking: set[str] = set()
 
     def scheduled(self, step: SchedulerOutput) -> None:
-        """Remember the requests that ask; ``step`` brings those that are new."""
+        """Remember the requests that ask; ``step`` brings new ones."""
         self._asking.update(new.req_id for new in step.scheduled_new_reqs if asks(new.sampling_params))
 
     def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
-        """The workers are told with the masks of ``step``."""
+        """Tell the workers which requests ask, with the masks of ``step``."""
         if not self._asking or masks is None:
             return
         drafts = step.scheduled_spec_decode_tokens
@@ -34,7 +34,7 @@ class Masses(Part):
             setattr(masks, ASKED, {name: 1 + len(drafts.get(name, ())) for name in names})
 
     def answered(self, output: ModelRunnerOutput, outputs: Mapping[int, Any]) -> None:
-        """Put the masses of the tokens into ``outputs`` of vLLM's, by client."""
+        """Put the masses of the tokens into vLLM's ``outputs``, by client."""
         masses: dict[str, list[float]] | None = getattr(output, MASSES, None)
         if masses is None:
             return
@@ -44,7 +44,7 @@ class Masses(Part):
                     answer.new_logprobs = with_masses(answer.new_logprobs, masses[answer.request_id])
 
     def ended(self, request: Request) -> None:
-        """It asks no more."""
+        """``request`` asks no more."""
         self._asking.discard(request.request_id)
 
 

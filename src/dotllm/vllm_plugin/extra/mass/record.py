@@ -1,8 +1,8 @@
-"""What the answers to one request of an API say of their masses: read from vLLM's outputs, put into its response.
+"""What the answers to one API request say about their masses: read from vLLM's outputs, put into the response.
 
 Each choice and each event of a stream has ``dotllm``: the ``mass`` of its tokens, and the log probability of each
-token ``before`` its mask and ``after`` it. With confidence, a whole choice, or the last event of one, has its
-``fields``, too.
+token ``before`` its mask and ``after`` it. With confidence, a whole choice, or the last event of a choice, also has its
+``fields``.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _DIGITS = 6
 
 
 class Position(dict[int, Any]):
-    """Of one token: vLLM's log probabilities by token id, with the mass."""
+    """vLLM's log probabilities at the position of one token, by token id, with the mass."""
 
     log_mass: float | None = None
 
 
 def positions_of(logprobs: Any) -> list[Place]:
-    """The places of vLLM's positions of log probabilities; the sampled token's comes first in each."""
+    """The places of vLLM's positions of log probabilities; the sampled token comes first in each."""
     return [
         Place(
             row.log_mass if isinstance(row, Position) else None, {token: known.logprob for token, known in row.items()}
@@ -54,7 +54,7 @@ def positions_of(logprobs: Any) -> list[Place]:
 
 
 def places_of(logprobs: Any) -> list[Place]:
-    """The places of vLLM's ``LogprobsLists`` as the engine core sends them; None: none are sent."""
+    """The places of vLLM's ``LogprobsLists``, as the engine core sends them; it may send None."""
     if logprobs is None:
         return []
     alone, masses = wire.taken_off(logprobs)
@@ -73,10 +73,10 @@ class _Choice:
         self.tokens: list[int] = []
         self.places: list[Place] = []
         self.told = 0
-        """How many tokens the response has spoken of."""
+        """How many tokens the response has reported."""
 
     def news(self) -> dict[str, Any]:
-        """What is to be said of the tokens that the response has not spoken of."""
+        """What the response is to report about the tokens that it has not reported."""
         at, self.told = self.told, len(self.tokens)
         pairs = list(zip(self.tokens[at:], self.places[at:], strict=True))
         masses = [place.log_mass for _, place in pairs]
@@ -87,7 +87,7 @@ class _Choice:
 
 
 class Record:
-    """See the module. ``confidence``: whether the values are asked for."""
+    """See the module. ``confidence``: whether the request asks for the confidence of values."""
 
     def __init__(self, *, confidence: bool) -> None:
         self.confidence = confidence
@@ -100,7 +100,7 @@ class Record:
         self._prompts = 0
 
     def let_ask(self, params: Any) -> None:
-        """``params``, of its next prompt, ask the engine for what is to be recorded. Raises as `validation.refuse`."""
+        """Let the ``params`` of its next prompt ask for what is recorded. Raises as `validation.refuse` does."""
         if not engine_info.is_constrained(params):
             name = CONFIDENCE if self.confidence else MASS
             validation.refuse(f"vllm_xargs.{name}: the request has no constraint", name)
@@ -108,7 +108,7 @@ class Record:
         self.params = params
 
     def noting(self, outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-        """``outputs`` of vLLM's for one of its prompts, which come in order."""
+        """vLLM's ``outputs`` for the next of its prompts, recorded on the way."""
         number, self._prompts = self._prompts, self._prompts + 1
         return self._noted(number * self.params.n, outputs)
 
@@ -129,7 +129,7 @@ class Record:
         choice.tokens += tokens
 
     async def add(self, answer: Any) -> Any:
-        """``answer`` of an endpoint, with what is known of it; an error has none."""
+        """The ``answer`` of an endpoint, with what is known of it; an error stays as it is."""
         if isinstance(answer, AsyncGenerator):
             return self._told(answer)
         for choice in getattr(answer, "choices", ()):
@@ -144,7 +144,7 @@ class Record:
             await stream.aclose()
 
     async def _with_news(self, event: Any) -> Any:
-        """An event of a stream, as vLLM writes it."""
+        """``event`` of a stream, as vLLM writes it, with what is new."""
         if not isinstance(event, str) or not event.startswith(_EVENT):
             return event
         said = json.loads(event.removeprefix(_DATA))
@@ -174,19 +174,19 @@ async def fields_of(
         try:
             specification = validation.specification_of(params, engine_info.config())
             return inspector().confidence(specification, constrained, kept)
-        except (SpecError, EngineFault, Cancelled):  # (a front end may not take as long for it as the engine)
+        except (SpecError, EngineFault, Cancelled):  # (a front end may not spend as long on it as the engine)
             return None
 
     context = contextvars.copy_context()  # with this engine's vocabulary
     looking = asyncio.get_running_loop().run_in_executor(_thread, context.run, found)
     try:
         return await asyncio.wait_for(looking, _PATIENCE_S)
-    except asyncio.TimeoutError:  # (one that has not begun is taken back)
+    except asyncio.TimeoutError:  # (a task that has not begun is cancelled)
         return None
 
 
 def inspector() -> Inspector:
-    """Of the engine's vocabulary."""
+    """The inspector for the engine's vocabulary."""
     return _inspector_of(per_process.vocabulary_of_model(*engine_info.tokenizer_and_model()))
 
 
@@ -198,7 +198,7 @@ def _inspector_of(vocabulary: Vocabulary) -> Inspector:
 
 
 def under_constraint(reasoning_ended: bool | None) -> Callable[[list[int]], list[int]]:
-    """What takes those under the constraint out of the tokens of an answer: all, or those after the reasoning."""
+    """A function that selects the constrained tokens of an answer: all, or those after the reasoning."""
     configured = engine_info.config()
     if configured is None or not configured.reasoning_parser or reasoning_ended:
         return list
@@ -209,8 +209,8 @@ def under_constraint(reasoning_ended: bool | None) -> Callable[[list[int]], list
 
 
 def is_wanted(request: Any, *, may_say: bool) -> Record | None:
-    """What records for a request of an API that asks for mass or confidence, in its ``vllm_xargs``. may_say: whether
-    answers of this API say them. Raises as `validation.refuse`."""
+    """The `Record` for an API request that asks for mass or confidence in its ``vllm_xargs``; None for any other.
+    may_say: whether answers of this API can report them. Raises as `validation.refuse` does."""
     fields = getattr(request, "vllm_xargs", None)
     if not isinstance(fields, dict):
         return None
@@ -242,13 +242,13 @@ def why_not() -> str:
 
 
 def ask(params: SamplingParams, *, confidence: bool) -> None:
-    """Let a request of an API ask for its masses, and with ``confidence`` for the likeliest tokens."""
+    """Let an API request ask for its masses, and with ``confidence`` for the likeliest tokens."""
     config = engine_info.configuration()
     most = LIKELIEST if config is None else config.model_config.max_logprobs  # -1: any number
     wire.ask(params, (LIKELIEST if most < 0 else min(LIKELIEST, most)) if confidence else 0)
 
 
 def refuse_what_is_not_said(params: Any) -> None:
-    """An API whose answers do not say masses refuses a request that asks. Raises as `validation.refuse`."""
+    """Refuse a request for masses in an API whose answers do not report them. Raises as `validation.refuse` does."""
     if wire.asks(params):
         validation.refuse(f"vllm_xargs.{MASS} is for chats and completions that are not a batch", MASS)

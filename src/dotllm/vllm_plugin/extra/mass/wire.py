@@ -1,11 +1,11 @@
 """The form in which masses travel: from the engine core to the workers, back, and on to the front end.
 
 The mass of a token is the logarithm of the probability that its mask leaves of the model's distribution: the
-log-sum-exp of the allowed logits, less that of all. A worker finds it where it applies the mask. Which requests ask
-comes with the masks of a step, and masses go back with its results: as attributes of vLLM's objects, which are
-pickled on the way. vLLM encodes what goes to a front end by its classes, which have no field for this. So masses are
-the last column of a request's log probabilities, under a token id that does not exist. Front ends take it off before
-vLLM reads the rest.
+log-sum-exp of the allowed logits minus that of all logits. A worker finds it where it applies the mask. The masks of a
+step say which requests ask, and the step's results carry the masses back, both as attributes of vLLM's objects, which
+are pickled on the way. vLLM's messages to a front end have no field for masses. So masses are the last column of a
+request's log probabilities, under a token id that does not exist. Front ends take this column off before vLLM reads the
+rest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def with_masses(logprobs: Any, masses: Sequence[float]) -> Any:
 
 
 def taken_off(logprobs: Any) -> tuple[Any, list[float] | None]:
-    """(The log probabilities alone, the masses); None if there are none."""
+    """The log probabilities alone, and the masses; None if there are none."""
     ids, values = logprobs.logprob_token_ids, logprobs.logprobs
     if not len(ids) or ids[0, -1] != NO_TOKEN:
         return logprobs, None

@@ -1,9 +1,9 @@
-"""The workers' side: the rows of requests that ask are summed before their mask is applied, and after it.
+"""The workers' side: sums the rows of requests that ask, before their mask is applied and after it.
 
-Both model runners mask logits in a function of one name (`worker_hooks`), whichever form the masks have. The sums stay
-on the device, and are copied to the host while it goes on. vLLM waits for the tokens of the step, which come after
-them on the same stream, or on one that waits for it. So nothing waits for the sums. A step in which no request asks
-goes its usual way.
+Both model runners mask logits in a function of the same name (`worker_hooks`), whatever form the masks have. The sums
+are made on the device, and copied to the host while the device goes on. vLLM waits for the tokens of the step, which
+come after the sums on the same stream, or on one that waits for it. So nothing waits for the sums. A step in which no
+request asks runs as usual.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ HOOK = Hook(
 )
 
 ASKED = "dotllm_mass_asked"
-"""The attribute of a ``GrammarOutput``: by request that asks, how many positions it has in the step."""
+"""The attribute of a ``GrammarOutput``: for each request that asks, how many positions it has in the step."""
 MASSES = "dotllm_masses"
-"""The attribute of a ``ModelRunnerOutput``: by request that asks, the masses of its positions."""
+"""The attribute of a ``ModelRunnerOutput``: for each request that asks, the masses of its positions."""
 _SUMS = "_dotllm_log_sums"  # attribute of what a model runner keeps for as long as it lives
 
 
 class Step:
-    """A step in which some requests ask."""
+    """A step in which some requests ask for masses."""
 
     def __init__(self, asked: Mapping[str, int]) -> None:
         self.asked = asked
@@ -59,8 +59,8 @@ class Step:
     def before(
         self, holder: object, logits: torch.Tensor, first: Mapping[str, int], counts: Mapping[str, int], *starts: Any
     ) -> Any:
-        """Sums of the rows as they are. first, counts: by request in the batch, its first row, and by request that asks
-        the number of its rows. starts: see `kernels.log_sums`."""
+        """Sums of the rows before the mask. first: the first row of each request in the batch. counts: the number of
+        rows of each request that asks. starts: see `kernels.log_sums`."""
         self._counts = {name: count for name, count in counts.items() if name in first}
         if not self._counts:
             return None
@@ -69,7 +69,7 @@ class Step:
         return self._log_sums(holder, logits)(logits, self._where, *starts)
 
     def after(self, logits: torch.Tensor, before: Any, *starts: Any) -> None:
-        """The mask has been applied: what it left of ``before``."""
+        """Find what the mask, which has been applied, left of ``before``."""
         if before is not None and self._sums is not None:
             masses = self._sums(logits, self._where, *starts) - before
             self._masses = masses.to("cpu", non_blocking=True)
@@ -87,7 +87,7 @@ class Step:
         return made
 
     def told(self, output: Any) -> Any:
-        """``output`` of vLLM's, with the masses; one that is still on its way gets them when it has come."""
+        """vLLM's ``output``, with the masses; an output that is still computed gets them when it has come."""
         from vllm.v1.outputs import AsyncModelRunnerOutput
 
         if self._masses is None or output is None:
@@ -98,7 +98,7 @@ class Step:
         return output
 
     def found(self) -> dict[str, list[float]]:
-        """By request the masses of its positions, once the device has written them."""
+        """By request, the masses of its positions, once the device has written them."""
         assert self._masses is not None
         masses, found, at = self._masses.tolist(), {}, 0
         for name, count in self._counts.items():
@@ -109,7 +109,7 @@ class Step:
 
 @cache
 def _on_its_way() -> Any:
-    """The class of a step's results that are still computed, with masses."""
+    """The class of a step's results that are still being computed, with masses."""
     from vllm.v1.outputs import AsyncModelRunnerOutput
 
     class WithMasses(AsyncModelRunnerOutput):
