@@ -1,9 +1,9 @@
 """A ``tool_choice`` of type ``allowed_tools``: the model may call some of a request's tools (chats and Responses).
 
-vLLM refuses it in a chat, and in a Responses request it then forgets the tools. Here the request keeps the tools that
-are allowed, and its ``tool_choice`` becomes the mode, before it is parsed; so every tool parser reads it as a request
-with fewer tools. The model is not shown the others. It may still know them from earlier turns, so in mode ``auto``,
-too, calls are written in the notation of the allowed ones (`is_restricted`, `constraints`).
+vLLM refuses it in a chat, and forgets the tools of a Responses request that has it. Here, before parsing, the request
+keeps only the allowed tools, and the mode becomes its ``tool_choice``, so every tool parser reads a request with fewer
+tools. The model is not shown the others. It may still know them from earlier turns, so even in mode ``auto`` its calls
+are constrained to the allowed tools (`is_restricted`, `constraints`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dotllm.vllm_plugin.enforce.validation import refuse
 
 TYPE = "allowed_tools"
 _RESTRICTED = "dotllm_restricted"
-"""The unknown field of a parsed request that says so; its value is one that no client can send."""
+"""The unknown field that marks a parsed request as restricted; no client can send its value."""
 
 
 def restricted(request: Mapping[str, object]) -> Mapping[str, object]:
-    """``request``, or, if its ``tool_choice`` is of this type, what it means. Raises as `refuse`."""
+    """``request``, rewritten if its ``tool_choice`` is of this type. Raises as `refuse` does."""
     choice = request.get("tool_choice")
     if not isinstance(choice, dict) or choice.get("type") != TYPE:
         return request
-    inner = choice.get(TYPE, choice)  # a chat has one object more
+    inner = choice.get(TYPE, choice)  # a chat has one more object around it
     mode, allowed = (inner.get("mode"), inner.get("tools")) if isinstance(inner, dict) else (None, None)
     tools = request.get("tools")
     if mode not in ("auto", "required"):
@@ -39,12 +39,12 @@ def restricted(request: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def is_restricted(request: Any) -> bool:
-    """Whether a parsed request has gone through `restricted`."""
+    """Whether `restricted` rewrote ``request`` before it was parsed."""
     return (getattr(request, "model_extra", None) or {}).get(_RESTRICTED) == ()
 
 
 def _describes(entry: object, tool: object) -> bool:
-    """Whether all that ``entry`` says is so in ``tool``: its type and name."""
+    """Whether ``tool`` has all that ``entry`` says: its type and name."""
     if isinstance(entry, dict) and entry and isinstance(tool, dict):
         return all(name in tool and _describes(value, tool[name]) for name, value in entry.items())
     return not isinstance(entry, dict) and entry == tool

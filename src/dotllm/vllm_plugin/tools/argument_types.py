@@ -1,19 +1,19 @@
-"""Gives the arguments of a call the types that the tool's schema has, references followed.
+"""Gives the arguments of a call the types that the tool's schema has for them, following references.
 
 Most of vLLM's tool parsers (qwen3_coder, glm47, kimi_k2, minimax_m2, deepseek_v32, …) look up the type of a value in
-the tool's schema, and convert it. They follow no ``$ref`` and do not know ``const``: a number or an object under one
-comes back as a string, however right the call was (vLLM issue 46924). Pydantic writes a reference for each nested model
-and enumeration.
+the tool's schema, and convert the value. They do not follow ``$ref`` and do not know ``const``, so a number or an
+object under one of these comes back as a string, even if the call is right (vLLM issue 46924). Pydantic writes a
+reference for each nested model and enumeration.
 
 So we give the parsers properties without references (`languages.json_schema.flat_properties`).
 
 If the notation says the type of each value, the arguments of a strict tool are right as written, and nothing is
 converted: the string ``"27"`` stays a string even where a number is allowed.
 
-The parsers have a second fault. If a value may be a string, or an object or array, they read any JSON text as the
-latter. Where a string or a list of strings was allowed, the string ``27`` came back as a number, and ``"a"`` lost its
-quotes. Now both are strings. So are texts that are not a number, boolean or null of JSON, such as ``00501`` or ``0``
-for false.
+The parsers have a second fault. If a value may be a string, but also an object or array, they parse any text that is
+JSON. Where a string or a list of strings is allowed, the string ``27`` comes back as a number, and ``"a"`` loses its
+quotes. Here both stay strings. So do texts that are not a JSON number, boolean or null, such as ``00501``, or ``0`` for
+false.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _TYPES: dict[type, frozenset[str]] = {
     type(None): frozenset({"null"}), bool: frozenset({"boolean"}), int: frozenset({"integer", "number"}),
     float: frozenset({"number"}), dict: frozenset({"object"}), list: frozenset({"array"}), str: frozenset(),
 }  # fmt: skip
-"""The types that a schema allows for a value that was read; before, it was a string."""
-_NAMES = frozenset({"string"}).union(*_TYPES.values())  # vLLM knows others, as "int"
+"""The schema types that allow a converted value, by its type. A value that the schema does not allow stays a string."""
+_NAMES = frozenset({"string"}).union(*_TYPES.values())  # vLLM knows others, such as "int"
 
 _NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 _AS_JSON = {type(None): "null", bool: "true|false", int: _NUMBER, float: _NUMBER}
-"""How JSON writes what was read."""
+"""How JSON writes a converted value."""
 
 _known: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
-"""What `properties_of` found, by the identity of the tool's function, while that lives: parsers ask for every token."""
+"""What `properties_of` found, by the function's id, while the function lives: parsers ask at every token."""
 
 
 def properties_of(function: Any) -> dict[str, Any]:
@@ -64,12 +64,12 @@ def properties_of(function: Any) -> dict[str, Any]:
 
 
 def leave_as_written(function: Any) -> None:
-    """No argument of this function is converted, while it lives."""
+    """Convert no argument of this function, while it lives."""
     _remember(function, {})
 
 
 def convert_again(function: Any) -> None:
-    """Arguments of this function are converted by its schema."""
+    """Convert the arguments of this function by its schema again."""
     _known.pop(id(function), None)
 
 

@@ -1,4 +1,4 @@
-"""Constraints of tool calls: what vLLM makes of a request's tools, completed, or refused.
+"""Constraints of tool calls: completes, or refuses, what vLLM makes of a request's tools.
 
 vLLM's parsers turn tools, and a constraint given with them, into one constraint (``adjust_request``): a structural tag,
 or, with parsers that have no notation of their own, a JSON Schema. This module rewrites that constraint, so that vLLM's
@@ -9,9 +9,9 @@ xgrammar translate it, and constructs that xgrammar's dialect lacks are refused 
 
 A call that ``tool_choice`` demands is enforced or refused. vLLM itself lets the model write anything in two cases: the
 tool parser describes no notation that a constraint could be made of, or the ``tool_choice`` of a Responses request
-names a set of tools or one of OpenAI's own tools. In a chat a ``tool_choice`` of null means ``auto``, as if the field
-were absent, but vLLM then forgets the calls and that tools are strict. Online beam search forgets every constraint, of
-tools or not, and is refused with one.
+names a set of tools or one of OpenAI's own tools. In a chat, a ``tool_choice`` of null means ``auto``, as if the field
+were absent, but vLLM then forgets the calls, and that tools are strict. Online beam search forgets every constraint, of
+tools or not, so it is refused together with one.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _PARSER = "vllm.parser.abstract_parser"
 _SCHEMA_OF_CALLS = "tool_calling_response"
 """The name of the format that vLLM gives a Responses request, with parsers that ask for a JSON Schema."""
 _LOOSE = ("hy_v4", "kimi_k3")
-"""Notations that vLLM describes without the schemas of arguments, or without all of them."""
+"""Notations that vLLM describes without the schemas of arguments, or without some of them."""
 _WITHOUT_SCHEMAS = "the server's tool parser describes its notation without the schemas of arguments"
 _BARE = "llama"
 """The notation whose calls have no marks."""
 _TRIMMED = "qwen_3_coder"
-"""The notation whose parsers take line breaks off the ends of values."""
+"""The notation whose parsers strip line breaks from the ends of values."""
 
 HOOK = Hook(
     name="tool-constraints",
@@ -65,8 +65,8 @@ def complete(
     special_tokens: Callable[[], Iterable[str]] = tuple,
     notation: str | None = None,
 ) -> None:
-    """Complete what vLLM has made of ``tools`` and of ``before``, whose options about the writing of JSON go for it.
-    ``notation``: vLLM's name of it. Raises as `tag_rewrite.refuse_names`."""
+    """Complete ``after``, which vLLM has made of ``tools`` and ``before``. It takes over how ``before`` wants JSON
+    written. ``notation``: vLLM's name of the notation. Raises as `tag_rewrite.refuse_names` does."""
     for option in OPTIONS:
         if getattr(before, option, None) and not getattr(after, option):
             setattr(after, option, getattr(before, option))
@@ -102,13 +102,13 @@ def complete(
 
 
 def _special_tokens(tokenizer: Any) -> set[str]:
-    """Their names. (Not `engine_info.token_names`: to make a vocabulary takes seconds of the event loop.)"""
+    """Names of special tokens. (`engine_info.token_names` makes a vocabulary, and blocks the loop for seconds.)"""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     return {*getattr(tokenizer, "all_special_tokens", ()), *(token.content for token in added if token.special)}
 
 
 def refuse_unenforced(request: Any, params: SamplingParams) -> None:
-    """Refuse an OpenAI request that demands what nothing in its ``SamplingParams`` enforces. Raises as `refuse`."""
+    """Refuse an OpenAI request that demands what its ``SamplingParams`` do not enforce. Raises as `refuse` does."""
     if not engine_info.serves():
         return
     custom_tools.refuse_unenforced(request, getattr(params.structured_outputs, "structural_tag", None))
@@ -141,7 +141,7 @@ def refuse_unenforced(request: Any, params: SamplingParams) -> None:
 
 
 def _refuse_no_tool(request: Any) -> None:
-    """Refuse a named tool that there is not, as in Messages, whose requests vLLM does not look through for it."""
+    """Refuse a ``tool_choice`` that names a missing tool: in Messages, vLLM does not check that."""
     name = getattr(getattr(request.tool_choice, "function", request.tool_choice), "name", None)
     if request.tools and name not in (None, *(called for _, called, _ in tag_rewrite.functions(request.tools))):
         refuse(f"tool_choice names {shown(name, 80)}, which is none of 'tools'", "tool_choice")
@@ -172,7 +172,7 @@ def _adjust_request(self: Any, request: Any, *, original: Original) -> Any:
     level = strict_level(self)
     if allowed_tools.is_restricted(request) and not level:
         self.tool_strict_level = type(level)(1)  # calls are of one of the tools; their arguments are as free as before
-    # Without a call (a request that is only rendered) the client would not learn what is not followed.
+    # Without a `Call` (a request that is only rendered), the client would not learn what is not followed.
     functions = unasked.functions_of(request, level) if self._tool_parser is not None else []
     if served is None or not functions:
         return adjust(request)
@@ -189,7 +189,7 @@ def _adjust_request(self: Any, request: Any, *, original: Original) -> Any:
         with unasked.followed(functions):
             adjusted = adjust(request)
     except (VLLMValidationError, ValueError, TypeError, RecursionError) as error:
-        # The client is not refused for what the schema holds; any other fault is raised again.
+        # A client is not refused because of such a schema; any other fault is raised again.
         request.__dict__.update(before.__dict__)
         with unasked.left_open(functions):
             adjusted = adjust(request)
@@ -229,7 +229,7 @@ def _adjusted(parser: Any, original: Original, request: Any) -> Any:
 
 
 def strict_level(parser: Any) -> IntEnum:
-    """The server's ``--tool-strict-level``; the lowest where it is not given, as vLLM 0.33 says by None."""
+    """The server's ``--tool-strict-level``; the lowest level if it is not given (None in vLLM 0.33)."""
     from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 
     level: IntEnum = getattr(parser, "tool_strict_level", None) or ToolStrictLevel.AUTO
@@ -237,7 +237,7 @@ def strict_level(parser: Any) -> IntEnum:
 
 
 def _constraint(adjusted: Any) -> StructuredOutputsParams | None:
-    """0.33's parsers of templates put their constraint next to the one of a Responses request."""
+    """The constraint of a request. 0.33's template parsers keep theirs next to that of a Responses request."""
     after: StructuredOutputsParams | None = getattr(adjusted, "_parser_structured_outputs", None)
     return after or adjusted.structured_outputs
 
@@ -247,13 +247,13 @@ def _structured_outputs_to_format(params: StructuredOutputsParams, *, original: 
     if params.grammar is not None and engine_info.serves():
         from xgrammar.structural_tag import GrammarFormat
 
-        return GrammarFormat(grammar=params.grammar)  # ours reads both notations
+        return GrammarFormat(grammar=params.grammar)  # our parser reads both notations
     return original(params)
 
 
 @HOOK.replaces("vllm.tool_parsers.abstract_tool_parser:ToolParser.get_structural_tag")
 def _get_structural_tag(self: object, request: Any, *, original: Original, **kwargs: Any) -> Any:
-    """Here, and not in `complete`, as only here the tools' own schemas are apart from those of the request's format."""
+    """This is not done in `complete`: only here are the tools' own schemas apart from those of the request's format."""
     if not engine_info.serves():
         return original(self, request, **kwargs)
     tools = tag_rewrite.with_parameters(request.tools or (), tag_rewrite.stated_parameters)
@@ -270,10 +270,10 @@ def _get_structural_tag(self: object, request: Any, *, original: Original, **kwa
 def _get_json_schema_from_tools(
     tool_choice: Any, tools: list[Any] | None, parallel_tool_calls: bool | None = None, *, original: Original
 ) -> Any:
-    """For parsers that have calls in a list of JSON: an object with a name and parameters, and nothing else, each.
+    """For parsers whose calls are a JSON list: each call is an object with a name and parameters, and nothing else.
 
-    vLLM moves the ``$defs`` of all tools to the root, out of the request's tools, too. Here each schema stays a
-    document of its own, in which references lead to where they led.
+    vLLM moves the ``$defs`` of all tools to the root, even out of the request's tools. Here each schema stays a
+    separate document, in which references lead to where they led.
     """
     if not engine_info.serves():
         return original(tool_choice, tools, parallel_tool_calls)

@@ -1,16 +1,16 @@
-"""Custom tools: the input of a call is a text, and a grammar (Lark or a regular expression) may say which texts.
+"""Custom tools: the input of a call is a text, and a grammar (Lark or a regular expression) may restrict it.
 
-OpenAI's Responses API and chats have them; Codex sends its ``apply_patch`` so. vLLM shows a custom tool to the model as
-a function with one string, ``input``, in Responses only, and refuses one with a grammar.
+OpenAI's Responses API and chats have them; Codex sends its ``apply_patch`` as one. vLLM has them in Responses only: it
+shows a custom tool to the model as a function with one string, ``input``, and refuses a tool with a grammar.
 
-*How the model writes the call.* As any other call, in the notation of its chat template: that is what the model has
-learnt, what the template writes for earlier calls, and what every tool parser reads. Raw text between marks of our own
-would need no escapes, but no model and no template knows them. The grammar is exact all the same: it holds for the text
-before it is escaped (`dotllm.languages.quoted`). The description of ``input`` tells the model the grammar, as nothing
-else in the prompt would.
+*How the model writes the call.* Like any other call, in the notation of its chat template: the model has learnt it, the
+template writes it for earlier calls, and every tool parser reads it. Raw text between marks of our own would need no
+escapes, but no model and no template knows such marks. The grammar is still exact: it holds for the text before it is
+escaped (`dotllm.languages.quoted`). The description of ``input`` tells the model the grammar, because nothing else in
+the prompt would.
 
-A chat's custom tools become functions before vLLM parses the request, and the calls of the answer become those of
-custom tools. In Responses, vLLM does both, and the grammar is hidden from its refusal alone.
+A chat's custom tools become functions before vLLM parses the request, and the calls of the answer become calls of
+custom tools. In Responses, vLLM does both; we only hide the grammar, which it would refuse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dotllm.vllm_plugin.tools import tag_rewrite
 _UTILS = "vllm.tool_parsers.utils"
 _RESPONSES = "vllm.entrypoints.openai.responses.utils"
 _TYPE, _INPUT, _FORMAT = "custom", "input", "dotllm_format"
-"""The last is the unknown field of a chat's function that was a custom tool; its value is one that no client sends."""
+"""The last is the unknown field that marks a chat's function as a custom tool; no client can send its value."""
 _SYNTAXES = ("lark", "regex")
 _is_on = False
 
@@ -52,7 +52,7 @@ HOOK = Hook(
 
 
 class _Format(NamedTuple):
-    """The format of a custom tool; without a syntax it is any text."""
+    """The format of a custom tool; without a syntax, it allows any text."""
 
     syntax: str = ""
     definition: str = ""
@@ -62,7 +62,7 @@ class _Format(NamedTuple):
 
 
 def to_parse(request: Mapping[str, Any], *, is_chat: bool) -> Mapping[str, Any]:
-    """``request`` as vLLM can parse it. Raises as `refuse`."""
+    """``request`` in a form that vLLM can parse. Raises as `refuse` does."""
     if not _is_on:
         return request
     tools = request.get("tools")
@@ -107,7 +107,7 @@ def _tool(tool: dict[str, Any], number: int, *, is_chat: bool) -> dict[str, Any]
 
 
 def _with_hidden_grammar(tool: dict[str, Any], at: str) -> dict[str, Any]:
-    """A tool of Responses whose grammar vLLM does not see in time to refuse it: it looks for an object of JSON."""
+    """A Responses tool with a grammar that vLLM does not refuse, because it is not a JSON object."""
     form = _format(tool.get("format"), f"{at}.format", is_chat=False)
     if form is None:
         return tool
@@ -117,7 +117,7 @@ def _with_hidden_grammar(tool: dict[str, Any], at: str) -> dict[str, Any]:
 
 
 def _format(value: Any, at: str, *, is_chat: bool) -> _Format | None:
-    """The grammar in a format; None if there is none. Raises as `refuse`."""
+    """The grammar in a format; None if there is none. Raises as `refuse` does."""
     if value is None or (isinstance(value, dict) and value.get("type") == "text"):
         return None
     if not isinstance(value, dict) or value.get("type") != "grammar":
@@ -133,7 +133,7 @@ def _format(value: Any, at: str, *, is_chat: bool) -> _Format | None:
 
 
 def _refuse_same_names(tools: Sequence[Any], *, is_chat: bool) -> None:
-    """Refuse two tools of one name, one of them a custom tool: a call would be of either."""
+    """Refuse two tools with the same name if one is a custom tool: a call could mean either."""
     seen: dict[str, bool] = {}
     for i, tool in enumerate(tools):
         fields = tool.get(tool.get("type"), None) if is_chat and isinstance(tool, dict) else tool
@@ -155,7 +155,7 @@ def _refuse_in_namespace(tool: Any, number: int) -> None:
 
 
 def _calls_of(message: Any) -> list[Any]:
-    """The custom calls of an earlier answer."""
+    """The calls of custom tools in ``message``, an earlier answer."""
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     return [call for call in calls if _is_custom(call)] if isinstance(calls, list) else []
 
@@ -179,7 +179,7 @@ def _as_function_call(call: Any) -> Any:
 
 
 def _parameters(form: _Format | None) -> dict[str, Any]:
-    """The schema of the arguments: vLLM's, and what the grammar is."""
+    """vLLM's schema of the arguments; its description says what the grammar is."""
     from vllm.tool_parsers import utils
 
     schema: dict[str, Any] = utils.custom_tool_parameters()
@@ -197,7 +197,7 @@ def _custom_tool_as_function_dict(tool: Any, *, original: Original) -> dict[str,
 
 
 def grammar_of(function: Any) -> _Format | None:
-    """The grammar of a function of `tag_rewrite.functions`; None if it has none."""
+    """The grammar of a function from `tag_rewrite.functions`; None if it has none."""
     if getattr(function, "type", None) == _TYPE:
         form = function.format
         return _Format(form.syntax, form.definition) if form is not None and form.type == "grammar" else None
@@ -206,18 +206,18 @@ def grammar_of(function: Any) -> _Format | None:
 
 
 def _format_of(function: Any) -> _Format | None:
-    """The format of a chat's custom tool; None: it is a function."""
+    """The format of a chat's custom tool; None for an ordinary function."""
     form = (getattr(function, "model_extra", None) or {}).get(_FORMAT)
     return form if isinstance(form, _Format) else None
 
 
 def stated_parameters(function: Any) -> dict[str, Any] | None:
-    """The schema of a custom tool of Responses; None of another function."""
+    """The schema of a Responses custom tool; None for any other function."""
     return _parameters(grammar_of(function)) if getattr(function, "type", None) == _TYPE else None
 
 
 def constrain(tag: object, tools: Sequence[Any]) -> None:
-    """Let the grammars hold in a structural tag that vLLM has made of ``tools``."""
+    """Put the grammars into a structural tag that vLLM has made of ``tools``."""
     forms = [form for _, _, function in tag_rewrite.functions(tools) if (form := grammar_of(function)) is not None]
     shown_to_models = [(_parameters(form), form) for form in forms]
     for one in tag_rewrite.schemas(tag) if forms else ():
@@ -232,8 +232,8 @@ def constrain(tag: object, tools: Sequence[Any]) -> None:
 
 
 def tag_of_lists(schema: Any) -> dict[str, Any]:
-    """The structural tag of what vLLM asks for with parsers that have no notation of their own: a list of calls in
-    JSON, or the arguments of the one that is named."""
+    """The structural tag for the schema that vLLM makes with parsers that have no notation of their own: a list of
+    calls in JSON, or the arguments of the named tool."""
     schema = json.loads(schema) if isinstance(schema, str) else schema
     if schema.get("type") != "array":
         return {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema}}
@@ -254,7 +254,7 @@ def tag_of_lists(schema: Any) -> dict[str, Any]:
 
 
 def refuse_unenforced(request: Any, tag: str | None) -> None:
-    """Refuse a request for a grammar that its structural tag does not enforce. Raises as `refuse`."""
+    """Refuse a request because of a grammar that its structural tag does not enforce. Raises as `refuse` does."""
     choice, tools = getattr(request, "tool_choice", None), getattr(request, "tools", None)
     if choice == "none" or not _is_on:
         return
@@ -275,7 +275,7 @@ def refuse_unenforced(request: Any, tag: str | None) -> None:
 
 
 def places(tools: Sequence[Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The name of each tool with a grammar, the grammar's place, and the grammar as a tag has it."""
+    """For each tool with a grammar: its name, the grammar's place, and the grammar in the form that tags have."""
     for at, name, function in tag_rewrite.functions(tools):
         if (form := grammar_of(function)) is not None:
             yield str(name), _pointer(_field(tools, at)), form._asdict()
@@ -296,7 +296,7 @@ def _pointer(place: str) -> str:
 
 @HOOK.replaces(f"{_RESPONSES}:decode_custom_tool_input")
 def _decode_custom_tool_input(arguments: str, *, original: Original) -> str:
-    """The input as far as it goes, if ``max_tokens`` cut the call: vLLM gives the beginning of the JSON."""
+    """If ``max_tokens`` cut the call, return the beginning of its input: vLLM returns the beginning of the JSON."""
     text: str = original(arguments)
     if text == arguments and engine_info.serves() and _OPENING.match(arguments):
         return _Input().add(arguments)
@@ -304,13 +304,13 @@ def _decode_custom_tool_input(arguments: str, *, original: Original) -> str:
 
 
 def _names(request: Any) -> set[str]:
-    """The custom tools of a chat."""
+    """The names of a chat's custom tools."""
     tools = getattr(request, "tools", None) or ()
     return {name for _, name, function in tag_rewrite.functions(tools) if name and _format_of(function) is not None}
 
 
 def answered(request: Any, answer: Any) -> Any:
-    """``answer`` to a chat, with calls of its custom tools."""
+    """The ``answer`` to a chat, with calls of its custom tools."""
     names = _names(request) if _is_on else None
     if not names:
         return answer
@@ -323,7 +323,7 @@ def answered(request: Any, answer: Any) -> Any:
 
 
 def _call(call: Any) -> Any:
-    """A custom call in the place of a function's. The type is an extra field, as vLLM's has one value only."""
+    """A custom tool's call in place of a function's. The type is an extra field: vLLM's has only one value."""
     from vllm.entrypoints.openai.responses.utils import decode_custom_tool_input
 
     function, custom = call.function, type(call).model_construct(id=call.id)
@@ -340,7 +340,7 @@ _PIECES = re.compile(
 
 
 class _Input:
-    """The input of a call, whose arguments come in pieces."""
+    """The input of a call whose arguments come in pieces."""
 
     def __init__(self) -> None:
         self.arguments = ""
@@ -362,7 +362,7 @@ class _Input:
         return text
 
     def rest(self) -> str:
-        """What is left at the end: all, if the arguments are not those of a custom tool."""
+        """What is left at the end: all of the arguments, if they are not a custom tool's."""
         return "" if self._read else self.arguments
 
 
@@ -380,7 +380,7 @@ async def _streamed(answer: AsyncGenerator[str, None], names: set[str]) -> Async
 
 
 def _events(event: str, names: set[str], inputs: dict[tuple[int, int], _Input]) -> Iterator[str]:
-    """``event`` with calls of custom tools."""
+    """``event``, with calls of custom tools."""
     head, data = event[:6], event[6:].rstrip("\n")
     try:
         chunk = json.loads(data)

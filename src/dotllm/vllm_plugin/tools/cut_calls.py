@@ -1,13 +1,13 @@
-"""A call that ``max_tokens`` cuts is not the text of an answer, and does not look complete.
+"""Keeps a call that ``max_tokens`` cuts from becoming the text of an answer, or looking complete.
 
-Many of vLLM's parsers find no call in the beginning of one, and vLLM then returns it as text, marks included: a client
-that has demanded a call shows ``<tool_call>{"name": "f", "argu`` to its user. Others close what is open, so that
-``<parameter=path>/ho`` is a call with the path "/ho", which a client may run; and of a call that is a list of JSON they
-return the beginning of its arguments. Here a whole answer has the calls that have ended, and no others. Where calls are
-in marks, their ends are counted: no string of a call holds one (`tag_rewrite`). ``finish_reason`` says ``length``
+Many of vLLM's parsers find no call in the beginning of a call, and vLLM then returns it as text, marks included: a
+client that has demanded a call shows ``<tool_call>{"name": "f", "argu`` to its user. Others close what is open, so
+``<parameter=path>/ho`` becomes a call with the path "/ho", which a client may run. From a call in a JSON list, they
+return the beginning of its arguments. Here a whole answer has only the calls that have ended. Where calls stand between
+marks, the end marks are counted: no string in a call holds one (`tag_rewrite`). ``finish_reason`` says ``length``
 (Responses: ``incomplete``).
 
-In a stream, the part of the arguments that was read has been sent. It is not closed (`streams`), so it is not JSON.
+In a stream, the arguments read so far have been sent. They are not closed (`streams`), so they are not JSON.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ HOOK = Hook(
 
 
 class Marks(NamedTuple):
-    """What begins and what ends a call in a notation."""
+    """The marks that begin and end a call in a notation."""
 
     begin: str
     end: str
 
 
 def leave_out(request: Any, answer: Any) -> None:
-    """Leave the beginning of a call out of ``answer``, a whole one of a chat or of Responses, to ``request``."""
+    """Leave the beginning of a call out of ``answer``, a whole chat or Responses answer to ``request``."""
     if not is_forced(request):
         return
     for choice in getattr(answer, "choices", ()):
@@ -65,7 +65,7 @@ def marks_of(request: Any) -> Marks | None:
 
 
 class Scan(NamedTuple):
-    """The calls in a text: how many have ended, where the last of these did, and whether another has begun."""
+    """The calls in a text: how many have ended, where the last of these ends, and whether another has begun."""
 
     ended: int
     end: int
@@ -73,7 +73,7 @@ class Scan(NamedTuple):
 
 
 def calls_in(marks: Marks, text: str) -> Scan:
-    """Those of ``text``. (What ends a call may stand in the text around calls, too.)"""
+    """The calls in ``text``. (An end mark may also stand in the text around calls.)"""
     scan = Scan(0, 0, False)
     while (begin := text.find(marks.begin, scan.end)) >= 0:
         end = text.find(marks.end, begin)
@@ -100,7 +100,7 @@ def _tag(request: Any) -> Any:
 
 
 def _is_json(text: str) -> bool:
-    with contextlib.suppress(ValueError, RecursionError):  # nested too deeply, a client cannot read it either
+    with contextlib.suppress(ValueError, RecursionError):  # a client cannot read what is nested too deeply either
         json.loads(text)
         return True
     return False

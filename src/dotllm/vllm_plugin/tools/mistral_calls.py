@@ -1,11 +1,11 @@
 """Forced calls in Mistral's notation, with a tokenizer that is not Mistral's own.
 
-vLLM asks for a list of JSON, ``[{"name": …, "arguments": …}]``, whatever the tokenizer. Its parser reads such a list
-with tokenizers that have no ``[ARGS]`` (before version 11). With others it looks for ``[TOOL_CALLS]name[ARGS]{…}``, and
-the list came back as text. The list was also one JSON Schema for all tools, in which the references of a tool's schema
-led nowhere. So calls have fixed texts around the arguments here, and each schema stays a document of its own.
+vLLM asks for a JSON list, ``[{"name": …, "arguments": …}]``, whatever the tokenizer. Its parser reads such a list only
+with tokenizers that have no ``[ARGS]`` (before version 11). With others, it looks for ``[TOOL_CALLS]name[ARGS]{…}``,
+and returns the list as text. The list is also one JSON Schema for all tools, in which references in a tool's schema
+lead nowhere. So calls here have fixed texts around the arguments, and each schema stays a separate document.
 
-No string of the arguments holds a mark, as the parser looks for marks in the whole text.
+No string in the arguments holds a mark, because the parser looks for marks in the whole text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from dotllm.vllm_plugin.tools import custom_tools, tag_rewrite
 
 NOTATION = "mistral"
-"""The name of the one with marks."""
+"""The name of the notation with marks."""
 _CALLS, _ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
 _ANY_OBJECT = {"type": "object"}
 _PARAMETERS_STRICT = 2
@@ -23,7 +23,7 @@ _PARAMETERS_STRICT = 2
 
 
 def reads_lists(parser: Any) -> bool | None:
-    """Whether one of vLLM's tool parsers reads lists of JSON; None if it is not Mistral's."""
+    """Whether one of vLLM's tool parsers reads JSON lists; None if it is not Mistral's."""
     engine = getattr(parser, "_parser_engine", None)
     return getattr(engine, "_is_pre_v11", None) if getattr(parser, "IS_MISTRAL_TOOL_PARSER", False) else None
 
@@ -58,8 +58,8 @@ def tag_of(request: Any, level: int, *, is_list: bool) -> dict[str, Any]:
 
 
 def leave_colon_out(parser: Any, told: Any) -> None:
-    """The arguments in ``told``, a part of a stream of such a list, begin with their brace. vLLM takes a colon into
-    them that comes in a token of its own."""
+    """Make the arguments in ``told``, a part of a stream of such a list, begin with their brace. vLLM includes a colon
+    in them if it comes in a separate token."""
     streamed = parser._parser_engine.streamed_args_for_tool
     for call in told.tool_calls:
         arguments = call.function.arguments if call.function is not None else None

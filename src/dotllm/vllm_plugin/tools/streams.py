@@ -1,17 +1,17 @@
-"""Calls that vLLM's parsers find in a whole answer, and lose in a stream.
+"""Saves calls that vLLM's parsers find in a whole answer but lose in a stream.
 
-Three parsers read a stream step by step with code of their own, which depends on how the text falls into tokens and
-chunks: that of Llama loses arguments that are ``{}``, a call after text, and the end of a call whose brace shares a
-token with what follows; those of DeepSeek V3 and V3.1 lose arguments where a chunk has several tokens, as with
-speculative decoding. Where a constraint says how calls are written, their streams are held from the first call on, and
-the calls are read when the answer is whole, by the code that reads answers without a stream. Text before the first call
-goes on as it comes.
+Three parsers have separate code for streams, which depends on how the text is divided into tokens and chunks. Llama's
+parser loses arguments that are ``{}``, a call after text, and the end of a call whose brace shares a token with what
+follows. The parsers of DeepSeek V3 and V3.1 lose arguments if a chunk has several tokens, as with speculative decoding.
+If a constraint says how calls are written, these streams are held from the first call on, and the calls are read when
+the answer is whole, by the code for whole answers. Text before the first call is sent as it comes.
 
-Parsers that are one engine for reasoning and calls are given only what is new. vLLM reads the JSON that demanded calls
-are, with two of these (granite, seed_oss), from all the text, and found nothing: HTTP 200 without a call.
+Parsers that are one engine for reasoning and calls are given only new text. With two of them (granite, seed_oss), vLLM
+reads the JSON of demanded calls from all the text, so it finds nothing: HTTP 200 without a call.
 
-Hermes and two more write a call's name and the first of its arguments as two entries of one event where their tokens
-come together, as on a busy server. Instructor reads the first alone. So a call has one, as with vLLM's newer parsers.
+Hermes and two other parsers write a call's name and its first arguments as two entries of one event if their tokens
+come together, as on a busy server. Instructor reads only the first entry. So a call has one entry here, as with vLLM's
+newer parsers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPENINGS = {
     "DeepSeekV3ToolParser": _DEEPSEEK_CALLS,
     "DeepSeekV31ToolParser": _DEEPSEEK_CALLS,
 }
-"""Of the tool parsers whose streams are held: what no text has before the first call."""
+"""For the tool parsers whose streams are held: what no text before the first call contains."""
 
 HOOK = Hook(
     name="streamed-calls",
@@ -48,7 +48,7 @@ HOOK = Hook(
 
 
 def _opening(parser: Any, request: Any) -> str | None:
-    """What begins the first call in a stream that is held; None if this one is not."""
+    """What begins the first call in this stream, if it is held; None if it is not."""
     opening = _OPENINGS.get(type(parser._tool_parser).__name__)
     if opening is None or request.tool_choice == "none" or not engine_info.serves():
         return None
@@ -113,7 +113,7 @@ def _parse_delta(
 ) -> Any:  # fmt: skip
     state = self._stream_state
     if request.tool_choice == "required" and getattr(self._tool_parser, "supports_required_and_named", False):
-        state.engine_based = False  # all the text is kept, and given
+        state.engine_based = False  # all the text is kept and passed on
     marks = cut_calls.marks_of(request) if not hasattr(self, "_dotllm_marks") and engine_info.serves() else None
     marks = self.__dict__.setdefault("_dotllm_marks", marks)
     if marks is None:
@@ -127,14 +127,14 @@ def _parse_delta(
     rest = original(self, "", [], request, prompt_token_ids, finished=True)
     written = cut_calls.calls_in(marks, getattr(self, "_dotllm_text", ""))
     if rest is not None and (written.is_cut or not written.ended):
-        rest.tool_calls = []  # which would close what is open
+        rest.tool_calls = []  # they would close what is open
         if cut_calls.is_forced(request):
             rest.content = None
     return _joined(told, rest)
 
 
 def _joined(told: Any, rest: Any = None) -> Any:
-    """One message of two that come one after the other, with one entry for each call."""
+    """Two consecutive messages as one, with one entry for each call."""
     first, then = (rest, None) if told is None else (told, rest)
     for field in ("content", "reasoning") if then else ():
         if (more := getattr(then, field)) is not None:

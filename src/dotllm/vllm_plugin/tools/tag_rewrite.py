@@ -1,41 +1,41 @@
-"""Changes to the structural tags that vLLM makes of tools, so that its own parsers read each call back whole.
+"""Changes the structural tags that vLLM makes of tools, so that its own parsers read each call back whole.
 
 The functions change a parsed tag in place. `constraints` parses and dumps it, once per request.
 
 *Marks.* vLLM's tool parsers look for their marks anywhere in the text of a call. A string may contain ``</tool_call>``,
-and a user may talk any model into writing one. Hermes' parser ends the call there, and returns half of the arguments,
-no call, or a call that nobody made. A mark that is a special token does the same harm if a model spells it in ordinary
-tokens. vLLM excludes marks in free text for some parsers, and in JSON for ``BeamParser`` alone (0.33); this module does
-so in the JSON of all parsers. A mark is a text in pointed brackets, in a fixed
-text of the tag. If it names the tool (``<function=name>``), only the part before the name counts. No string may contain
-a mark, and no raw string the beginning of a parameter. A JSON string may hold it escaped (``\\u003c/tool_call>``).
+and a user may talk any model into writing that. Hermes' parser ends the call there, and returns half of the arguments,
+no call, or a call that the model did not make. A mark that is a special token does the same harm if a model spells it
+in ordinary tokens. vLLM excludes marks from free text for some parsers, and from JSON for ``BeamParser`` alone (0.33);
+this module excludes them from the JSON of all parsers. A mark is a text in angle brackets, in a fixed text of the tag.
+If it names the tool (``<function=name>``), only the part before the name counts. No string may contain a mark, and no
+raw string the beginning of a parameter. A JSON string may contain an escaped mark (``\\u003c/tool_call>``).
 
 *Numbers.* ``1e400`` is JSON, and any schema takes it for a number. Most of vLLM's tool parsers read a call with
-Python's ``json`` and write its arguments anew: a number that does not fit into a double comes back as ``Infinity``,
+Python's ``json`` and write its arguments again: a number that does not fit into a double comes back as ``Infinity``,
 which is not JSON. Other parsers make a string of it, and Anthropic's API answers with an error. So calls, and other
 JSON in such a tag, have only numbers that are read as finite (`languages.json_schema.numbers.bounded_numbers`).
 
 *Objects.* For a tool without ``strict: true``, vLLM leaves the schema to the prompt and takes any JSON value as
 arguments, so ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``.
-OpenAI's clients get such a call, Anthropic's an error. So "any JSON" means "any object" here.
+OpenAI's clients get such a call; Anthropic's get an error. So "any JSON" means "any object" here.
 
-*Text around calls.* A parser takes a mark in free text for a call, also one that belongs inside of another mark, or a
-part of what begins a call here. So free text contains none, and the first mark of a call begins it. Llama's notation
-has no marks: a call is an object of JSON. vLLM's parser loses all calls where any other brace stands in the text, and
-the second one of two without anything in between. So calls are separated, no text around them has a brace, and a text
-with a brace that begins no call holds no call.
+*Text around calls.* A parser takes a mark in free text for a call, even a mark that belongs inside another, or a part
+of what begins a call here. So free text contains no mark, and the first mark of a call begins it. Llama's notation has
+no marks: a call is a JSON object. vLLM's parser loses all calls if any other brace stands in the text, and the second
+of two calls with nothing in between. So calls are separated, no text around them has a brace, and a text with a brace
+that does not begin a call contains no calls.
 
-*Lines.* In the patterns of two parsers of vLLM 0.32 (deepseek_v3 and deepseek_v31) ``.`` matches no line break, and a
-call whose arguments are JSON on several lines is lost. So that JSON has at most single spaces.
+*Lines.* In the patterns of two parsers of vLLM 0.32 (deepseek_v3 and deepseek_v31), ``.`` does not match a line break,
+and a call whose arguments are JSON on several lines is lost. So such JSON has no white space except single spaces.
 
-The parsers of Qwen 3's notation take a line break off each end of a value, because models are taught to write them.
-So a string of an enumeration or a pattern may have them around it, and begins and ends with none itself.
+The parsers of Qwen 3's notation strip a line break from each end of a value, because models are taught to write line
+breaks there. So a string of an enumeration or a pattern may have them around it, and has none at its own ends.
 
-*Names.* vLLM's notations write a tool's name as it is, in a mark or between quotes. No parser reads the ``{"name":
-"a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a control
-character, the character that follows names, a mark, or a special token (which is not text of an answer), and if it
-begins or ends with a blank. OpenAI allows
-only letters, digits, ``_`` and ``-``. Other characters are in use, and stay allowed.
+*Names.* vLLM's notations write a tool's name without escapes, in a mark or between quotes. No parser reads the
+``{"name": "a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a
+control character, the character that follows names, a mark, or a special token (which is not text of an answer), or if
+it begins or ends with a blank. OpenAI allows only letters, digits, ``_`` and ``-``. Other characters are in use, so
+they stay allowed.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ _SAME_FOR_ALL = re.compile(r"<[^<>=]+=|<[^<>]+>")
 _WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
 _HAVE_NAMES, _HAVE_NONE = ("begin", "value"), ("end", "separator", "triggers")  # fields with fixed text
 _MARK_OF_ONE_LINE = "<｜tool▁sep｜>"
-"""It stands in the notations whose calls vLLM reads on one line only."""
+"""A mark of the notations whose calls vLLM reads on one line only."""
 BARE_CALL = '{"name": '
-"""What begins a call in Llama's notation, the one that has no marks."""
+"""What begins a call in Llama's notation, which has no marks."""
 _NO_OBJECTS = ("array", "string", "number", "integer", "boolean", "null")
 _TYPES = (*_NO_OBJECTS, "object")
 _INFINITE = re.compile(r"\b(inf|nan)\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BLANK_ENDS, _QUOTED = re.compile(r"^\s|\s$"), '"name": "'
-"""Readers take blanks off a name, but in JSON."""
+"""Parsers strip blanks from a name, except in JSON."""
 _ENDS_NAMES = {"minimax": ">", "mistral": "{"}
-"""What ends a name in some notations, though another character is written after it."""
+"""What ends a name for some parsers, although another character is written after it."""
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
 
 
 def exclude_marks(tag: object) -> None:
-    """No string of the tag's schemas holds a mark."""
+    """Exclude marks from the strings of the tag's schemas."""
     from dotllm.languages.structural_tag.styles import STYLES
 
     marks = {mark for text in _fixed_texts(tag) for mark in _MARK.findall(text)}
@@ -83,7 +83,7 @@ def exclude_marks(tag: object) -> None:
 
 
 def exclude_marks_in_text(tag: object) -> None:
-    """No free text of a tag that was made of tools alone holds a mark, but to begin a call with it."""
+    """Exclude marks from the free text of a tag that was made of tools alone, except where they begin a call."""
     marks = {found for text in _fixed_texts(tag, ("begin",)) for found in _SAME_FOR_ALL.findall(text)}
     for form in _formats(tag):
         if form.get("type") == "triggered_tags":
@@ -92,13 +92,13 @@ def exclude_marks_in_text(tag: object) -> None:
 
 
 def first_mark(text: str) -> str:
-    """The mark that ``text`` begins with, but for the name of a tool; all of it if it begins with none."""
+    """The mark with which ``text`` begins, without the name of a tool; all of ``text`` if it begins with none."""
     match = _SAME_FOR_ALL.match(text)
     return match[0] if match else text
 
 
 def tags(tag: object) -> Iterator[tuple[str, str]]:
-    """What begins and what ends each innermost part of a tag that has both."""
+    """The beginning and the end of each innermost part of a tag that has both."""
     for form in _formats(tag):
         begin, end = form.get("begin"), form.get("end")
         if any("begin" in inner for inner in _formats(form.get("content"))):
@@ -109,7 +109,7 @@ def tags(tag: object) -> Iterator[tuple[str, str]]:
 
 
 def set_bare_calls_apart(tag: object) -> None:
-    """Calls in Llama's notation are separated, and no text around them has a brace."""
+    """Separate calls in Llama's notation, and allow no brace in the text around them."""
     for form in _formats(tag):
         if form.get("type") != "triggered_tags" or form["triggers"] != [BARE_CALL]:
             continue
@@ -125,7 +125,7 @@ def set_bare_calls_apart(tag: object) -> None:
             calls = [around, *calls, around]
         rewritten: dict[str, Any] = {"type": "sequence", "elements": calls}
         if not form["at_least_one"]:
-            # what begins with one of these keys a reader takes for a call
+            # a parser takes an object that begins with one of these keys for a call
             brace = r'[^{]*(?:\{(?!\s*"(?:name|parameters|arguments)")(?s:.*))?'
             rewritten = {"type": "or", "elements": [{"type": "regex", "pattern": text + brace}, rewritten]}
         form.clear()
@@ -133,7 +133,7 @@ def set_bare_calls_apart(tag: object) -> None:
 
 
 def require_finite_numbers(tag: object) -> None:
-    """The tag's schemas have only numbers that are read as finite."""
+    """Allow only numbers that are read as finite in the tag's schemas."""
     for schema in schemas(tag):
         schema["finite_numbers"] = True
 
@@ -147,21 +147,21 @@ def says_kinds(tag: object) -> bool:
 
 
 def keep_calls_on_one_line(tag: object) -> None:
-    """No white space but spaces in the JSON of a tag whose parser needs that."""
+    """Allow no white space except single spaces in the JSON of a tag whose parser needs that."""
     if any(_MARK_OF_ONE_LINE in text for text in _fixed_texts(tag)):
         for schema in schemas(tag):
             schema["whitespace_pattern"] = " ?"
 
 
 def let_strings_be_trimmed(tag: object) -> None:
-    """Line breaks may stand around the strings of a tag whose parser takes them off."""
+    """Allow line breaks around the strings of a tag whose parser strips them."""
     for schema in schemas(tag):
         if schema.get("style") == "qwen_xml":
             schema["style"] = "qwen_trimmed_xml"
 
 
 def require_objects(tag: object) -> None:
-    """Every schema that names no type is one of objects."""
+    """Make every schema that names no type a schema of objects."""
     for form in _formats(tag):
         if form.get("type") == "json_schema" and form.get("style", "json") == "json":
             schema = {} if form.get("json_schema") is True else form.get("json_schema")
@@ -170,9 +170,9 @@ def require_objects(tag: object) -> None:
 
 
 def stated_parameters(function: Any) -> dict[str, Any] | None:
-    """The schema of a function's arguments, which are an object: a strict one without ``parameters`` has none, by
-    OpenAI's reference. One whose type is another may be any object, and its answer says so (a strict one is refused:
-    `refuse_no_objects`)."""
+    """The schema of a function's arguments, which are an object. A strict function without ``parameters`` has no
+    arguments, by OpenAI's reference. If the schema has another type, the arguments may be any object, and the answer
+    says so (a strict function is refused: `refuse_no_objects`)."""
     stated: dict[str, Any] | None = function.parameters
     if stated is None:
         closed = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -182,19 +182,19 @@ def stated_parameters(function: Any) -> dict[str, Any] | None:
         response_headers.warn(f"the call need not follow the schema of {shown(function.name, 80)}: {reason}")
         return {"type": "object"}
     kind = stated.get("type", ["object"])
-    # (A list with anything but names in it is the engine's to refuse.)
+    # (The engine refuses a list with anything but names in it.)
     may_be_others = isinstance(kind, list) and "object" in kind and all(name in _TYPES for name in kind)
     return {**stated, "type": "object"} if stated and may_be_others else stated
 
 
 def excludes_objects(function: Any) -> bool:
-    """Whether the ``type`` of a function's parameters is one of other values."""
+    """Whether the ``type`` of a function's parameters excludes objects."""
     kind = function.parameters.get("type") if isinstance(function.parameters, dict) else None
     return bool(kind) and all(name in _NO_OBJECTS for name in (kind if isinstance(kind, list) else [kind]))
 
 
 def refuse_no_objects(tools: Sequence[Any]) -> None:
-    """Refuse a strict tool whose arguments could be no object. Raises as `refuse`."""
+    """Refuse a strict tool whose arguments cannot be an object. Raises as `refuse` does."""
     for at, name, function in functions(tools):
         if getattr(function, "strict", False) and hasattr(function, "parameters") and excludes_objects(function):
             message = (
@@ -205,7 +205,7 @@ def refuse_no_objects(tools: Sequence[Any]) -> None:
 
 
 def with_parameters(tools: Iterable[Any], parameters: Callable[[Any], Any]) -> list[Any]:
-    """Copies of tools whose functions have what ``parameters`` makes of them."""
+    """Copies of tools. The parameters of each function are what ``parameters`` returns for it."""
 
     def completed(value: Any) -> Any:
         if (function := _declared(value, "function")) is not None:
@@ -218,9 +218,9 @@ def with_parameters(tools: Iterable[Any], parameters: Callable[[Any], Any]) -> l
 
 
 def functions(tools: Iterable[Any]) -> Iterator[tuple[tuple[int, ...], str | None, Any]]:
-    """Indices, name in calls, and function of each tool, those in a namespace of the Responses API included.
+    """Indices, name in calls, and function of each tool, including those in a namespace of the Responses API.
 
-    Where an API has no tools, a client's field of that name may be anything, and holds none.
+    If an API has no tools, a client's field of that name may be anything, and holds no tools.
     """
     for i, tool in enumerate(tools if isinstance(tools, Sequence) else ()):
         for j, one in enumerate(_declared(tool, "tools") or ()):
@@ -230,7 +230,7 @@ def functions(tools: Iterable[Any]) -> Iterator[tuple[tuple[int, ...], str | Non
 
 
 def _declared(tool: Any, name: str) -> Any:
-    """A field of a tool, None where its API has none: a client's further field of that name may be anything."""
+    """A field of a tool; None if its API has no such field: a client's extra field of that name may be anything."""
     return getattr(tool, name, None) if name in getattr(type(tool), "model_fields", (name,)) else None
 
 
@@ -251,8 +251,8 @@ def refuse_names(
     special_tokens: Callable[[], Iterable[str]] = tuple,
     notation: str | None = None,
 ) -> None:
-    """Refuse a request's tools for names with which no call can be written, where the tag enforces such calls. Raises
-    as `refuse`. ``special_tokens``: names of the tokenizer's; ``notation``: vLLM's name of it."""
+    """Refuse a request's tools for names with which no call can be written, if the tag enforces such calls. Raises as
+    `refuse` does. ``special_tokens``: the names of the tokenizer's; ``notation``: vLLM's name of the notation."""
     for at, name, _ in functions(tools):
         if name == "":
             refuse(f"{place(at)} has an empty name, and a call of it would be lost: name it", field(tools, at, "name"))
@@ -277,20 +277,20 @@ def refuse_names(
 
 
 def refuse_infinite_numbers(tools: Sequence[Any]) -> None:
-    """Refuse a schema of a strict tool with a number such as 1e400, which is written as null on its way into the tag.
-    Raises as `refuse`."""
+    """Refuse a strict tool whose schema has a number such as 1e400, which becomes null on its way into the tag. Raises
+    as `refuse` does."""
     for at, name, function in functions(tools):
         if not getattr(function, "strict", False) or not _INFINITE.search(repr(function.parameters)):
             continue
         try:
-            json.dumps(function.parameters, allow_nan=False)  # (it may have been a text)
+            json.dumps(function.parameters, allow_nan=False)  # ("inf" may be in a text)
         except ValueError:
             message = f"tool {name!r}: the schema in {place(at)} has a number like 1e400, too large"
             refuse(message, field(tools, at, "parameters"))
 
 
 def _formats(tag: object) -> Iterator[dict[str, Any]]:
-    """All objects of a tag but what is in schemas; they may be changed while one goes through them."""
+    """All objects of a tag, except those within schemas. They may be changed during iteration."""
     todo = [tag]
     while todo:
         one = todo.pop()
@@ -302,7 +302,7 @@ def _formats(tag: object) -> Iterator[dict[str, Any]]:
 
 
 def schemas(tag: object) -> Iterator[dict[str, Any]]:
-    """Those of `_formats` that are schemas; one under the older name of a style gets the present one."""
+    """The schemas among `_formats`. One with the older name of a style gets the present name."""
     for form in _formats(tag):
         if form.get("type") == "qwen_xml_parameter":
             form |= {"type": "json_schema", "style": "qwen_xml"}
@@ -311,7 +311,7 @@ def schemas(tag: object) -> Iterator[dict[str, Any]]:
 
 
 def _fixed_texts(tag: object, fields: Sequence[str] = (*_HAVE_NAMES, *_HAVE_NONE)) -> Iterator[str]:
-    """The texts that are written as they are."""
+    """The literal texts of a tag."""
     for form in _formats(tag):
         for field in fields:
             texts = form.get(field)

@@ -1,13 +1,13 @@
-"""Schemas that a forced call follows although the client has not asked for it.
+"""Schemas that a forced call follows although the client has not asked for that.
 
-A client that demands a call (``tool_choice``: required, or a named tool) wants arguments that its tool can take, and
-few say ``strict``: of 32 such calls of client libraries none was valid without this, 34 of 40 were with it. So a tool
-that says nothing of ``strict`` is strict in a call that is forced. ``"strict": false`` and ``--tool-strict-level``
+A client that demands a call (``tool_choice``: required, or a named tool) wants arguments that its tool can take, but
+few clients say ``strict``. Of 32 such calls by client libraries, none was valid without this; of 40 with it, 34 were.
+So a tool that does not mention ``strict`` is strict in a forced call. ``"strict": false`` and ``--tool-strict-level``
 mean what they mean in vLLM.
 
-What the client has not asked for is never refused. If such a schema cannot be enforced, the request is served as vLLM
-serves it, and its answer says so in a warning. Some refusals are found while the constraint is made (`made`). The rest
-come from the engine, which compiles every specification: such a request is sent again (`endpoints`).
+A request is never refused for what its client has not asked for. If such a schema cannot be enforced, the request is
+served as vLLM serves it, and its answer says so in a warning. Some refusals are found while the constraint is made
+(`constraints`). The engine, which compiles everything, finds the rest: the request is sent again (`endpoints`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IN_AUTO = False
 
 
 class Unasked:
-    """A constraint on such schemas, and the one that vLLM makes of the request."""
+    """A constraint with such schemas, and the constraint that vLLM makes of the request."""
 
     def __init__(self, functions: Sequence[Any], as_vllm: Callable[[], StructuredOutputsParams | None]) -> None:
         self._functions, self._as_vllm = functions, as_vllm
@@ -33,11 +33,11 @@ class Unasked:
         """The parameters that the engine gets."""
 
     def is_in(self, params: Any) -> bool:
-        """Whether ``params`` still ask for it."""
+        """Whether ``params`` still have this constraint."""
         return self.constraint is not None and params.structured_outputs is self.constraint
 
     def leave(self, params: SamplingParams, reason: str) -> None:
-        """``params`` ask for what vLLM asks for, as the schemas cannot be enforced for this ``reason``."""
+        """Give ``params`` the constraint that vLLM makes: the schemas cannot be enforced, for this ``reason``."""
         params.structured_outputs = self._as_vllm()
         for function in self._functions:
             argument_types.convert_again(function)
@@ -45,8 +45,8 @@ class Unasked:
 
 
 def functions_of(request: Any, strict_level: int) -> list[Any]:
-    """The functions of ``request`` whose schemas are followed unasked. ``strict_level``: the server's; 0 leaves it to
-    the tools."""
+    """The functions of ``request`` whose schemas are followed unasked. ``strict_level``: the server's; 0 leaves
+    strictness to the tools."""
     choice = request.tool_choice
     named = getattr(choice, "function", choice)
     name = getattr(named, "name", None)
@@ -88,6 +88,6 @@ def left_open(functions: Sequence[Any]) -> Iterator[None]:
 
 
 def warn(functions: Sequence[Any], reason: str) -> None:
-    """The answer says that the schemas are not followed."""
+    """Let the answer say that the schemas are not followed."""
     names = ", ".join(repr(function.name) for function in functions)
     response_headers.warn(f"the call need not follow the schema of {names}, as for a tool that is not strict: {reason}")
