@@ -2,7 +2,7 @@
 
 vLLM loads plugins in each process at the first of three points: a front end parses its arguments, an engine core
 starts, a worker is made. But one process may have several of these roles, and a forked process inherits the mark that
-plugins are loaded. So the functions that start an engine core or a worker first apply the hooks for it.
+plugins are loaded. So the functions that start an engine core or a worker first apply its hooks.
 """
 
 from __future__ import annotations

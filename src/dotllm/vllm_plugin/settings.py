@@ -30,8 +30,8 @@ NUMBER_DIGITS = ("bounded", "any")
 def allow_plugin() -> None:
     """Add dotllm to ``VLLM_PLUGINS`` if the user lists vLLM's plugins: importing or running dotllm means using it.
 
-    Also add our variables to those that vLLM copies to the processes that Ray starts (``--data-parallel-backend ray``):
-    on any node, these processes inherit nothing."""
+    Also add our variables to those that vLLM copies to the processes that Ray starts on any node
+    (``--data-parallel-backend ray``), because these inherit nothing."""
     if "VLLM_PLUGINS" in os.environ:
         _add("VLLM_PLUGINS", PLUGIN_NAME)
     _add("VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY", "DOTLLM_")

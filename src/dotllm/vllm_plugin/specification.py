@@ -52,7 +52,7 @@ class _Field(NamedTuple):
     option: str
     """Its name in `Specification.options`."""
     values: tuple[str, ...]
-    """The first one is the meaning of an absent option."""
+    """The first one is what an absent option means."""
     kinds: Collection[Kind]
     """The kinds on which it has an effect."""
     of_server: Callable[[], str]

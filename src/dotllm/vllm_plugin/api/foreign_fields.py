@@ -90,7 +90,7 @@ _FORMATS = ("json", "json_object", "json_schema", "regex", "grammar", "structura
 _TYPED = (*_FORMATS, "ebnf", "gbnf", "lark", "cfg", "choice")
 _UNMISTAKABLE = ("json_object", "json_schema", "structural_tag")
 _VALUES = (*_TYPED, "value", "pattern", "schema", "definition", "choices", "syntax", "enum")
-"""Members of an object of a type of `_TYPED` that hold the constraint."""
+"""The members that hold the constraint in an object with a type of `_TYPED`."""
 _NO = ("", "0", "false", "no", "off", "none", "null", "text", "never", "disabled")
 
 
@@ -202,7 +202,7 @@ def _asked(name: str, value: Any, depth: int) -> str | None:
 
 
 def _asks(name: str, kind: str, value: Any, *, is_sure: bool) -> bool:
-    """Whether the value of a field with a name of `_NAMED` asks for something; ``is_sure``: the name can mean nothing
+    """Whether the value of a field with a name in `_NAMED` asks for something; ``is_sure``: the name can mean nothing
     else."""
     if kind == "single_call":
         return str(value).strip().lower() == ("false" if name == _PARALLEL else "true")

@@ -76,7 +76,7 @@ def retry_later() -> None:
 
 
 async def warn_of(specification: Specification, located: Callable[[str], str]) -> None:
-    """`warn` of what `spec_warnings` finds in ``specification``. ``located`` adds a text's place."""
+    """`warn` about what `spec_warnings` finds in ``specification``. ``located`` adds a text's place."""
     if settings.warns():
         # On a thread, because its kernels may still be loading; by importlib, which waits for an import that has begun.
         name = "dotllm.compilation.spec_warnings"

@@ -121,8 +121,8 @@ def refuse_fields(request: Any) -> None:
 
 
 def refuse_too_deep(request: Any, most: int = _MANY_LEVELS) -> None:
-    """Refuse a request with a schema of more than ``most`` levels, because vLLM cannot write it. Counting takes long,
-    so it is done only after a request has failed, or if the answer repeats the schema. Raises as `refuse` does."""
+    """Refuse a request with a schema of more than ``most`` levels, because vLLM cannot write it. Counting is slow, so
+    it is done only after a request has failed, or if the answer repeats the schema. Raises as `refuse` does."""
     for place, value in _constraints(request):
         levels = _levels(value)
         if levels > most:
@@ -162,7 +162,7 @@ def _parts(value: object) -> Iterable[object]:
 
 def refuse_half_characters_of_prompt(request: BaseModel) -> None:
     """Refuse a request whose prompt holds half of a surrogate pair: tokenizers only say that they want another type.
-    The search takes long, so it is done only after a request has failed. Raises as `refuse` does."""
+    The search is slow, so it is done only after a request has failed. Raises as `refuse` does."""
     with refused_as_by_vllm():
         refuse_half_characters(request.model_dump(include={*_PROMPT}, warnings=False))
 
@@ -301,7 +301,7 @@ def _refuse_each_tool(tools: object, parameters: str, before: str, may_be_called
             refuse(f"{where} must be a JSON Schema, an object, not {shown(schema)}", where)
         if may_be_called and inner.get("strict") in (True, "true"):
             try:
-                says_something(schema)  # as sent: the type that is added later says something
+                says_something(schema)  # as sent: the type that is added later would say something
             except InvalidSpecError as error:
                 refuse(f"tool {inner.get('name')!r:.80}: {error} (at {where})", where, error.code)
         if schema is not None:

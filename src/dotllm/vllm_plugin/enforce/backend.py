@@ -53,13 +53,13 @@ class EngineBackend(StructuredOutputBackend):
             if limit is not None:
                 begun = guide = compiled.guide()  # (a warmer index may not know the shortest ways)
                 limit.begin(request, max_model_len, guide.tokens_to_finish)
-                guide.mask_within(tokens_left(request, max_model_len))  # the first mask, not in the engine's loop
+                guide.mask_within(tokens_left(request, max_model_len))  # first mask here, not in the engine's loop
             return RequestGrammar(begun, stops, vocabulary, spelling_of=spelling_of, limit=limit)
 
         return self.compiler.submit(specification, make, slow=limit is not None)
 
     def compile_grammar(self, request_type: Enum, grammar_spec: str) -> StructuredOutputGrammar:
-        """vLLM's own entry, used by beam search: compile `searched` now. (vLLM's arguments lack the request's options.)
+        """vLLM's entry point, for beam search: compile `searched` now. (vLLM's arguments lack the request's options.)
 
         Raises:
             dotllm.errors.SpecError: the specification is refused.

@@ -66,7 +66,7 @@ def configuration() -> VllmConfig | None:
 
 
 def config() -> StructuredOutputsConfig | None:
-    """The engine's configuration of structured outputs, None while there is no engine."""
+    """The engine's structured-outputs configuration, None while there is no engine."""
     vllm_config = configuration()
     return None if vllm_config is None else vllm_config.structured_outputs_config
 
@@ -117,8 +117,8 @@ def tokenizer_and_model() -> tuple[Any, ModelConfig]:
 
 
 def prepare(vllm_config: VllmConfig) -> None:
-    """Warn of a missing reasoning parser. Load what is needed for the warnings of a specification and for the types of
-    arguments; with a reasoning parser, also what checking needs (`endpoints`)."""
+    """Warn about a missing reasoning parser. Load what is needed for the warnings of a specification and for the types
+    of arguments; with a reasoning parser, also what checking needs (`endpoints`)."""
     reasoning_warning.warn(vllm_config)
     from dotllm.compilation import spec_warnings  # noqa: F401
     from dotllm.languages.json_schema import flat_properties  # noqa: F401

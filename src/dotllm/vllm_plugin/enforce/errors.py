@@ -4,7 +4,7 @@ The engine core compiles every specification of a server, so it also ends the re
 specification is refused, a budget is exceeded, the queue is full, other parameters forbid every token that the
 constraint allows, or we have a bug. vLLM only remembers that there was an error, and the client gets "Internal server
 error". (Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug.) So the scheduler puts the reason into
-the output's ``stop_reason``, which is sent anyway, and the front end makes it an error (`request_errors`).
+the output's ``stop_reason``, which is sent anyway, and the front end turns it into an error (`request_errors`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, ModelConfig, Request
 
 logger = logging.getLogger(__name__)
 
-# Every stop_reason of ours begins with it. (A user's stop string may look like it, but has another finish reason.)
+# Every stop_reason of ours begins with this. (A user's stop string may look like it, but has another finish reason.)
 _MARK = "\0dotllm "
 # Parameters of a request that can forbid every token that its constraint allows.
 _FORBIDDING = ("allowed_token_ids", "bad_words")

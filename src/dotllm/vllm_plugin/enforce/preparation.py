@@ -33,7 +33,7 @@ def is_constraining(vllm_config: VllmConfig) -> bool:
 
 
 def kernels_first(prepare: Callable[[VllmConfig], None]) -> Callable[[VllmConfig], None]:
-    """Wraps ``prepare``: first loads the kernels, for which `wait_for_kernels` waits in this process."""
+    """Wrap ``prepare``: load the kernels first, for which `wait_for_kernels` waits in this process."""
     global _loading
     loaded = _loading = threading.Event()
 

@@ -158,7 +158,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @contained(bool)
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        """Advance by sampled tokens (-1 is padding and ends the list). False: one is not allowed, nothing changes.
+        """Advance by sampled tokens (-1 is padding and ends the list). False: one is not allowed; nothing changes.
 
         Tokens after the end of the text are ignored: with ``ignore_eos`` generation goes on freely.
         """

@@ -63,7 +63,7 @@ class Part:
         return None
 
     def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
-        """The masks of ``step`` have been found; None if it constrains no request."""
+        """``masks`` have been found; None if ``step`` constrains no request."""
 
     def drafts_came(self, drafts: DraftTokenIds) -> None:
         """``drafts`` have come, and vLLM reads them next."""
@@ -148,7 +148,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         return masks
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """The drafts for the next step have come: too many are dropped, and the others validated."""
+        """The drafts for the next step have come: surplus drafts are dropped, and the others validated."""
         self._drafts.drafts_came(draft_token_ids)
         self._batch.drafts_came(draft_token_ids)
         try:
@@ -208,7 +208,7 @@ OVERRIDDEN = (
     *("update_draft_token_ids", "update_draft_token_ids_in_output", "update_from_output"),
     *("_preempt_request", "_update_request_as_session", "_free_request"),
 )
-"""The methods of vLLM's scheduler that ours override."""
+"""The methods of vLLM's scheduler that `DotllmScheduler` overrides."""
 
 
 def _require_what_is_overridden() -> None:

@@ -1,4 +1,4 @@
-"""Answers a specification that cannot be enforced with HTTP 400 and the reason.
+"""Refuses, with HTTP 400 and the reason, a specification that cannot be enforced.
 
 vLLM validates parameters in the front end, inside its event loop, which must not wait for a compile. So the front end
 of a server makes only cheap checks (`specification`), and the engine decides about the rest (`endpoints`). Offline, no

@@ -79,7 +79,7 @@ def why_not(config: VllmConfig) -> str:
         (config.kv_transfer_config is not None, "a KV connector"),
         (model.is_diffusion, "the model is a diffusion model"),
         (model.is_hybrid or model.is_attention_free, "the model has a recurrent state"),
-        # (The V2 runner has such positions for a prompt's tokens only; later tokens count on from them.)
+        # (The V2 runner has such positions for a prompt's tokens only; later tokens continue from them.)
         (config.use_v2_model_runner and model.uses_mrope, "the model's positions have several dimensions"),
         (bool(logits_processors(model)), "logits processors of the user's, which must see every token"),
         (bool(model.return_sampling_mask or config.aux_output_config.enabled), "something is returned of every step"),
@@ -101,9 +101,9 @@ def spelling(config: VllmConfig) -> Callable[[Request], SpellingOf | None]:
 def may_be(request: Request, *, keeps_generators: bool) -> bool:
     """Whether ``request`` is coalesced, in an engine that coalesces: only `_HARMLESS` parameters are set.
 
-    It is not if the sampler must see each token, to count it or to report its probability, nor if the request itself
-    restricts tokens (bad_words, allowed_token_ids, logit_bias): the canonical token may be excluded. A parameter that a
-    later vLLM adds is unknown, and so not harmless. Stop tokens are examined one by one
+    It is not coalesced if the sampler must see each token, to count it or report its probability, or if the request
+    itself restricts tokens (bad_words, allowed_token_ids, logit_bias): the canonical token may be excluded. A parameter
+    that a later vLLM adds is unknown, and so not harmless. Stop tokens are examined one by one
     (`RequestGrammar.forced_after`).
 
     keeps_generators: for a request with a seed, the runner draws from the request's own generator (V1), so a draw

@@ -71,7 +71,7 @@ def why_not(manager: StructuredOutputManager) -> str:
     checks = (
         (chosen == "off", "switched off"),
         (chosen == "auto" and not current_platform.is_cuda_alike(), "not a CUDA device"),
-        # (Some WSL has none. The kernel reads row numbers from pinned memory of the host.)
+        # (Some WSL has none. The kernel reads row numbers from pinned host memory.)
         (chosen == "auto" and not current_platform.is_pin_memory_available(), "no pinned memory"),
         (chosen == "auto" and not worker.startswith("vllm.v1.worker.gpu_worker."), f"the worker is {worker}"),
         (

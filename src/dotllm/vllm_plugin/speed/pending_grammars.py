@@ -13,9 +13,9 @@ together, so there the step does not wait.) In engines that `why_not` or `why_no
 their grammar from the beginning, as in vLLM.
 
 What must not go wrong (each point has a test in test_pending_grammars.py or tests/serve/test_overlap.py):
- * No token counts that was sampled without the mask it needed.
- * A failed compile must reach vLLM as the Future itself, while the request waits: only that code of vLLM turns it into
-   an error. Until then vLLM sees the stand-in, never the failure.
+ * No token that was sampled without the mask it needed may count.
+ * A failed compile must reach vLLM as the Future itself, while the request waits: only vLLM's code for waiting requests
+   turns it into an error. Until then vLLM sees the stand-in, never the failure.
  * A request runs ahead only once. Otherwise it would run its prompt again and again during a long compile.
 """
 
@@ -195,7 +195,7 @@ class PendingGrammars(Part):
         return not reasoner.is_reasoning_end(request.prompt_token_ids or [])
 
     def ended(self, request: vllm_types.Request) -> None:
-        """``request`` needs its grammar no more."""
+        """``request`` no longer needs its grammar."""
         pending = self.requests.pop(request.request_id, None)
         if pending is not None:
             pending.future.cancel()

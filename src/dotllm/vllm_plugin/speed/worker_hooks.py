@@ -1,4 +1,4 @@
-"""The workers' side: applies a `MaskRows` message in place of a bitmask from the table; anything else is left to vLLM.
+"""The workers' side: applies `MaskRows`, a message in place of a bitmask, from the table; leaves anything else to vLLM.
 
 Both model runners call something named ``apply_grammar_bitmask``: V1 a function, V2 a method of the object that holds
 its buffers.
@@ -103,7 +103,7 @@ _warmed: set[torch.device] = set()
 
 def _warm(holder: object, logits: torch.Tensor, words: int, starts: torch.Tensor, most_positions: int) -> None:
     """Launch the kernel on ``logits``, which stay as they are, after the first bitmask of a device (which is vLLM's
-    warm-up). Errors are only logged. words: the int32s of a mask row."""
+    warm-up). Errors are only logged. words: the number of int32s of a mask row."""
     if logits.device.type == "cpu" or logits.device in _warmed or gpu_masks() == "off":
         return
     _warmed.add(logits.device)

@@ -1,4 +1,4 @@
-"""Bugs of vLLM that constrained requests meet. Each has a file: where it is, since when, and when the file may go.
+"""vLLM bugs that constrained requests meet. Each file says where its bug is, since when, and when the file may go.
 
 A test of each fails as soon as a release no longer needs it (``tests/vllm_plugin/workarounds``).
 """

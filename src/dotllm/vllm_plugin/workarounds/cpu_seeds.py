@@ -1,10 +1,10 @@
 """A request with a seed must not end a CPU server while its prompt is processed in pieces.
 
-When a step runs only a part of a request's prompt, the token it samples is discarded, and vLLM takes the request's
-random generator back by one draw (``v1/worker/gpu_model_runner.py``, ``_bookkeeping_sync``). It calls ``set_offset``,
-which CPU generators do not have, so the worker raises and the whole engine dies. (Any long prompt with a seed does
-this.) Here we hide these generators while vLLM looks for them. If the request has produced no token yet, every draw so
-far was discarded, and the generator starts again from its seed: the answer does not depend on how the prompt was cut.
+When a step runs only a part of a request's prompt, the token it samples is discarded, and vLLM rewinds the request's
+random generator by one draw (``v1/worker/gpu_model_runner.py``, ``_bookkeeping_sync``). It calls ``set_offset``, which
+CPU generators do not have, so the worker raises and the whole engine dies. (Any long prompt with a seed does this.)
+Here we hide these generators while vLLM looks for them. If the request has produced no token yet, every draw so far was
+discarded, and the generator starts again from its seed: the answer does not depend on how the prompt was cut.
 
 vLLM 0.32 and 0.33. To be deleted when CPU generators have offsets in torch, or vLLM does not ask for them.
 """
@@ -39,7 +39,7 @@ def hide(runner: GPUModelRunnerV1) -> dict[int, torch.Generator]:
 
 
 def restore(runner: GPUModelRunnerV1, hidden: dict[int, torch.Generator]) -> None:
-    """Put them back, at their beginning if no draw counts."""
+    """Put them back, restarted if no draw counts."""
     for index, generator in hidden.items():
         if not runner.requests[runner.input_batch.req_ids[index]].output_token_ids:
             generator.manual_seed(generator.initial_seed())

@@ -1,8 +1,8 @@
 """The form in which masses travel: from the engine core to the workers, back, and on to the front end.
 
 The mass of a token is the logarithm of the probability that its mask leaves of the model's distribution: the
-log-sum-exp of the allowed logits minus that of all logits. A worker finds it where it applies the mask. The masks of a
-step say which requests ask, and the step's results carry the masses back, both as attributes of vLLM's objects, which
+log-sum-exp of the allowed logits minus that of all logits. A worker computes it where it applies the mask. The masks of
+a step say which requests ask, and the step's results carry the masses back, both as attributes of vLLM's objects, which
 are pickled on the way. vLLM's messages to a front end have no field for masses. So masses are the last column of a
 request's log probabilities, under a token id that does not exist. Front ends take this column off before vLLM reads the
 rest.

@@ -87,7 +87,7 @@ class Step:
         return made
 
     def told(self, output: Any) -> Any:
-        """vLLM's ``output``, with the masses; an output that is still computed gets them when it has come."""
+        """vLLM's ``output``, with the masses; an output that is still being computed gets them when it comes."""
         from vllm.v1.outputs import AsyncModelRunnerOutput
 
         if self._masses is None or output is None:
