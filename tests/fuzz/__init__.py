@@ -1,1 +1,1 @@
-"""Fuzzing by one command: `make fuzz MINUTES=10` (see `tests.fuzz.driver`; what it feeds: `tests.fuzz.targets`)."""
+"""Fuzzing with one command: `make fuzz MINUTES=10` (see `tests.fuzz.driver`; `tests.fuzz.targets` has the targets)."""

@@ -1,11 +1,11 @@
-"""Feeds random input to what reads input of strangers, for as long as one likes.
+"""Feeds random input to everything that reads untrusted input, for a given time.
 
     python -m tests.fuzz --minutes 10 [--targets regexes,files] [--seed 1] [--findings FOLDER]
     python -m tests.fuzz --one regexes 17
 
-Each case is a target's name and a number, and follows from these alone. Cases run in a child process, so that a crash
-or an endless loop is a finding, too. A finding is a file: the command that repeats it, and the traceback. The exit
-status is 1 if there are any.
+The name of a target and a number fully determine a case. Cases run in a child process, so crashes and endless loops
+are findings, too. A finding is a file with the command that repeats it and the traceback. The exit status is 1 if
+there are findings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TURN_S = 20.0
 
 
 def case(target: str, seed: int) -> None:
-    """Run one case; raises what it finds."""
+    """Run one case; a finding is raised."""
     from tests.fuzz import targets
 
     targets.TARGETS[target](Random(f"{target}/{seed}"))
@@ -39,14 +39,14 @@ def command(target: str, seed: int) -> str:
 
 
 def report(findings: Path, target: str, seed: int, what: str) -> None:
-    """One file for each case."""
+    """Write a finding to a file of its own."""
     findings.mkdir(parents=True, exist_ok=True)
     (findings / f"{target}-{seed}.txt").write_text(f"{command(target, seed)}\n\n{what}\n")
     print(f"FINDING {target} {seed}: {what.strip().splitlines()[-1][:300]}", flush=True)
 
 
 def child(findings: Path) -> None:
-    """Reads cases from stdin, and answers each with a line."""
+    """Read cases from stdin, and answer each with a line."""
     sys.setrecursionlimit(1000)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -79,7 +79,7 @@ class Child:
         self.lines.put("")
 
     def run(self, target: str, seed: int) -> str:
-        """ "ok", "finding", "hangs", or how the process died."""
+        """Returns "ok", "finding", "hangs", or how the process died."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(f"{target} {seed}\n")
@@ -93,8 +93,8 @@ class Child:
         return answer or f"the process ended with status {self.process.wait()}"
 
     def _answer(self) -> str:
-        """The next line. Raises `queue.Empty` after `HANGS_AFTER_S` of CPU time, or ten times that of waiting: other
-        programs may have the cores."""  # noqa: DOC501
+        """The next line. Raises `queue.Empty` after `HANGS_AFTER_S` of CPU time, or ten times as much wall time:
+        other programs may use the cores."""  # noqa: DOC501
         used, until = self._cpu_s(), time.monotonic() + 10 * HANGS_AFTER_S
         while True:
             try:
@@ -117,7 +117,7 @@ class Child:
 
 
 def run(minutes: float, targets: list[str], first: int, findings: Path) -> int:
-    """The number of findings."""
+    """Fuzz for ``minutes``; returns the number of findings."""
     until = time.monotonic() + 60 * minutes
     seconds = min(TURN_S, 60 * minutes / len(targets))
     done = dict.fromkeys(targets, 0)
@@ -145,7 +145,7 @@ def run(minutes: float, targets: list[str], first: int, findings: Path) -> int:
 
 
 def main() -> None:
-    """See the module."""
+    """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--targets", default="")

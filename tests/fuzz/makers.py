@@ -1,6 +1,6 @@
 """Random input: regular expressions, schemas, grammars, structural tags, request bodies, arrays, vocabularies.
 
-Each is made so that about half of what comes out is valid, and the other half nearly so.
+About half of each kind of input is valid, and the other half is nearly valid.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ BODY_WORDS = [
 
 
 def odd(random: Random) -> Any:
-    """Numbers, some of which are none."""
+    """A number, or a value that only resembles one."""
     return random.choice([0, 1, 2, 3, 97, 98, 270, 271, -1, -2, 10**6, 2**31, 2**63, -(2**63), 1.0, None, "1", True, np.int64(1), np.float32(1), np.int32(97)])  # fmt: skip
 
 
 def regex(random: Random, depth: int = 3) -> str:
-    """Mostly of what the languages of `re` and ours share."""
+    """A pattern, mostly in the syntax that `re` and dotllm share."""
     pick = random.random()
     if depth == 0 or pick < 0.3:
         return random.choice(ATOMS[:15] if random.random() < 0.7 else ATOMS)
@@ -114,7 +114,7 @@ def regex(random: Random, depth: int = 3) -> str:
 
 
 def bounded_string(random: Random) -> Any:
-    """A schema whose strings have a pattern and bounds, alone or with others."""
+    """A schema whose strings have a pattern and bounds, alone or inside an array or object."""
     made: Any = {"type": "string", "pattern": random.choice(["^", ""]) + regex(random, 2) + random.choice(["$", ""])}
     if random.random() < 0.7:
         made["maxLength"] = random.choice([0, 1, 2, 3, 5, 30])
@@ -124,7 +124,7 @@ def bounded_string(random: Random) -> Any:
 
 
 def size(random: Random) -> Any:
-    """A number of items, characters or properties: small ones, and those at which something begins to overflow."""
+    """A number of items, characters or properties: small, or at a point where something may overflow."""
     if random.random() < 0.5:
         return random.randint(0, 4)
     return random.choice(
@@ -133,7 +133,7 @@ def size(random: Random) -> Any:
 
 
 def sized(random: Random, depth: int = 3) -> Any:
-    """A schema that is all about numbers."""
+    """A schema of counts and bounds, small and huge."""
     pick = random.random()
     if depth == 0 or pick < 0.3:
         made: Any = {"type": "string"}
@@ -162,7 +162,7 @@ def sized(random: Random, depth: int = 3) -> Any:
 
 
 def growing(random: Random) -> Any:
-    """A schema whose answers keep making new states: counters within counters, sets of what has come, deep stacks."""
+    """A schema whose answers keep adding states: nested counters, sets of earlier items or keys, deep stacks."""
     names = [f"n{i}" for i in range(random.randint(3, 30))]
     pick = random.randrange(6)
     if pick == 0:
@@ -182,7 +182,7 @@ def growing(random: Random) -> Any:
 
 
 def sized_regex(random: Random, depth: int = 3) -> str:
-    """A regular expression that is all about numbers."""
+    """A regular expression of repetitions, with small and huge counts."""
     if depth == 0:
         return random.choice(["a", "[ab]", "ab", ".", r"\d"])
     inner = sized_regex(random, depth - 1)
@@ -192,7 +192,7 @@ def sized_regex(random: Random, depth: int = 3) -> str:
 
 
 def texts(random: Random, pattern: str) -> list[str]:
-    """Short ones, of characters that patterns have."""
+    """Short texts of characters that occur in patterns."""
     letters = [*TEXT, *[one for one in pattern if one.isalnum()]]
     return ["".join(random.choice(letters) for _ in range(random.randint(0, 6))) for _ in range(12)]
 
@@ -227,7 +227,7 @@ def _spoilt_once(random: Random, value: Any, words: Sequence[str]) -> Any:
 
 
 def spoilt_bytes(random: Random, data: bytes) -> bytes:
-    """Cut, changed, or with more in it; now and then as it was."""
+    """``data`` with parts cut, changed or added; sometimes unchanged."""
     for _ in range(random.choice([0, 1, 1, 1, 2, 5])):
         at = random.randint(0, len(data))
         pick = random.random()
@@ -243,7 +243,7 @@ def spoilt_bytes(random: Random, data: bytes) -> bytes:
 
 
 def grammar(random: Random) -> str:
-    """One of the corpus, or with pieces of it moved, dropped or exchanged for those of another one."""
+    """A grammar of the corpus, perhaps with pieces moved, dropped or replaced by pieces of another grammar."""
     case = random.choice(cases())
     text = case.grammar
     for _ in range(random.choice([0, 1, 1, 2, 3])):
@@ -257,7 +257,7 @@ def grammar(random: Random) -> str:
 
 
 def recursion(random: Random) -> str:
-    """A grammar whose rules call themselves at their ends, where more may follow or nothing."""
+    """A grammar whose rules call themselves at or near their ends."""
     count = random.randint(1, 3)
 
     def text() -> str:
@@ -320,7 +320,7 @@ def _format(random: Random, depth: int) -> Any:
 
 
 def array(random: Random, words: int) -> Any:
-    """A bitmask or logits as callers have them."""
+    """A bitmask or logits as callers may pass them: any shape, dtype or layout."""
     width = max(0, words + random.choice([0, 0, 0, 1, 5, -1, -words]))
     shape: Any = random.choice([(1, width), (5, width), (5, width), (width,), (2, 2, width), (0, width), ()])
     dtype = random.choice(["i4", "i4", "i4", "i8", "u4", "f4", "f2", "f8", "?", ">i4", "O"])
@@ -338,7 +338,7 @@ def array(random: Random, words: int) -> Any:
 
 
 def tokens(random: Random) -> list[bytes | None]:
-    """All bytes or some, words, repeated ones, empty ones, ids without a token; the last is the end."""
+    """All bytes or some, and words, with repeated and empty tokens and ids without a token; the last is the end."""
     single = [bytes([byte]) for byte in range(256)]
     if random.random() < 0.3:
         single = random.sample(single, random.choice([1, 100, 250]))
@@ -371,8 +371,8 @@ _FOREIGN = (
 
 
 def foreign_fields(random: Random) -> tuple[str, dict[str, Any], bool]:
-    """A class of `requests.CLASSES`, a request of it without a constraint and with fields that it does not have, and
-    whether they hold one."""
+    """A class of `requests.CLASSES`; a request of that class with unknown fields and no other constraint; and whether
+    these fields hold a constraint."""
     from tests.languages.json_schema.random_schemas import random_schema
 
     names = random.sample(["a", "b", "c d", "é", "properties", "type"], random.randint(1, 3))
@@ -406,7 +406,7 @@ def foreign_fields(random: Random) -> tuple[str, dict[str, Any], bool]:
 
 
 def body(random: Random) -> tuple[str, Any]:
-    """A class of `requests.CLASSES`, and a request of it."""
+    """A class of `requests.CLASSES`, and a request of that class."""
     from tests.languages.json_schema.random_schemas import random_schema
 
     schema = random_schema(random, random.choice([1, 2]))

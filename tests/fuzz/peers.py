@@ -1,7 +1,7 @@
-"""What llguidance and xgrammar say, where they are installed, next to a judge that is neither they nor we.
+"""Verdicts of llguidance and xgrammar, if installed, compared with those of an independent judge.
 
-Where they differ is printed, and is not a finding. They run in a fork, since some specifications make them crash or take
-minutes.
+Differences are printed; they are not findings. The peers run in a fork, since some specifications make them crash or
+take minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CPU_S = 5.0
 
 @cache
 def tokens() -> Tokens:
-    """A token for each byte, and the end."""
+    """A token for each byte, and an end token."""
     vocabulary = {**byte_alphabet(), "</s>": 256}
     end = {"id": 256, "content": "</s>", "special": True, "single_word": False, "lstrip": False, "rstrip": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -47,7 +47,7 @@ def engine(name: str) -> Engine:
 
 
 def verdicts(name: str, kind: str, specification: Any, texts: list[str]) -> list[bool] | None:
-    """Whether the peer ends on each of ``texts``; None if it refuses the specification."""
+    """Whether the peer accepts each of ``texts``; None if it refuses the specification."""
     try:
         compiled = engine(name).compile(Spec("", kind, specification))
     except Refused:
@@ -63,8 +63,8 @@ def verdicts(name: str, kind: str, specification: Any, texts: list[str]) -> list
 
 
 def compare(kind: str, specification: Any, judged: dict[str, bool]) -> None:
-    """Print where a peer and the judge differ on a text; for a schema only what a peer allows, since both prescribe an
-    order of keys."""
+    """Print the texts on which a peer and the judge differ. For a schema, print only what a peer wrongly allows, since
+    both peers prescribe an order of keys."""
     for name in NAMES:
         engine(name)
         found = forked(lambda name=name: verdicts(name, kind, specification, list(judged)), CPU_S, 4 * CPU_S)
@@ -76,8 +76,8 @@ def compare(kind: str, specification: Any, judged: dict[str, bool]) -> None:
 
 
 def compare_grammars(grammar: str, judged: dict[str, bool]) -> None:
-    """Print a text of which all peers that take the grammar say something else. (White space of JSON is the usual one:
-    ours is what formatters write.)"""
+    """Print a text on which all peers that accept the grammar disagree with the judge. (The usual cause is the white
+    space of JSON: dotllm allows what formatters write.)"""
     from tests.languages import grammar_peers
     from tests.languages.grammar_cases import Case
 

@@ -1,4 +1,4 @@
-"""Request bodies through a front end's path, without a server: parsing, our hooks, and the check of the parameters."""
+"""Request bodies on a front end's path, without a server: parsing, our hooks, and the validation of parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLASSES = {
 
 
 class _Tokenizer:
-    """As far as the parser of hermes' notation needs it to make a constraint of tools."""
+    """A tokenizer with what vLLM's hermes parser needs to make a constraint from tools."""
 
     def encode(self, text: str, **_: Any) -> list[int]:
         return list(text.encode())
@@ -40,7 +40,7 @@ class _Tokenizer:
 
 
 def with_tools(request: Any) -> Any:
-    """``request`` as it is when vLLM has made a constraint of its tools, with the parser hermes."""
+    """``request`` after vLLM has made a constraint from its tools with the hermes parser."""
     from vllm.parser.parser_manager import ParserManager
 
     if not getattr(request, "tools", None) or getattr(request, "tool_choice", "none") == "none":
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     """What a front end makes of a request."""
 
     error: BaseException | None = None
-    """what becomes an HTTP 500"""
+    """the cause of an HTTP 500"""
     is_free: bool = False
     """accepted, and nothing constrains the answer"""
     refusal: str | None = None
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 def asks(kind: str, body: Any) -> bool:
-    """Whether a request demands a constraint, and so may not be free."""
+    """Whether a request demands a constraint, so that its answer must not be free."""
     structured = body.get("structured_outputs")
     if kind != "message" and isinstance(structured, dict) and any(structured.get(name) for name in _SPECIFICATIONS):
         return True
@@ -78,7 +78,7 @@ def asks(kind: str, body: Any) -> bool:
 
 
 def ask(kind: str, body: Any, backend: str = "auto") -> Outcome:
-    """``kind``: one of `CLASSES`."""
+    """What a front end makes of a request; ``kind`` is one of `CLASSES`."""
     _hooks()
     from pydantic import ValidationError
     from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
@@ -111,5 +111,5 @@ def ask(kind: str, body: Any, backend: str = "auto") -> Outcome:
 
 
 def ask_vllm(kind: str, body: Any) -> Outcome:
-    """The same on one of vLLM's own backends."""
+    """Like `ask`, with one of vLLM's own backends."""
     return ask(kind, body, "guidance")

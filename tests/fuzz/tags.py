@@ -1,7 +1,7 @@
-"""The judge of structural tags: whether a text has a format, by trying every place at which a part can end.
+"""The judge of structural tags: it decides whether a text matches a format by trying every place where a part can end.
 
-It follows the table of docs/structural-tags.md and shares nothing with the compiler: no grammar, no automaton. A text
-is a string in which each special token is one character (`SPECIAL`), as it is one token of the text that is judged.
+It follows the table in docs/structural-tags.md and shares nothing with the compiler: no grammar, no automaton. A text
+is a string in which each special token is one character (`SPECIAL`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GRAMMARS = {'root ::= "a" | "b" root': "b*a", 'start: "a"+': "a+"}
 
 
 def walk(index: Index, random: Random, marks: str) -> str | None:
-    """A text of the index, most of whose characters stand in ``marks``; None if none was found."""
+    """A text of the index, mostly of characters of ``marks``; None if the walk did not end."""
     guide, of = index.guide(), index.vocabulary
     [end], special = of.eos_token_ids, of.special_tokens[NAME]
     parts: list[bytes] = []
@@ -45,7 +45,7 @@ def walk(index: Index, random: Random, marks: str) -> str | None:
 
 
 def spoilt(random: Random, text: str, marks: str) -> str:
-    """``text`` with a piece of itself or of ``marks`` elsewhere, or without one."""
+    """``text`` with a piece inserted (of itself or of ``marks``), removed or replaced."""
     before = text
     while text == before:
         of = random.choice([text, text, marks, SPECIAL])
@@ -56,13 +56,13 @@ def spoilt(random: Random, text: str, marks: str) -> str:
 
 
 def reads(index: Index, text: str) -> bool:
-    """Whether the index has ``text``, whose special tokens are characters."""
+    """Whether the index accepts ``text``, in which `SPECIAL` stands for the special token."""
     special = index.vocabulary.special_tokens[NAME]
     return walks.reads(index, (token for part in text for token in ([special] if part == SPECIAL else part.encode())))
 
 
 Behind = Callable[[set[int]], set[int]]
-"""Of what follows a trigger: where it can end if it begins at one of several places."""
+"""For what follows a trigger: from the places where it may begin to the places where it can end."""
 
 
 class Unknown(Exception):
@@ -70,10 +70,10 @@ class Unknown(Exception):
 
 
 def judge(tag: Any, text: str) -> bool:
-    """Whether ``text`` is one of a structural tag.
+    """Whether ``text`` matches a structural tag.
 
     Raises:
-        Unknown: of something in the tag.
+        Unknown: The tag has a format that the judge does not know.
     """
     if tag.get("structures") is not None:
         tags = [
@@ -87,7 +87,7 @@ def judge(tag: Any, text: str) -> bool:
 
 
 def marked(text: str) -> str:
-    """``text`` of a tag as it stands in a text that is judged."""
+    """``text`` of a tag as it appears in a judged text."""
     return text.replace(NAME, SPECIAL)
 
 
@@ -103,7 +103,7 @@ class Text:
         self.text = text
 
     def ends(self, format_: Any, starts: set[int], outer: tuple[str, ...]) -> set[int]:
-        """``outer``: the ends of the tag around it, which no free text holds."""
+        """``outer``: the ends of the enclosing tag, which free text must not contain."""
         found: set[int] = getattr(self, "_" + format_["type"], self._unknown)(format_, starts, outer)
         return found
 
@@ -140,7 +140,7 @@ class Text:
 
         def fits(text: str) -> bool:
             try:
-                values = parse(text), json.loads(text)  # 1e308 is a double in one, and exact in the other
+                values = parse(text), json.loads(text)  # 1e308 is exact in the first, a double in the second
                 return text == text.strip() and any(map(of_schema.is_valid, values))
             except ValueError:
                 return False
@@ -191,7 +191,7 @@ class Text:
         return self._rest(format_, self._fixed(format_["begin"], starts))
 
     def _rest(self, tag: Any, starts: set[int]) -> set[int]:
-        """Behind the begin of a tag: its content and one of its ends."""
+        """After the begin of a tag: its content and one of its ends."""
         ends = [tag["end"]] if isinstance(tag["end"], str) else tag["end"]
         inner = self.ends(tag["content"], starts, tuple(end for end in ends if end)) if starts else set()
         return set().union(*(self._fixed(end, inner) for end in ends))
@@ -233,7 +233,7 @@ class Text:
     def _free(
         self, behind: dict[str, list[Behind]], excluded: list[str], starts: set[int], outer: tuple[str, ...], *, loop: bool
     ) -> set[int]:  # fmt: skip
-        """Free text without an excluded text or an outer end; ``behind`` a trigger one of its parts must follow."""
+        """Free text without an excluded text or an outer end; what follows a trigger is one of its ``behind``."""
         triggers = {marked(trigger): several for trigger, several in behind.items()}
         if any(one != other and one in other for one in triggers for other in triggers):
             raise Unknown("triggers in one another")

@@ -1,8 +1,8 @@
-"""What is fuzzed: by name a function of a random number generator, which raises where something is wrong.
+"""The fuzzing targets: functions of a random number generator, which raise if something is wrong.
 
-Judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`), `tags.judge`, vLLM's parsers, and
-brute force over a vocabulary; `peers` are compared with them, too. A specification may be refused, always with a `SpecError`; a file with a ValueError; an
-argument with a TypeError, ValueError or IndexError. Nothing else may be raised.
+The judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`), `tags.judge`, vLLM's
+parsers, and brute force over a vocabulary. `peers` are also compared with them. A specification may be refused only
+with a `SpecError`, a file only with a ValueError, and an argument only with a TypeError, ValueError or IndexError.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tests.languages.json_schema.verdicts import byte_vocabulary
 MASKBENCH = SHARED_DATA / "maskbench-open.jsonl.gz"
 TARGETS: dict[str, Callable[[Random], None]] = {}
 ANSWERS = int(os.environ.get("ANSWERS", "40"))
-"""on one index"""
+"""answers on one index"""
 CALLERS_FAULT = (TypeError, ValueError, IndexError, OverflowError)
 
 
@@ -65,13 +65,13 @@ def target(function: Callable[[Random], None]) -> Callable[[Random], None]:
 
 @target
 def regexes(random: Random) -> None:
-    """Against `re`: verdicts on texts near the pattern, and walks."""
+    """Against `re`: verdicts on walks and on texts similar to the pattern."""
     pattern = makers.regex(random)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             other = re.compile(pattern, re.ASCII)
-            judge: Any = regex.compile(pattern, regex.V0 | regex.ASCII)  # which can be stopped
+            judge: Any = regex.compile(pattern, regex.V0 | regex.ASCII)  # unlike `re`, it has a timeout
         except (re.error, regex.error, OverflowError, RecursionError, ValueError):
             judge = None
     try:
@@ -85,12 +85,12 @@ def regexes(random: Random) -> None:
     for text in [*walks, *makers.texts(random, pattern)]:
         if (text.endswith("\n") and "$" in pattern) or (not text and r"\B" in pattern):
             continue
-        if "(?i" in pattern and not text.isascii():  # which `re` does not fold under its ASCII
+        if "(?i" in pattern and not text.isascii():  # `re` does not fold such characters under re.ASCII
             continue
         with contextlib.suppress(TimeoutError):
             judged[text] = expected = bool(judge.fullmatch(text, timeout=2.0))
             found = reads(index, text.encode())
-            if found != expected:  # (`regex` errs where a lazy loop's body may be empty)
+            if found != expected:  # (`regex` is wrong if the body of a lazy loop may be empty)
                 judged[text] = bool(other.fullmatch(text))
                 assert found == judged[text], f"{pattern!r} and {text!r}"
     if random.random() < 0.1:
@@ -99,7 +99,7 @@ def regexes(random: Random) -> None:
 
 @target
 def schemas(random: Random) -> None:
-    """Against `jsonschema`: walks are valid; and schemas that are none are refused."""
+    """Against `jsonschema`: walks are valid, and invalid schemas are refused."""
     from benchmarks.walks import parse, validator
     from tests.languages.json_schema.test_walks import repeats_a_key
 
@@ -124,17 +124,17 @@ def schemas(random: Random) -> None:
             continue
         if "uniqueItems" in text and re.search(
             rb"[eE][+-]?\d{3}", found
-        ):  # `parse` has one number for all beyond 1e400
+        ):  # `parse` reads all numbers beyond 1e400 as the same number
             continue
         try:
-            valid = judge.is_valid(parse(found.decode())) or judge.is_valid(json.loads(found))  # 1e308 is a float there
-        except Exception:  # of the judge's: an unknown reference, a pattern that `re` does not have
+            valid = judge.is_valid(parse(found.decode())) or judge.is_valid(json.loads(found))  # 1e308: here a float
+        except Exception:  # the judge's: an unknown reference, a pattern that `re` does not support
             return
         assert valid, f"{text} allows {found!r}"
 
 
 def has_key_that_begins_with(document: Any, names: Sequence[str]) -> bool:
-    """Whether some object of ``document`` has a key that begins with one of ``names`` and is another one."""
+    """Whether an object in ``document`` has a key that is longer than one of ``names`` and begins with it."""
     if isinstance(document, list):
         return any(has_key_that_begins_with(item, names) for item in document)
     return isinstance(document, dict) and (
@@ -145,9 +145,9 @@ def has_key_that_begins_with(document: Any, names: Sequence[str]) -> bool:
 
 @target
 def malformed(random: Random) -> None:
-    """Against `jsonschema`'s check of the meta-schemas: real and random schemas with a value changed, in any dialect;
-    what is refused says where and, if null or quotes are at fault, what to write. Whatever is compiled or warned of,
-    nothing but a refusal is raised."""
+    """Against `jsonschema`'s check of the meta-schemas: real and random schemas with a value changed, in any dialect.
+    A refusal names the place and, if null or quotes are at fault, what to write. Warnings and compiles raise nothing
+    but refusals."""
     schema = random.choice(_real_schemas()) if random.random() < 0.7 else random_schema(random, 3)
     dialect = random.choice(list(Dialect))
     for _ in range(random.choice([1, 1, 2])):
@@ -177,7 +177,7 @@ def value_of(value: Any, path: str) -> Any:
 
 @target
 def numbers(random: Random) -> None:
-    """Against Python's reader: what may be written is read as finite, as a member of the set, and is not too long."""
+    """Against Python's reader: each number allowed is finite, satisfies the schema, and is not too long."""
     ends: list[Any] = [0, 1, -1, 0.1, 0.5, 1e-7, 1e16, 2**53, 1e300, -1e308, 1e-310, 10**70, 5e-324, 0.3, 100]
     schema: dict[str, Any] = {"type": random.choice(["number", "number", "integer"])}
     for name in random.sample(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], random.randint(0, 2)):
@@ -199,17 +199,17 @@ def numbers(random: Random) -> None:
         value = json.loads(text)
         assert isinstance(value, int) or math.isfinite(value), (schema, text)
         assert len(text.lstrip(b"-")) <= 64 or any(abs(end) > 1e50 or 0 < abs(end) < 1e-50 for end in ends), text
-        # Python compares 10**70 and 1e70 by the double's exact value: an integral number counts by either reading.
+        # Python compares 10**70 and 1e70 by the double's exact value, so either reading of an integral number may fit.
         precise = Fraction(text.decode())
         readings = [value] if precise.denominator > 1 else [value, int(precise), float(precise)]
         assert any(map(judge.is_valid, readings)), (schema, text)
-        if "not" in exact:  # of the number as it stands, which need not be a double
+        if "not" in exact:  # judged on the number as written, which need not be a double
             assert precise.denominator > 1, (schema, text)
 
 
 @target
 def strings(random: Random) -> None:
-    """Walks under formats, with and without other conditions: by the format itself, and by `re` for the pattern."""
+    """Walks under formats, alone and with other conditions: the format judges them, and `re` judges the pattern."""
     name = random.choice(sorted(formats.FORMATS))
     schema: dict[str, Any] = {"type": "string", "format": name}
     if random.random() < 0.3:
@@ -247,8 +247,8 @@ def nesting(text: str) -> int:
 
 @target
 def documents(random: Random) -> None:
-    """Against `jsonschema`: in any order of keys, the verdicts on documents near the schema. Closed objects allow some of
-    what open ones do, and something if these do."""
+    """Against `jsonschema`: with keys in any order, the verdicts on documents similar to the schema. Closed objects
+    compile if open ones do, and allow no document that open ones reject."""
     from benchmarks.walks import parse, validator
     from tests.languages.json_schema.random_schemas import KEYS, SCALARS, random_document, random_schema
     from tests.languages.json_schema.test_walks import repeats_a_key
@@ -268,7 +268,7 @@ def documents(random: Random) -> None:
     judged = {}
     for document in made:
         text = json.dumps(document, ensure_ascii=False)
-        if re.search(r"Infinity|-0\.0|\de[+-]|\ud800", text):  # no JSON, or spelled otherwise (docs/json-schema.md)
+        if re.search(r"Infinity|-0\.0|\de[+-]|\ud800", text):  # not JSON, or not generated (docs/json-schema.md)
             continue
         try:
             judged[text] = judge.is_valid(parse(text))
@@ -279,7 +279,7 @@ def documents(random: Random) -> None:
             assert "nested more than 500 deep" in str(error) and nesting(text) > 500, str(error)
             return
         if judged[text] and "multipleOf" in written and re.search(r"\d{16}", text):
-            continue  # where it must not be a multiple, a number has fewer digits (docs/json-schema.md)
+            continue  # under a negated multipleOf, numbers have fewer digits (docs/json-schema.md)
         if not (judged[text] and has_key_that_begins_with(document, KEYS)):  # see docs/json-schema.md
             assert allowed == judged[text], f"{json.dumps(schema)} and {text}"
         assert allowed >= reads(closed, text.encode()), f"closed, {json.dumps(schema)} and {text}"
@@ -289,7 +289,7 @@ def documents(random: Random) -> None:
 
 @target
 def grammars(random: Random) -> None:
-    """Against the recogniser, which shares our reader with us, and peers: verdicts on walks and spoilt walks."""
+    """Against peers and the recogniser (which uses our reader): verdicts on walks and spoilt walks."""
     from dotllm.grammar.reference import accepts
     from dotllm.languages.cfg import grammar_to_grammar
 
@@ -308,7 +308,7 @@ def grammars(random: Random) -> None:
             expected = accepts(grammar, one)
             assert reads(index, one) == expected, f"{text}\nand {one!r}"
             with contextlib.suppress(UnicodeDecodeError):
-                if "Cn" not in map(unicodedata.category, one.decode()):  # \w of a later Unicode than theirs
+                if "Cn" not in map(unicodedata.category, one.decode()):  # our \w: a later Unicode than the peers'
                     judged[one.decode()] = expected
     if judged and random.random() < 0.2:
         peers.compare_grammars(text, judged)
@@ -316,7 +316,7 @@ def grammars(random: Random) -> None:
 
 @target
 def recursions(random: Random) -> None:
-    """Masks of rules that may all end at once, against the recogniser."""
+    """Masks of rules that may all end together, against the recogniser."""
     from dotllm.grammar.reference import Recogniser
     from dotllm.languages.lark import lark_to_grammar
 
@@ -333,7 +333,7 @@ def recursions(random: Random) -> None:
     for _ in range(30):
         allowed = [i for i, token in enumerate(tokens) if all(map(recogniser.copy().feed, token))]
         assert set(guide.allowed_tokens()) == {*allowed, *([end] if recogniser.can_finish else [])}, text
-        if not allowed or time.process_time() - began > 2:  # (the recogniser, where the grammar is ambiguous)
+        if not allowed or time.process_time() - began > 2:  # (the recogniser is slow on ambiguous grammars)
             break
         token = random.choice(allowed)
         assert guide.advance(token), text
@@ -342,7 +342,7 @@ def recursions(random: Random) -> None:
 
 @target
 def terminals(random: Random) -> None:
-    """``lazy`` and ``suffix`` under operators against their definition; tools with free text against llguidance."""
+    """``lazy`` and ``suffix`` under operators, against their definition; tools with free text, against llguidance."""
     from dotllm.grammar.reference import accepts
     from dotllm.languages.lark import lark_to_grammar
     from tests.languages.lark import test_lazy as lazy
@@ -366,7 +366,7 @@ def terminals(random: Random) -> None:
 
 @target
 def structural_tags(random: Random) -> None:
-    """Against a judge that tries every place at which a part can end: walks, and spoilt walks."""
+    """Walks and spoilt walks, against a judge that tries every place where a part can end."""
     tag = makers.structural_tag(random)
     if random.random() < 0.4:
         tag = makers.spoilt(random, tag, makers.TAG_WORDS)
@@ -379,11 +379,11 @@ def structural_tags(random: Random) -> None:
         found = tags.walk(index, random, marks)
         try:
             for text in [] if found is None else [found, tags.spoilt(random, found, marks)]:
-                if "\ud800" in text:  # half a character is not text
+                if "\ud800" in text:  # a lone surrogate is not text
                     continue
                 expected = tags.judge(tag, text)
                 if expected and text != found and "json_schema" in marks and re.search(r"[{\[\\]|\d[.eE]", text):
-                    continue  # how JSON is written is docs/json-schema.md's
+                    continue  # some spellings of JSON are never generated (docs/json-schema.md)
                 assert tags.reads(index, text) == expected, f"{json.dumps(tag)} and {text!r}"
         except tags.Unknown:
             pass
@@ -391,8 +391,8 @@ def structural_tags(random: Random) -> None:
 
 @target
 def limits(random: Random) -> None:
-    """Under a limit, step by step: allowed are the tokens after which the text can be ended in time, and only these. (Of
-    guides that remember what has been read some may be missing.)"""
+    """Under a limit, step by step: a mask holds precisely the tokens after which the text can end in time. (Guides that
+    remember items may lack some.)"""
 
     of = random.choice([vocabulary(), byte_vocabulary()])
     makes: list[Callable[[], Index]] = [
@@ -428,7 +428,7 @@ def limits(random: Random) -> None:
 
 @target
 def sizes(random: Random) -> None:
-    """Numbers up to 10**30 wherever a specification takes one: refused, or walked, and ended if that is short."""
+    """Numbers up to 10**30 wherever a specification takes one: it is refused or walked, to the end if that is near."""
     from benchmarks.walks import parse, validator
 
     pattern, schema = makers.sized_regex(random), makers.sized(random)
@@ -450,7 +450,7 @@ def sizes(random: Random) -> None:
         try:
             mask = guide.mask_within(left)
             allowed = list(guide.allowed_tokens()) if mask is None else np.flatnonzero(bits(mask)).tolist()
-        except BudgetExceededError:  # a step that would take too long ends its request by name
+        except BudgetExceededError:  # a step that would take too long ends its request with a named error
             return
         taken.append(random.choice(allowed))
         assert guide.advance(taken[-1]), (pattern, schema)
@@ -461,7 +461,7 @@ def sizes(random: Random) -> None:
         text = b"".join(of.token_bytes(token) or b"" for token in taken).decode()
         if not of_regex:
             assert validator(schema).is_valid(parse(text)), (schema, text)
-        elif not re.search(r"\d{4}", pattern):  # (for more it would take all memory)
+        elif not re.search(r"\d{4}", pattern):  # (with longer numbers, `regex` would use up the memory)
             with contextlib.suppress(TimeoutError):
                 assert regex.fullmatch(pattern, text, regex.V0 | regex.ASCII, timeout=2.0), (pattern, text)
     else:
@@ -470,7 +470,7 @@ def sizes(random: Random) -> None:
 
 @target
 def long_lived_indexes(random: Random) -> None:
-    """Many answers on one index, several at once: each is what a fresh index allows, and memory is bounded."""
+    """Many answers on one index, several at a time: the masks equal those of a fresh index, and memory is bounded."""
     from tests.languages.json_schema.random_schemas import random_schema
 
     schema = random.choice([makers.growing, makers.growing, lambda r: random_schema(r, 2)])(random)
@@ -478,13 +478,13 @@ def long_lived_indexes(random: Random) -> None:
 
 
 def long_lived(random: Random, schema: Any, order: str, answers: int) -> int:
-    """How often the index was renewed, or a guide moved."""
+    """Run ``answers`` answers; returns how often a guide moved to another index."""
     try:
         index = Index.from_json_schema(schema, vocabulary(), property_order=order)
         twins = Index.from_json_schema(schema, vocabulary(), property_order=order)
     except SpecError:
         return 0
-    limit = arena.used(index.mem) + random.randint(40_000, 100_000)  # a few answers, and it is full
+    limit = arena.used(index.mem) + random.randint(40_000, 100_000)  # full after a few answers
     index.mem[layout.H_LIMIT] = limit
     moves, end = 0, vocabulary().eos_token_ids[0]
     running: list[tuple[Guide, Guide]] = []
@@ -500,7 +500,7 @@ def long_lived(random: Random, schema: Any, order: str, answers: int) -> int:
         stood = guide.index
         try:
             taken = step_of_both(random, guide, twin, end)
-        except BudgetExceededError:  # by itself it needs more
+        except BudgetExceededError:  # this answer alone needs more
             assert guide._own is not None, "others have ended it"
             taken = False
         moves += guide.index is not stood
@@ -513,7 +513,7 @@ def long_lived(random: Random, schema: Any, order: str, answers: int) -> int:
 
 
 def step_of_both(random: Random, guide: Guide, twin: Guide, end: int) -> bool:
-    """One token on two guides of one automaton, which must agree; False: the answer has ended."""
+    """Move two guides of the same automaton, which must agree, by one token; False if the answer has ended."""
     rows, failures = mask_rows([guide])
     if failures:
         raise failures.pop(0)  # (a cycle with this frame would keep its guides)
@@ -540,7 +540,7 @@ def bits(mask: Any) -> Any:
 
 
 def needed_behind(guide: Guide, token: int) -> int:
-    """How many tokens suffice behind ``token``."""
+    """How many tokens suffice after ``token``."""
     assert guide.advance(token)
     needed = guide.tokens_to_finish
     guide.rollback(1)
@@ -549,7 +549,7 @@ def needed_behind(guide: Guide, token: int) -> int:
 
 @target
 def files(random: Random) -> None:
-    """Damaged index files, checksums that fit included, and entries of the disk cache."""
+    """Damaged index files, some with correct checksums, and damaged entries of the disk cache."""
     from dotllm.automata.machine.layout import H_LIMIT
     from dotllm.compilation.disk import DiskCache, seal
     from dotllm.compilation.metrics import Metrics
@@ -596,7 +596,7 @@ def saved_indexes() -> tuple[Vocabulary, list[bytes]]:
 
 @target
 def arrays(random: Random) -> None:
-    """What callers hand to the public API: arrays of all kinds, numbers that are none, guides of others."""
+    """Arguments of the public API: arrays of all kinds, values that are not numbers, guides of several indexes."""
     from dotllm import numpy as dotllm_numpy
     from dotllm.index import advance_guides, fill_masks, mask_rows
     from dotllm.index.draft_rows import advance_along, allowed_drafts, mask_rows_along
@@ -630,7 +630,7 @@ def arrays(random: Random) -> None:
         with contextlib.suppress(*CALLERS_FAULT, SpecError), np.errstate(all="ignore"):
             random.choice(calls)()
         assert (guard == 7).all()
-    for guide in made:  # and they go on
+    for guide in made:  # the guides still work
         mask = np.zeros((1, vocabulary().words), np.int32)
         with contextlib.suppress(SpecError):
             guide.write_mask(mask)
@@ -658,7 +658,7 @@ def guides(random: Random) -> list[Guide]:
 
 @target
 def vocabularies(random: Random) -> None:
-    """Tokens of all kinds: masks against brute force over the bytes of each."""
+    """Tokens of all kinds: masks, against brute force over the bytes of each token."""
     tokens = makers.tokens(random)
     try:
         own = Vocabulary.from_bytes(
@@ -682,7 +682,7 @@ def vocabularies(random: Random) -> None:
 
 @target
 def bodies(random: Random) -> None:
-    """As far as a front end goes before it asks the engine: no HTTP 500 that is not vLLM's, no constraint dropped (but tools')."""
+    """A front end's work before it asks the engine: no HTTP 500 but vLLM's, no constraint dropped but those of tools."""
     from tests.fuzz import requests
 
     kind, body = makers.body(random)
@@ -694,7 +694,7 @@ def bodies(random: Random) -> None:
 
 @target
 def foreign_fields(random: Random) -> None:
-    """A schema or a grammar in a field that an API does not read is refused, wherever it is; other fields pass."""
+    """A schema or a grammar in any field that an API does not read is refused; other unknown fields pass."""
     from tests.fuzz import requests
 
     kind, fields, is_constraint = makers.foreign_fields(random)
@@ -709,7 +709,7 @@ def foreign_fields(random: Random) -> None:
 
 @target
 def tool_calls(random: Random) -> None:
-    """Against `jsonschema`: vLLM's parsers read valid arguments of every call that the mask allows, in streams as well."""
+    """Against `jsonschema`: vLLM's parsers read valid arguments from every call that a mask allows, also in streams."""
     from benchmarks.walks import parse, validator
     from tests.fuzz import tool_calls
 
@@ -727,10 +727,10 @@ def tool_calls(random: Random) -> None:
             continue
         try:
             valid = validator(call.schema).is_valid(parse(call.at_once))
-        except (RecursionError, OverflowError):  # of the judge's
+        except (RecursionError, OverflowError):  # the judge's
             continue
         if not valid and re.search(r'"(oneOf|not|if)"', json.dumps(call.schema)) and re.search(r': ?"', call.at_once):
-            continue  # these may exclude strings, which is not found out (docs/structural-tags.md)
+            continue  # these may exclude strings, which is not enforced (docs/structural-tags.md)
         assert valid, said
         for how, streamed in call.streamed.items():
             assert json.loads(streamed) == whole, f"{said}\n{how} {streamed}"

@@ -1,5 +1,5 @@
-"""Tools with random parameters and with none, as a server has them: the mask, an answer under it with several calls and
-text around, and what vLLM's parser reads of it."""
+"""Tools with random parameters and with none, as on a server: the mask, an answer under it with several calls and text
+around them, and what vLLM's parser reads from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _tokenizer() -> tuple[Any, Vocabulary]:
 
 
 def parameters(random: Random) -> dict[str, Any]:
-    """An object's schema, most of whose properties are as random as they can be."""
+    """An object's schema with random properties."""
     names = random.sample(["a", "b", "c d", "é", "arguments"], random.randint(1, 3))
     return {
         "type": "object",
@@ -48,21 +48,21 @@ def parameters(random: Random) -> dict[str, Any]:
 
 
 class Call(NamedTuple):
-    """One call of an answer, as vLLM's parser reads it."""
+    """A call in an answer, as vLLM's parser reads it."""
 
     parser: str
     schema: dict[str, Any]
     text: str
     written: str
-    """Its arguments in the text, where that is JSON; else empty."""
+    """its arguments in the text if they are JSON, else empty"""
     at_once: str
     streamed: dict[str, str]
-    """Its arguments, by how the stream was cut."""
+    """its arguments, for each way to cut the stream"""
 
 
 @cache
 def _parsers() -> list[str]:
-    """Those of vLLM's for which there is a constraint, with this tokenizer."""
+    """The vLLM parsers for which there is a constraint with this tokenizer."""
     from vllm.tool_parsers import ToolParserManager
 
     tokenizer, _ = _tokenizer()
@@ -70,7 +70,7 @@ def _parsers() -> list[str]:
     for name in ToolParserManager.list_registered():
         with contextlib.suppress(
             Exception
-        ):  # of parsers that need another tokenizer, or package, or refuse strict tools
+        ):  # some parsers need another tokenizer or another package, or refuse strict tools
             if name != "openai" and several_calls.ask(name, [_tool("f", {})], "required", tokenizer).tag is not None:
                 found.append(name)
     return found
@@ -82,9 +82,9 @@ def _tool(name: str, parameters: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def calls(random: Random, schema: dict[str, Any]) -> list[Call]:
-    """All calls of an answer under the mask: several, with text around, of tools with and without arguments.
+    """All calls of an answer under the mask: several, with text around them, of tools with and without arguments.
 
-    There may be none: nothing enforces the schema, or the walk did not end.
+    The list is empty if the schema is not enforced or the walk did not end.
     """
     from vllm.exceptions import VLLMValidationError
 

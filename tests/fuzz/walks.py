@@ -1,4 +1,4 @@
-"""The vocabulary that targets are compiled for, and texts of an index: random ones, and whether it has one."""
+"""The vocabulary of the fuzzing targets; random texts of an index, and whether it accepts a text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def vocabulary() -> Vocabulary:
 
 
 def walk(index: Index, random: Random, longest: int = 80) -> bytes | None:
-    """A text of the index, or None if none was found in so many tokens."""
+    """A random text of the index, or None if the walk did not end within ``longest`` tokens."""
     guide, text, end = index.guide(), b"", index.vocabulary.eos_token_ids[0]
     for step in range(longest):
         allowed = list(guide.allowed_tokens())
@@ -36,6 +36,6 @@ def walk(index: Index, random: Random, longest: int = 80) -> bytes | None:
 
 
 def reads(index: Index, tokens: Iterable[int]) -> bool:
-    """Whether the index has a text, by its tokens: those of single bytes are the bytes."""
+    """Whether the index accepts a text, given as tokens; a single byte's token has the byte's value as its id."""
     guide = index.guide()
     return all(map(guide.advance, tokens)) and guide.can_finish
