@@ -682,7 +682,7 @@ def vocabularies(random: Random) -> None:
 
 @target
 def bodies(random: Random) -> None:
-    """A front end's work before it asks the engine: no HTTP 500 but vLLM's, no constraint dropped but those of tools."""
+    """A front end's work before it asks the engine: no HTTP 500 but vLLM's, no constraint dropped (except tools')."""
     from tests.fuzz import requests
 
     kind, body = makers.body(random)

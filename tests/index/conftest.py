@@ -22,7 +22,7 @@ def bytes_vocabulary() -> Vocabulary:
 
 @pytest.fixture(scope="session")
 def tekken() -> Vocabulary:
-    """The 131,072 tokens that are measured with, out of mistral_common, which comes with vLLM."""
+    """The 131,072 tokens that measurements use, from mistral_common, which comes with vLLM."""
     package = pytest.importorskip("mistral_common", reason="the tekken tokenizer comes with mistral_common")
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 

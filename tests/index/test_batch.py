@@ -46,7 +46,7 @@ def test_batch_equals_single(threads: int, bytes_vocabulary: Vocabulary) -> None
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_many_guides_in_any_order_of_their_indexes(threads: int, bytes_vocabulary: Vocabulary) -> None:
-    """More than a chunk of them, several of an index at one place and at others, rows of a bitmask that are wider."""
+    """More guides than a chunk, several per index at the same place and at others, and rows wider than a mask."""
     random = Random(threads)
     patterns = [f"{a}[a-z]{{{n},9}}{b}+" for n in (1, 2, 3) for a, b in ("xy", "zq")]
     single, cold = ([Index.from_regex(pattern, bytes_vocabulary) for pattern in patterns] for _ in range(2))
@@ -77,7 +77,7 @@ def test_rows_of_new_guides_are_numbers_too(threads: int, bytes_vocabulary: Voca
 
 
 def test_a_guess_that_no_longer_holds_is_no_row(bytes_vocabulary: Vocabulary) -> None:
-    """The row is freed, and its number used for another or for the same content, between the guess and the lock."""
+    """Between the guess and the lock, the row is freed and its number is used again, for other content or the same."""
     space = TokenSpace(bytes_vocabulary)
     rows, used, table, about, _ = space.row_store
     content = np.arange(space.words, dtype=np.int32) + 77
@@ -136,7 +136,7 @@ def test_a_fault_of_the_engine_stays_with_its_guide(bytes_vocabulary: Vocabulary
 
 
 def test_several_tokens_equal_single(bytes_vocabulary: Vocabulary) -> None:
-    """What is allowed of them, and taken whole or not at all; guides that remember are left to themselves."""
+    """How many of them are allowed, and whether all of them are taken, or none; guides that remember are left out."""
     random = Random(3)
     unique = Index.from_json_schema(
         {"type": "array", "uniqueItems": True, "items": {"type": "string"}}, bytes_vocabulary

@@ -1,4 +1,4 @@
-"""What callers hand in is looked at before anything is done with it: a wrong array is an error, not memory of others."""
+"""Arguments are checked before they are used: a wrong array is an error, not an access to foreign memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dotllm.index import advance_guides, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 
 UNIQUE = {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}
-GUARD = 7  # words around a bitmask that nobody may write to
+GUARD = 7  # fills the words around a bitmask, which nothing may write to
 
 
 @pytest.fixture(params=["new", "known", "remembering"])
 def guides(request: pytest.FixtureRequest, bytes_vocabulary: Vocabulary) -> list[Guide]:
-    """Three guides whose masks are unknown, or known, or their own: each takes another way through the code."""
+    """Three guides whose masks are unknown, known, or the guide's own: each kind takes its own path through the code."""
     if request.param == "remembering":
         return [Index.from_json_schema(UNIQUE, bytes_vocabulary).guide() for _ in range(3)]
     made = [Index.from_regex(f"[a-{c}]+{c}", bytes_vocabulary).guide() for c in "xyz"]
@@ -171,7 +171,7 @@ def test_ids_of_a_vocabulary_are_integers() -> None:
 
 
 def test_numbers_of_configurations(bytes_vocabulary: Vocabulary) -> None:
-    """A number that the index has not given is an error; the kernels would read memory of others."""
+    """A number that the index has not given out is an error; with it, the kernels would read foreign memory."""
     index = Index.from_regex("[a-z]{3,9}", bytes_vocabulary)
     unique = Index.from_json_schema(UNIQUE, bytes_vocabulary)
     for config in (-1, index.configurations, 10**6, 10**7, 2**31, 2**63, -(2**70)):
@@ -196,7 +196,7 @@ def test_numbers_of_configurations(bytes_vocabulary: Vocabulary) -> None:
 
 
 def test_a_guide_that_was_set_to_another_index(bytes_vocabulary: Vocabulary) -> None:
-    """`Guide.config` can be set: batches look at it before they read anything."""
+    """`Guide.config` can be set, so batches check it before they read anything."""
     guides = [Index.from_regex("[a-z]{3,9}", bytes_vocabulary).guide() for _ in range(3)]
     bitmask = np.full((3, WORDS), GUARD, np.int32)
     for config in (-1, 10**7, 2**31 - 1):
@@ -216,7 +216,7 @@ def test_a_guide_that_was_set_to_another_index(bytes_vocabulary: Vocabulary) -> 
 
 
 def test_ids_that_no_vocabulary_has(guides: list[Guide]) -> None:
-    """Whatever is asked says that such a token is not allowed."""
+    """Every call says that such a token is not allowed."""
     for token in (-1, 10**6, 2**31, 2**32, 2**63, 2**64, -(2**63), -(2**70)):
         assert advance_guides(guides, [token] * 3) == ([False] * 3, {})
         for guide in guides:
@@ -248,7 +248,7 @@ def test_threads(threads: int, guides: list[Guide]) -> None:
 
 
 def test_numbers_that_are_no_integers(guides: list[Guide]) -> None:
-    """Which class of guide there is depends on the schema, so each says the same."""
+    """The class of a guide depends on the schema, so all classes must answer alike."""
     for guide in guides:
         assert not guide.advance(True)
         for call in (guide.advance, guide.mask_within):

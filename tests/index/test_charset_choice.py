@@ -1,4 +1,4 @@
-"""Tables are made for the sets that pay, and not for so many that a request waits."""
+"""Tables are made for the sets that are worth it, and not for so many that a request waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_pays() -> None:
         return {places[i][0] for i in worth_tables(new, lambda: counted, lambda charset: tokens[charset], {})}
 
     assert made((LOWER, 1), (DIGITS, 1), counted=set()) == {LOWER}  # few tokens are made of digits
-    assert made((UPPER, 1), counted=set()) == set()  # very many leave the set
+    assert made((UPPER, 1), counted=set()) == set()  # very many tokens leave the set
     assert made((UPPER, 1), counted={0}) == {UPPER}
     assert made((UPPER, 2), counted=set()) == {UPPER}
 
@@ -38,7 +38,7 @@ def test_not_all_of_very_many() -> None:
 
 
 def test_a_set_that_was_often_passed_over_gets_its_table() -> None:
-    """After as many automata as it takes for the masks to have cost what the table costs."""
+    """It gets it once the masks of enough automata have cost as much as the table would."""
     passed_over: PassedOver = {}
 
     def made() -> set[int]:
@@ -65,7 +65,7 @@ def test_what_is_kept_of_sets_is_bounded() -> None:
 
 
 def test_a_regex_seen_again_gets_the_table_it_was_refused(tekken: Vocabulary) -> None:
-    """And its masks are the same with it."""
+    """Its masks with the table are the same as before."""
     charset = CharSet.of((97, 122), (65, 90), (48, 57), "._%+~-")  # as in e-mail addresses
     space, pattern = TokenSpace.of(tekken), "[a-zA-Z0-9._%+~-]+@"
     before = Index.from_regex(pattern, tekken)

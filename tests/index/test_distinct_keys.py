@@ -1,4 +1,4 @@
-"""Objects whose unnamed keys are counted, or one of which must have some value: guides remember the keys."""
+"""Objects whose unnamed keys are counted, or one of whose values must fit a schema: guides remember the keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EOS = 256 + len(WORDS)
 
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
-    """Every byte, and tokens that hold ends of keys, and whole members."""
+    """Every byte, and tokens that contain ends of keys or whole members."""
     return Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), *WORDS, None], eos_token_ids=[EOS])
 
 
@@ -50,7 +50,7 @@ def repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("order", ["declared", "any"])
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_walks_end_and_are_valid(schema: dict[str, Any], order: Any, vocabulary: Vocabulary) -> None:
-    """Masks are what `Guide.advance` allows, no walk is stuck, and what has ended is valid as its reader sees it."""
+    """Masks are what `Guide.advance` allows, no walk gets stuck, and finished texts are valid to a JSON reader."""
     index = Index.from_json_schema(schema, vocabulary, property_order=order, any_whitespace=False)
     judge = Draft202012Validator(schema)
     ends = b'"}],:'
@@ -82,7 +82,7 @@ KEYS = st.sampled_from(["a", "b", "ab", "c", "cc", "", "é", "\n", '"', "x\\"])
 @settings(max_examples=200)
 @given(st.lists(KEYS, max_size=4), st.booleans())
 def test_verdicts(keys: list[str], compact: bool) -> None:
-    """Of ``{"minProperties": 2}``: all different, and two of them."""
+    """``{"minProperties": 2}`` accepts an object if its keys differ and there are at least two."""
     text = "{" + ("," if compact else ", ").join(f"{json.dumps(key, ensure_ascii=False)}:1" for key in keys) + "}"
     guide = two().guide()
     accepted = all(guide.advance(byte) for byte in text.encode()) and guide.can_finish
@@ -130,7 +130,7 @@ def test_what_few_keys_cannot_reach_is_refused(vocabulary: Vocabulary) -> None:
 
 
 def test_only_where_it_matters(vocabulary: Vocabulary) -> None:
-    """Guides that remember cost more, and the GPU does not follow them."""
+    """Guides that remember keys cost more, and the GPU does not follow them."""
     for schema in (
         {"type": "object", "minProperties": 1},
         {"type": "object", "maxProperties": 3},

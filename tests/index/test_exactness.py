@@ -1,9 +1,9 @@
 """Masks on the real vocabulary, against brute force: every one of 131,072 tokens, stepped byte by byte.
 
-The stepping is the machine's own (which `tests/automata/test_machine.py` holds against an independent recogniser);
-what is judged here is everything that makes masks fast: the trie walk, character sets, canonical symbols, memoised
-and shared rows. The machine has no dead ends by construction, so "the bytes can be read" is "it can still finish";
-that is tested too.
+The steps are the machine's own (`tests/automata/test_machine.py` compares them with an independent recogniser). These
+tests judge everything that makes masks fast: the trie walk, character sets, canonical symbols, memoised and shared
+rows. The machine has no dead ends by construction, so "the bytes can be read" means "it can still finish"; this is
+tested, too.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def brute_force(mem, config, token_data, token_offset, ends, token_rows, out):
 
 
 def allowed_by_brute_force(index: Index, config: int) -> np.ndarray:
-    """bool [vocabulary]."""
+    """The tokens allowed after ``config``, bool [vocabulary]."""
     space = index.space
     out = np.zeros(space.size, np.uint8)
 
@@ -104,13 +104,13 @@ def allowed_by_brute_force(index: Index, config: int) -> np.ndarray:
 
 
 def bits(row: np.ndarray, size: int) -> np.ndarray:
-    """bool [size] of a mask row."""
+    """A mask row as bool [size]."""
     return np.unpackbits(row.view(np.uint8), bitorder="little")[:size].astype(bool)
 
 
 @pytest.mark.parametrize(("name", "make"), SPECS, ids=[name for name, _ in SPECS])
 def test_mask_equals_brute_force(name: str, make: Callable[[Vocabulary], Index], tekken: Vocabulary) -> None:
-    """Random walks; every mask on the way, token by token."""
+    """Every mask on random walks, token by token."""
     index = make(tekken)
     judge = make(tekken)  # brute force visits thousands of configurations: keep them out of the index under test
     random = Random(name)
@@ -126,7 +126,7 @@ def test_mask_equals_brute_force(name: str, make: Callable[[Vocabulary], Index],
             seen += 1
             choices = np.nonzero(expected)[0]
             token = int(random.choice(choices))
-            if random.random() < 0.5:  # prefer short tokens half of the time, or walks are over too soon
+            if random.random() < 0.5:  # prefer short tokens half of the time, or walks end too soon
                 token = int(
                     min(
                         (random.choice(choices) for _ in range(8)), key=lambda t: len(tekken.token_bytes(int(t)) or b"")

@@ -1,4 +1,4 @@
-"""How much of a spelling stays as it is whatever follows."""
+"""How much of a spelling stays the same whatever follows."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ NESTED = "([a-z]{1,200},){1,200}"
 
 
 def words(rng: random.Random, count: int) -> bytes:
-    """A text of NESTED: each word's length makes new counters."""
+    """A text of NESTED; the length of each word makes new counters."""
     return b"".join(b"a" * rng.randint(1, 60) + b"," for _ in range(count))
 
 
@@ -42,7 +42,7 @@ def small(grammar: Grammar, vocabulary: Vocabulary, limit: int) -> Index:
 
 
 def test_an_index_lives_for_ever(bytes_vocabulary: Vocabulary) -> None:
-    """It refused every guide for good once its arena was full."""
+    """An index whose arena was full once refused every guide for good."""
     index = small(regex_to_grammar(NESTED), bytes_vocabulary, 200_000)
     rng = random.Random(1)
     for _ in range(60):
@@ -55,7 +55,7 @@ def test_an_index_lives_for_ever(bytes_vocabulary: Vocabulary) -> None:
 
 
 def test_a_guide_moves_with_its_history(bytes_vocabulary: Vocabulary) -> None:
-    """Forked, rolled back over the move and replayed, it is what a guide on a large index is."""
+    """Forked, rolled back past the move and replayed, it equals a guide on a large index."""
     index = small(regex_to_grammar(NESTED), bytes_vocabulary, 100_000)
     large = small(regex_to_grammar(NESTED), bytes_vocabulary, DEFAULT_LIMIT)
     rng = random.Random(2)
@@ -87,7 +87,7 @@ def test_a_guide_moves_with_its_history(bytes_vocabulary: Vocabulary) -> None:
 
 
 def test_long_answers_at_once_do_not_end_one_another(bytes_vocabulary: Vocabulary) -> None:
-    """Each of them nearly fills an index by itself."""
+    """Each of them alone nearly fills an index."""
     names = [f"v{i}" for i in range(40)]
     schema = json.dumps({"type": "array", "items": {"enum": names}, "uniqueItems": True})
     grammar, limit = json_schema_to_grammar(schema), 450_000
@@ -189,7 +189,7 @@ def test_what_is_full_goes_with_its_guides(bytes_vocabulary: Vocabulary) -> None
 
 
 def test_no_generation_keeps_another_but_the_newest(bytes_vocabulary: Vocabulary) -> None:
-    """The first one led to the second, and this to the third, and so on."""
+    """Once the first generation referred to the second, the second to the third, and so on."""
     index = small(regex_to_grammar(NESTED), bytes_vocabulary, 100_000)
     newest = index
     for _ in range(10):
@@ -228,13 +228,13 @@ def test_limits_on_tokens_are_kept_across_moves(bytes_vocabulary: Vocabulary, li
 @pytest.mark.parametrize("order", ["any", "declared"])
 @pytest.mark.parametrize("seed", range(12))
 def test_many_answers_on_one_index(seed: int, order: str) -> None:
-    """`make fuzz` does so with thousands (``ANSWERS=10000``)."""
+    """`make fuzz` does this with thousands of answers (``ANSWERS=10000``)."""
     rng = random.Random(seed)
     long_lived(rng, makers.growing(rng), order, 8)
 
 
 def test_all_indexes_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide of the one that takes more than the others fails by name; the others go on, and grow."""
+    """The guide of the index that takes most fails with a named error; the other indexes go on, and grow."""
     tokens: list[bytes | None] = [bytes([i]) for i in range(256)]
     vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=256)
     greedy, modest = (

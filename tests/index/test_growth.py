@@ -1,4 +1,4 @@
-"""A batch whose guides all meet something full: it grows once for all of them, and no further than they need."""
+"""Batches whose guides all need more room in the same place: it grows once for all of them, and only as needed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MAKE: dict[str, Callable[[Vocabulary], Index]] = {
 
 @pytest.fixture(scope="module")
 def words() -> Vocabulary:
-    """Pieces of texts that open and close many things at once: what makes an arena large."""
+    """Tokens that open and close many values together, which makes an arena large."""
     random = Random(22)
 
     def value(depth: int) -> str:
@@ -73,7 +73,7 @@ def allowed(vocabulary: Vocabulary, mask: np.ndarray) -> np.ndarray:
 
 
 def walk(guides: Sequence[Guide], steps: int, seed: int) -> list[list[int]]:
-    """Move guides at random, all in one call a step; the tokens of each. None may fail."""
+    """Move all guides at random, with one call per step; returns each guide's tokens. No guide may fail."""
     random, vocabulary = Random(seed), guides[0].index.vocabulary
     taken: list[list[int]] = [[] for _ in guides]
     bitmask = np.empty((len(guides), vocabulary.words), np.int32)
@@ -94,8 +94,8 @@ def capacities(index: Index) -> list[int]:
 
 @pytest.mark.parametrize("names", [*([name] for name in MAKE), [*MAKE]], ids=lambda names: "+".join(names))
 def test_many_guides_of_a_new_index(names: list[str], words: Vocabulary) -> None:
-    """Masks and steps of a batch need no more memory than those of its guides one after another, twice at most (a
-    region that is full grows fourfold, whoever comes first)."""
+    """A batch needs at most twice as much memory as its guides need one after another. (It may need more at all because
+    a full region grows fourfold.)"""
     indexes = [MAKE[name](words) for name in names]
     guides = [indexes[i % len(indexes)].guide() for i in range(GUIDES)]
     taken = walk(guides, 8, seed=len(names))
@@ -133,7 +133,7 @@ def test_drafts_of_many_guides_of_a_new_index(names: list[str], words: Vocabular
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_region_is_full_at_first(threads: int, words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arenas that begin with a handful of places give the masks and steps of those that have room for all."""
+    """Arenas that begin with room for a handful of entries give the same masks and steps as large arenas."""
     known = [make(words) for make in MAKE.values()]
     drafts = expected = walk([known[i % len(known)].guide() for i in range(60)], 8, seed=1)
     least = {layout.LISTS: 8, layout.TRIPLES: 8, layout.BUFFER: 64, layout.LOCAL: 1}
@@ -176,7 +176,7 @@ def test_every_region_is_full_at_first(threads: int, words: Vocabulary, monkeypa
 
 
 def fill_up(index: Index, region: int, guides: Sequence[Guide]) -> None:
-    """From now on this region is full and may not grow, and these guides cannot move on, as if they had filled it."""
+    """Make a region full and unable to grow, and keep these guides from moving on, as if they had filled it."""
     for guide in guides:
         guide._own = index
     index.mem[layout.H_LIMIT] = 1
@@ -184,7 +184,7 @@ def fill_up(index: Index, region: int, guides: Sequence[Guide]) -> None:
 
 
 def test_what_may_not_grow_is_asked_for_once(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All guides of an index at its limit fail, those of others do not; nothing is copied to find that out."""
+    """All guides of an index at its limit fail, guides of other indexes do not, and nothing is copied to find out."""
     asked: Counter[tuple[int, int]] = Counter()
     grow = arena.grow
 
@@ -248,7 +248,7 @@ def copy_of(vocabulary: Vocabulary) -> Vocabulary:
 
 
 def test_a_full_table_of_rows(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guides whose masks are known, or equal to known ones, get them; the others fail, and after a collection do not."""
+    """Guides whose masks are known, or equal to known ones, get them; the others fail until rows are collected."""
     vocabulary = copy_of(words)
     space = space_of(vocabulary, monkeypatch, MAX_ROWS=24)
     kept = [Index.from_regex(f"{chr(97 + i)}+", vocabulary) for i in range(20)]
@@ -284,7 +284,7 @@ def test_a_set_for_whose_numbers_there_is_no_room_takes_none(words: Vocabulary) 
 
 
 def test_full_tables_of_character_sets(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets without tables, or whose exit words have no room, are walked: masks are the same."""
+    """Sets that have no tables, or no room for their exit words, are walked, and the masks are the same."""
     patterns = [*(f"[a-{chr(c)}]{{1,60}}abc" for c in range(100, 120)), *(f"[^{chr(c)}]*a" for c in range(97, 110))]
     known = [Index.from_regex(pattern, words) for pattern in patterns]
     trie = len(words.trie.byte)
@@ -308,7 +308,7 @@ def always_worth(new: Sequence[tuple[int, CharSet, int]], *_: object) -> set[int
 def test_tables_of_character_sets_are_freed_least_used_first(
     words: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were first come, first served: then every new set was walked for ever."""
+    """Once the first sets kept their tables, and every later set was walked for ever."""
     vocabulary = copy_of(words)
     monkeypatch.setattr(token_space, "worth_tables", always_worth)
     space = space_of(vocabulary, monkeypatch, MAX_CHARSETS=16)
@@ -324,7 +324,7 @@ def test_tables_of_character_sets_are_freed_least_used_first(
     assert len(space._numbers) <= 16 and space.times_freed > 3
     assert space._nodes.used < 40 * len(words.trie.byte), "and what they took of the tries comes back"
     assert not any(len(index.charset_numbers()) for index in indexes[:-16]), "the first ones walk now"
-    for pattern, index in zip(patterns, indexes, strict=True):  # ... and allow what they did
+    for pattern, index in zip(patterns, indexes, strict=True):  # ... and allow what they allowed before
         fresh = Index.from_regex(pattern, words).guide()
         guide = index.guide()
         for byte in (words.encode(bytes([byte]))[0] for byte in b"xyz"):

@@ -84,7 +84,7 @@ def test_write_mask_into_a_wider_bitmask(bytes_vocabulary: Vocabulary) -> None:
 
 
 def test_tokens_by_id(bytes_vocabulary: Vocabulary) -> None:
-    """A special token is matched by its id and by nothing else; text around it goes on as bytes."""
+    """A special token is matched only by its id; the text around it is matched as bytes."""
     tool = bytes_vocabulary.special_tokens["<tool>"]
     grammar = Grammar()
     grammar.start = grammar.seq([grammar.literal("a"), grammar.tokens([tool]), grammar.literal("b")])
@@ -97,7 +97,7 @@ def test_tokens_by_id(bytes_vocabulary: Vocabulary) -> None:
 
 
 def test_a_token_allowed_by_id_and_by_bytes(bytes_vocabulary: Vocabulary) -> None:
-    """Both readings go on."""
+    """Both readings continue."""
     grammar = Grammar()
     by_id = grammar.seq([grammar.tokens([ord("x")]), grammar.literal("1")])
     by_bytes = grammar.seq([grammar.literal("x"), grammar.literal("2")])
@@ -120,7 +120,7 @@ def test_any_token_but_some(bytes_vocabulary: Vocabulary) -> None:
     ['start: "a" <[999999]>', 'start: "a" | <[5000-6000]>', 'start: "a" <[^0-999999]>?', 'root ::= "a" Token(999999)'],
 )
 def test_token_sets_of_which_the_vocabulary_has_none(text: str, bytes_vocabulary: Vocabulary) -> None:
-    """They were allowed once, and a text that came to one of them could not go on."""
+    """Such sets were once accepted, and a text that reached one could not continue."""
     with pytest.raises(InvalidSpecError, match="the vocabulary has no token") as caught:
         Index.from_grammar(text, bytes_vocabulary)
     assert caught.value.keyword == "token"
@@ -164,7 +164,7 @@ def test_forced_text(bytes_vocabulary: Vocabulary) -> None:
 
 
 def test_forced_tokens_leave_out_what_could_merge(bytes_vocabulary: Vocabulary) -> None:
-    """`hel` then free: `hel` may become `hello`, so it is not drafted; `tru` + e is."""
+    """With free letters after it, `hel` may become `hello`, so it is not drafted; `true` is."""
     guide = Index.from_regex("hel[a-z]*", bytes_vocabulary).guide()
     assert guide.forced_bytes() == b"hel"
     assert guide.forced_tokens() == []
@@ -196,7 +196,7 @@ def test_memory_budget_is_named(bytes_vocabulary: Vocabulary) -> None:
 
 
 def test_a_full_index_is_renewed(bytes_vocabulary: Vocabulary) -> None:
-    """What one output made an index grow to must not end later requests."""
+    """An index that one output has filled must not end later requests."""
     index = Index.from_grammar_object(regex_to_grammar("([a-z]{1,200},){1,200}"), bytes_vocabulary, limit=200_000)
     config = index.guide().config
     with pytest.raises(BudgetExceededError):

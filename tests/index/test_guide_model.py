@@ -1,8 +1,7 @@
-"""Guides, moved about at random, and a list of tokens for each: at any time each is what a replay of its list makes.
+"""Guides under random operations, with a list of tokens for each: at any time, a guide equals a replay of its list.
 
-The replay runs on an index of its own that nothing has been asked of, so warm rows, loaded arenas, freed rows, shared
-caches and guides that have moved are compared with cold ones. Indexes are small in half of the sequences, so that their
-guides have to move.
+The replay runs on a fresh index of its own, so warm rows, loaded arenas, freed rows, shared caches and guides that have
+moved are compared with cold ones. In half of the sequences the indexes are small, so that their guides have to move.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Guides(RuleBasedStateMachine):
     @initialize(name=st.sampled_from(sorted(GRAMMARS)), small=st.booleans())
     def begin(self, name: str, small: bool) -> None:
         self.index = Index.from_bytes(COLD[name], VOCABULARY)
-        if small:  # some tokens, and it is full
+        if small:  # full after some tokens
             self.index.mem[layout.H_LIMIT] = arena.used(self.index.renewed().mem) + SPARE
         self.replays = Index.from_bytes(COLD[name], VOCABULARY)
         self.guides: list[tuple[Guide, list[int]]] = [(self.index.guide(), [])]
@@ -140,7 +139,7 @@ class Guides(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def move_on(self, data: Any) -> None:
-        """As if its index were full."""
+        """Move a guide as if its index were full."""
         guide, _ = self.pick(data)
         guide._own = None
         assert guide.move_on()

@@ -1,5 +1,5 @@
-"""Helpers of a batch: they are asked when there is enough to do, not waited for when they do not come, and never let in
-when the work is over."""
+"""Helpers of a batch: they are called when there is enough work, not waited for if they do not come, and not admitted
+when the work is done."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def fail_once(job: Int64, me: int, pipe: int) -> None:
 
 @nb.njit(nb.void(nb.int64[::1], nb.int64[::1], nb.int64, nb.int64), nogil=True)
 def share(job: Int64, wake_fds: Int64, pieces: int, awaited: int) -> None:
-    """``pieces`` of work; the caller does nothing while there are helpers and they have not done what is ``awaited``, a
-    word of the job (or NOTHING)."""
+    """Share ``pieces`` of work. If there are helpers, the caller first waits until the word ``awaited`` of the job is
+    not 0; with NOTHING it does not wait."""
     word = nb.int64(job.ctypes.data)
     job[OF], job[HERE], job[BY_HELPERS] = pieces, 0, 0
     open_job(job, wake_fds)
@@ -96,7 +96,7 @@ def test_helpers_take_part_and_all_is_done_once(pool: HelperPool) -> None:
 
 
 def test_helpers_come_whether_they_look_or_wait_for_a_byte(pool: HelperPool) -> None:
-    """Jobs that follow each other at once, and after about as long as helpers look at the job for the next."""
+    """Jobs that follow each other immediately, or after about as long as helpers poll for the next job."""
     pauses = random.Random(0)
     for i in range(600):
         if i % 2:

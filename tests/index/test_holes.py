@@ -1,6 +1,6 @@
-"""Vocabularies that lack bytes: masks are what steps allow, and both are what the bytes there are can spell.
+"""Vocabularies that lack bytes: masks agree with steps, and both with what the existing bytes can spell.
 
-Tables of character sets are made for all sets and for none, since either way of computing a mask has its own faults.
+Tables are made either for all character sets or for none, since each way of computing a mask may have its own faults.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def vocabularies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 def bits(guide: Guide) -> set[int]:
-    """The mask; none where it would be empty, which is an error."""
+    """The tokens of the mask; none if it would be empty, which is an error."""
     row = np.zeros((1, guide.index.space.words), np.int32)
     try:
         guide.write_mask(row)
@@ -83,7 +83,7 @@ def bits(guide: Guide) -> set[int]:
 
 
 def masks_agree(index: Index, random: Random, steps: int = 12) -> int:
-    """Every token of a mask can be taken, and no other; along some texts. How many masks."""
+    """Check along some texts that precisely the tokens of each mask can be taken; returns the number of masks."""
     vocabulary = index.vocabulary
     seen = 0
     for _ in range(2):
@@ -102,7 +102,7 @@ def masks_agree(index: Index, random: Random, steps: int = 12) -> int:
 
 
 def made(make: Any, value: Any, vocabulary: Vocabulary) -> Index | None:
-    """The index, or None where the vocabulary cannot spell what is asked for."""
+    """The index, or None if the vocabulary cannot spell what the specification asks for."""
     try:
         index: Index = make(value, vocabulary)
     except SpecError as error:
@@ -127,7 +127,7 @@ def test_masks_are_what_steps_allow(vocabularies: Iterator[Vocabulary]) -> None:
 
 
 def living(vocabulary: Vocabulary) -> set[str]:
-    """The characters made of bytes of tokens, by Python's decoder."""
+    """The characters that bytes of tokens spell, according to Python's decoder."""
     alive = sorted(set(range(256)) - vocabulary.missing_bytes)
     found: set[str] = set()
     for length in range(1, 5):
@@ -155,7 +155,7 @@ def test_living_characters(vocabularies: Iterator[Vocabulary]) -> None:
 
 
 def test_masks_are_what_matches(vocabularies: Iterator[Vocabulary]) -> None:
-    """By `re`: what may come is what some text goes on with that matches and is made of the bytes there are."""
+    """Against `re`: a token is allowed if and only if it leads towards a match that consists of the existing bytes."""
     looked_at = 0
     for number, vocabulary in enumerate(vocabularies):
         characters = sorted(living(vocabulary))
@@ -171,7 +171,7 @@ def test_masks_are_what_matches(vocabularies: Iterator[Vocabulary]) -> None:
                 assert matching <= {b""} or (b"" not in matching and tokens.isdisjoint(beginnings))
                 continue
             pending = [(b"", index.guide())]
-            for text, guide in pending:  # which grows
+            for text, guide in pending:  # the loop extends the list
                 looked_at += 1
                 expected = {t for t in range(vocabulary.size - 1) if text + vocabulary.token_bytes(t) in beginnings}
                 expected |= {vocabulary.size - 1} if text in matching else set()

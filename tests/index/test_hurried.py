@@ -1,4 +1,4 @@
-"""Steps in a hurry: what they leave undone is done later, and the outcome is as if they had taken their time."""
+"""Hurried steps: work that they leave undone is done later, and the outcome is the same as without the hurry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def compiled(kind: str, vocabulary: Vocabulary) -> Index:
 
 
 def hurried_row(guide: Guide) -> int:
-    """The row of its mask, or -1."""
+    """The row of the guide's mask, or -1 if it is unfinished."""
     with Locks([guide.index]):
         rows, failures = rows_of([guide.index], np.array([guide.config], np.int32), hurried=True)
     assert all(isinstance(failure, Unfinished) for failure in failures.values())
@@ -46,7 +46,7 @@ def hurried_row(guide: Guide) -> int:
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_outcome_is_the_same(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int) -> None:
-    """Wherever the hurry ends, and however often."""
+    """Wherever and however often a hurried step stops."""
     chance = random.Random(seed)
     guide, alone = compiled(kind, vocabulary).guide(), compiled(kind, vocabulary).guide()
     unfinished = 0
@@ -73,7 +73,7 @@ def test_the_outcome_is_the_same(vocabulary: Vocabulary, monkeypatch: pytest.Mon
 
 
 def test_what_is_not_done_leaves_the_batch(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing else does; its tokens are not taken."""
+    """Nothing else leaves it; the tokens of unfinished guides are not taken."""
     easy, hostile = Index.from_regex("[ab]*", vocabulary), compiled("grammar", vocabulary)
     warm = easy.guide()
     assert warm.mask_row >= 0 and warm.advance(ord("a")) and warm.mask_row >= 0

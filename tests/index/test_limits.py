@@ -1,4 +1,4 @@
-"""Masks under a limit: every text ends in time and is valid, no token is refused that the plans allow."""
+"""Masks under a limit: every text ends in time and is valid, and no token that the plans allow is refused."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def walk(index: Index, left: int, random: Random) -> tuple[bytes, list[int]]:
 @pytest.mark.parametrize(("name", "make"), MAKERS, ids=[name for name, _ in MAKERS])
 @pytest.mark.parametrize("vocabulary", [BYTES, FEW], ids=["bytes", "few"])
 def test_every_text_ends_in_time(name: str, make: Callable[[Vocabulary], Index], vocabulary: Vocabulary) -> None:
-    """Random walks with the least limit, a little more, and much more; one below the least is refused."""
+    """Random walks with the least limit, a little more, and much more; a limit below the least is refused."""
     if name == "tag" and vocabulary is BYTES:
         pytest.skip("has no such token")
     index, random = make(vocabulary), Random(name)
@@ -122,7 +122,7 @@ def test_every_text_ends_in_time(name: str, make: Callable[[Vocabulary], Index],
 
 @pytest.mark.parametrize(("name", "make"), MAKERS, ids=[name for name, _ in MAKERS])
 def test_exactly_what_plans_allow(name: str, make: Callable[[Vocabulary], Index]) -> None:
-    """Of each token of the ordinary mask: it is allowed if and only if what it leads to can be ended in time."""
+    """A token of the ordinary mask is allowed if and only if the text can end in time after it."""
     index, random = make(FEW), Random(name)
     seen = 0
     while seen < 40:
@@ -139,7 +139,7 @@ def test_exactly_what_plans_allow(name: str, make: Callable[[Vocabulary], Index]
 
 
 def test_the_least_stays_the_least() -> None:
-    """Less is refused, also when it is known that every token would leave enough: their plans are others."""
+    """A lower limit is refused even if every token is known to leave enough: the tokens' plans are different ones."""
     few = Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), b"ab", b"aaa", None], eos_token_ids=[258])
     index = Index.from_json_schema({"type": "string", "pattern": "[ab]{2}$", "maxLength": 5}, few)
     needed = index.tokens_to_finish()
@@ -149,7 +149,7 @@ def test_the_least_stays_the_least() -> None:
 
 
 def can_end(index: Index, config: int, left: int, impossible: dict[int, int]) -> bool:
-    """Whether some text of ``left`` tokens at most goes on from ``config`` and ends: by trying all."""
+    """Whether ``left`` tokens or fewer can lead from ``config`` to the end, by trying all."""
     if config == FINISHED:
         return True
     if left <= impossible.get(config, 0):
@@ -163,8 +163,8 @@ def can_end(index: Index, config: int, left: int, impossible: dict[int, int]) ->
 
 @pytest.mark.parametrize(("vocabulary", "least"), [(BYTES, 1.0), (FEW, 0.9)], ids=["bytes", "few"])
 def test_against_all_completions(vocabulary: Vocabulary, least: float) -> None:
-    """Masks with few tokens left, against all texts of so many tokens: every token allowed leads to one. Where tokens
-    are bytes no other token does; where they are words, hardly ever (a longer text may take fewer tokens)."""
+    """Masks with few tokens left, against all texts of that many tokens: every allowed token leads to such a text. If
+    tokens are bytes, no other token does; if they are words, hardly any (a longer text may take fewer tokens)."""
     seen = equal = 0
     for name, make in MAKERS:
         if name == "tag" and vocabulary is BYTES:
@@ -186,7 +186,7 @@ def test_against_all_completions(vocabulary: Vocabulary, least: float) -> None:
 
 
 def shortest(index: Index, config: int) -> int:
-    """Fewest bytes to an end, by trying all of them."""
+    """The fewest bytes from ``config`` to an end, by breadth-first search."""
     seen, queue = {config}, deque([(config, 0)])
     while queue:
         here, length = queue.popleft()
@@ -211,8 +211,8 @@ def shortest(index: Index, config: int) -> int:
     ],
 )
 def test_shortest_bytes(pattern: str, prefixes: list[str]) -> None:
-    """Where tokens are bytes, no text is shorter: alternatives, counted loops (nested, half-way through), characters of
-    several bytes."""
+    """If tokens are bytes, no text is shorter than the plan: alternatives, counted loops (nested, half-way through),
+    characters of several bytes."""
     index = Index.from_regex(pattern, BYTES)
     for prefix in prefixes:
         config = index.advance_bytes(index.guide().config, prefix.encode())
@@ -220,7 +220,7 @@ def test_shortest_bytes(pattern: str, prefixes: list[str]) -> None:
 
 
 def test_keys_in_any_order() -> None:
-    """What is required and has not come is still written, behind a separator or before it."""
+    """Required members that have not come are counted, after a separator or before it."""
     schema = {"type": "object", "properties": {"a": {"enum": [12, 345]}, "b": {"type": "string"}, "long": {"const": True}, "d": {"const": 1}}, "required": ["a", "long", "b"], "additionalProperties": True}  # fmt: skip
     index = Index.from_json_schema(schema, BYTES, any_whitespace=False, property_order="any")
     whole = '"a":12,"long":true,"b":""}'
@@ -243,7 +243,7 @@ def test_keys_in_any_order() -> None:
     ],
 )
 def test_parts_in_any_order_or_a_shorter_text(required: list[str], separator: str, other: str, least: int) -> None:
-    """The shorter way is known one token before: all required parts, and a separator between any two."""
+    """The shorter way is known one token earlier: all required parts with separators between, or the other text."""
     letters = Vocabulary.from_bytes([b"a", b"b", b"z", b",", None], eos_token_ids=4)
     grammar = Grammar()
     parts = grammar.unordered([grammar.literal(part) for part in required], [], [], grammar.literal(separator))
@@ -253,7 +253,7 @@ def test_parts_in_any_order_or_a_shorter_text(required: list[str], separator: st
 
 
 def test_batches() -> None:
-    """Batches and drafts have the masks that guides have alone; a refusal is one guide's."""
+    """Batches and drafts have the masks that guides have alone; a refusal concerns one guide only."""
     index = Index.from_json_schema(SCHEMAS[0], FEW)
     guides = [index.guide() for _ in range(4)]
     needed = guides[0].tokens_to_finish
@@ -280,7 +280,7 @@ def test_batches() -> None:
 
 
 def test_limits_along_drafts_of_many_guides() -> None:
-    """Each row is what its guide has alone behind the drafts before it; behind a draft that is not allowed is none."""
+    """Each row is its guide's mask alone after the drafts before it; after a draft that is not allowed there is none."""
     random, indexes = Random(3), [Index.from_json_schema(schema, FEW) for schema in SCHEMAS[:4]]
     guides, drafts, left = [], [], []
     for number in range(40):
@@ -288,7 +288,7 @@ def test_limits_along_drafts_of_many_guides() -> None:
         needed = index.tokens_to_finish()
         _, draft = walk(index, needed + random.randint(0, 3), random)
         if random.random() < 0.5:
-            draft[random.randrange(len(draft))] = random.choice([*b' "a1,\xc3'])  # which only the limit may refuse
+            draft[random.randrange(len(draft))] = random.choice([*b' "a1,\xc3'])  # perhaps refused only by the limit
         guides.append(index.guide())
         drafts.append(draft[: random.randint(0, 6)])
         left.append(NO_LIMIT if number % 5 == 4 else needed + random.randint(0, 3))
@@ -308,7 +308,7 @@ def test_limits_along_drafts_of_many_guides() -> None:
 
 
 def test_a_limit_stays_with_forks_rollbacks_and_saved_indexes() -> None:
-    """Nothing of a limit is in a guide; a loaded index says the same."""
+    """A guide stores nothing about a limit; a loaded index gives the same masks."""
     index = Index.from_json_schema(SCHEMAS[1], FEW)
     guide = index.guide()
     needed = guide.tokens_to_finish
@@ -335,7 +335,7 @@ def _onwards(guide: Guide, first: int, left: int) -> Iterable[int]:
 
 
 def test_a_limit_that_suffices_costs_no_mask() -> None:
-    """What is enough for one configuration is known for those that share its row."""
+    """A limit that is known to suffice for one configuration is known to suffice for all that share its row."""
     index = Index.from_json_schema({"type": "array", "items": {"type": "string", "maxLength": 300}}, FEW)
     guide = index.guide()
     for token in FEW.encode(b'["'):
@@ -364,7 +364,7 @@ DISTINCT = [
 @pytest.mark.parametrize("schema", DISTINCT, ids=lambda schema: json.dumps(schema)[:60])
 @pytest.mark.parametrize("vocabulary", [BYTES, FEW], ids=["bytes", "few"])
 def test_items_that_must_differ(schema: object, vocabulary: Vocabulary) -> None:
-    """Every walk ends in time and is valid; at the limit many begin like an earlier item, and must differ in time."""
+    """Every walk ends in time and is valid; near the limit, many items begin like earlier ones and must differ."""
     index, random, judge = Index.from_json_schema(schema, vocabulary), Random(0), Draft202012Validator(schema)
     needed = index.guide().tokens_to_finish
     for left in (needed, needed + 1, needed + 2, needed + 5, 2 * needed, 40, 80):
@@ -379,7 +379,7 @@ def test_items_that_must_differ(schema: object, vocabulary: Vocabulary) -> None:
 @pytest.mark.parametrize("schema", DISTINCT, ids=lambda schema: json.dumps(schema)[:60])
 @pytest.mark.parametrize("vocabulary", [BYTES, FEW], ids=["bytes", "few"])
 def test_whatever_is_taken_leaves_enough(schema: object, vocabulary: Vocabulary) -> None:
-    """Of every token allowed near the least limit, not only of those that a walk takes."""
+    """This holds for every token allowed near the least limit, not only for those that a walk takes."""
     index, random = Index.from_json_schema(schema, vocabulary), Random(1)
     for more in (0, 1, 3):
         guide = index.guide()
@@ -395,7 +395,7 @@ def test_whatever_is_taken_leaves_enough(schema: object, vocabulary: Vocabulary)
 
 
 def test_a_repetition_is_avoided_in_time() -> None:
-    """An item like an earlier one goes on to another, if there is room, and is not begun if there is none."""
+    """An item that repeats an earlier one is extended if there is room, and not begun if there is none."""
     index = Index.from_json_schema(DISTINCT[0], BYTES, any_whitespace=False)
     guide = index.guide()
     for byte in b'["ab",':
@@ -405,7 +405,7 @@ def test_a_repetition_is_avoided_in_time() -> None:
         assert guide.advance(byte)
     assert guide.tokens_to_finish == len('!"]') + 1
     assert ord('"') not in allowed(guide, 4) and ord("\\") not in allowed(guide, 4)
-    guide.rollback(5)  # behind ["a
+    guide.rollback(5)  # after ["a
     assert ord("b") in allowed(guide, 4)
     assert guide.advance(ord("b")) and guide.advance(ord('"'))
     assert ord(",") not in allowed(guide, 4) and ord(",") in allowed(guide, 5)
@@ -420,7 +420,7 @@ def test_a_repetition_is_avoided_in_time() -> None:
     ids=["items", "keys"],
 )
 def test_several_that_must_differ(schema: object) -> None:
-    """No limit is kept where the shortest array would repeat an item, and one of the shortest objects a key."""
+    """Limits are refused where the shortest array would repeat an item, or a shortest object a key."""
     index = Index.from_json_schema(schema, BYTES)
     with pytest.raises(UnsupportedError, match="uniqueItems"):
         _ = index.guide().tokens_to_finish
@@ -441,7 +441,7 @@ regexes = st.recursive(
 @given(regexes, st.integers(0, 6), st.integers(0, 2**32))
 @example("((a|ab)|[^a])([ab]|([ab])*)é", 0, 0)
 def test_random_regexes(pattern: str, more: int, seed: int) -> None:
-    """As the walks above."""
+    """Like the walks above, with random patterns."""
     index = Index.from_regex(pattern, FEW)
     left = index.tokens_to_finish() + more
     _, taken = walk(index, left, Random(seed))
@@ -450,7 +450,7 @@ def test_random_regexes(pattern: str, more: int, seed: int) -> None:
 
 @pytest.mark.parametrize("beyond", [2**31, 2**32 + 5, 10**30])
 def test_a_limit_of_any_size_is_no_limit(beyond: int) -> None:
-    """It once wrapped around in a kernel's 32 bits, and its mask was remembered."""
+    """Such a limit once wrapped around in a kernel's 32 bits, and the wrong mask was remembered."""
     guide = Index.from_regex("a|b{20}", BYTES).guide()
     assert guide.mask_within(beyond) is None
     mask = guide.mask_within(5)
@@ -465,7 +465,7 @@ MANY = {"type": "array", "minItems": 10**9}
     [MANY | {"items": MANY}, {"type": "object", "properties": {"a": MANY | {"items": MANY}}, "required": ["a"]}],
 )
 def test_what_no_answer_could_end_is_told(schema: object) -> None:
-    """More bytes than a cost may count: it was an internal fault."""
+    """The shortest text has more bytes than a cost can count; this was once an internal fault."""
     guide = Index.from_json_schema(schema, BYTES).guide()
     before = guide.index.nbytes
     with pytest.raises(BudgetExceededError, match="the shortest text is too long"):
@@ -495,7 +495,7 @@ def test_a_limit_leads_past_what_is_too_far(schema: object, order: str) -> None:
 
 
 def test_automata_of_millions_of_nodes_have_ways() -> None:
-    """The heap had 23 bits for a node."""
+    """The heap once had only 23 bits for a node."""
     guide = Index.from_choice(["x" * 9_000_000, "ab"], BYTES).guide()
     assert guide.advance(ord("a"))
     assert guide.tokens_to_finish == 2
@@ -504,7 +504,7 @@ def test_automata_of_millions_of_nodes_have_ways() -> None:
 def test_the_shortest_ways_are_found_without_the_lock(
     bytes_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take seconds for tens of thousands of choices, and other guides of the index must not wait for that."""
+    """Finding them takes seconds for tens of thousands of choices, and other guides of the index must not wait."""
     index = Index.from_choice([f"choice {i}" for i in range(300)], bytes_vocabulary)
     expected = Index.from_bytes(index.to_bytes(), bytes_vocabulary).tokens_to_finish()
     find, waits = limits.find_shortest_ways, []

@@ -1,4 +1,4 @@
-"""Mask rows are freed when no index knows them, and their numbers used again, without any index noticing."""
+"""Mask rows that no index knows are freed and their numbers reused, without any index noticing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def walk(index: Index, length: int, seed: int) -> list[np.ndarray]:
 
 
 def pattern(number: int) -> str:
-    """Patterns that share few masks."""
+    """A pattern that shares few masks with the others."""
     low, high = chr(97 + number % 23), chr(97 + number % 23 + 2)
     return f"x{number}[{low}-{high}]{{2,5}}y{number * 7919}"
 
@@ -92,7 +92,7 @@ def test_a_full_table_can_be_used_again(vocabulary: Vocabulary, monkeypatch: pyt
 
 
 def test_threads_use_indexes_while_rows_are_collected(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    """Compiles, walks, batches, saves and loads on threads, a collector in between; every mask is what it must be."""
+    """Threads compile, walk, batch, save and load while rows are collected; every mask is what it must be."""
     reference = Vocabulary.from_bytes([*TOKENS, b"ab", b"abc", b"12", None], eos_token_ids=259)
     expected = {n: walk(Index.from_regex(pattern(n), reference), 12, seed=n) for n in range(40)}
     space = TokenSpace.of(vocabulary)

@@ -28,7 +28,7 @@ def some_token(guide: Guide, chance: random.Random) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_as_guides_alone(vocabulary: Vocabulary, seed: int) -> None:
-    """Tokens, rows, histories; guides come, leave and come again, in any order, among names that do not run."""
+    """Tokens, rows and histories; guides enter, leave and re-enter in any order, mixed with names that do not run."""
     chance = random.Random(seed)
     indexes = [Index.from_regex(language, vocabulary) for language in LANGUAGES]
     running = Running(indexes[0].space)
@@ -76,7 +76,7 @@ def test_as_guides_alone(vocabulary: Vocabulary, seed: int) -> None:
 
 
 def test_most_tokens_are_taken_by_the_call(vocabulary: Vocabulary) -> None:
-    """All but those that need another thing first: a guide's history is noted every so many tokens."""
+    """All but those that need something else first: at intervals, a guide's history has to be recorded."""
     index = Index.from_regex("[a-c]*", vocabulary)
     running, guide = Running(index.space), index.guide()
     left = 0
@@ -92,7 +92,7 @@ def test_most_tokens_are_taken_by_the_call(vocabulary: Vocabulary) -> None:
 
 
 def test_an_index_that_grows_in_between(vocabulary: Vocabulary) -> None:
-    """Its memory moves: the arrays have the new place before the next call."""
+    """Its memory moves, and the arrays have the new address before the next call."""
     index = Index.from_regex("([a-c]{1,40}[0-9]){1,40}", vocabulary)
     running, guide, before = Running(index.space), index.guide(), index.mem
     running.enter("one", guide)

@@ -1,4 +1,4 @@
-"""No file crashes who loads it: numbers that cannot be used are found, and those that are not found do no harm."""
+"""No file crashes the process that loads it: unusable numbers are found, and those that are not found do no harm."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def saved(of: Vocabulary) -> bytes:
 
 
 def parts_of(data: bytes) -> tuple[dict[str, Any], list[Int32]]:
-    """The header, and copies of the parts, of a file."""
+    """The header of a file, and copies of its parts."""
     end = HEAD + int.from_bytes(data[8:16], "little")
     header = json.loads(data[HEAD:end])
     numbers = np.frombuffer(data[end:], np.int32).copy()
@@ -55,7 +55,7 @@ def parts_of(data: bytes) -> tuple[dict[str, Any], list[Int32]]:
 
 
 def joined(header: Any, parts: list[Int32]) -> bytes:
-    """A file with a checksum that fits."""
+    """A file with a correct checksum."""
     raw, payload = json.dumps(header).encode(), b"".join(part.tobytes() for part in parts)
     lengths = len(raw).to_bytes(8, "little") + len(payload).to_bytes(8, "little")
     return b"dotllmIX" + lengths + zlib.crc32(raw + payload).to_bytes(4, "little") + raw + payload
@@ -104,7 +104,7 @@ def set_automaton(place: int, value: int) -> Edit:
 
 
 def a_mask_too_many(number: int, row: int, column: int) -> Edit:
-    """The first number behind those of the masks that the file has."""
+    """An edit that sets the first mask number that the file does not have."""
 
     def edit(parts: list[Int32]) -> None:
         known = (region(parts, at.CONFIG)[:, 2], region(parts, at.STATE)[:, at.S_MEMO], region(parts, at.MEMO))
@@ -150,8 +150,8 @@ def a_frame_set_that_stands_on_itself(parts: list[Int32]) -> None:
         set_way(0, -2),  # cost
         set_way(1, 1 << 24),  # edge
         set_way(2, 256),  # byte
-        set_way(3, 1 << 24),  # node that comes next
-        set_way(4, 1 << 24),  # the same where a level has just begun
+        set_way(3, 1 << 24),  # the next node
+        set_way(4, 1 << 24),  # the next node where a level has just begun
         set_in(at.POOL, 5, 0, 1 << 24),
         set_in(at.STATE, 3, at.S_OFFSET, 1 << 24),
         set_in(at.STATE, 3, at.S_LENGTH, -2),
@@ -217,7 +217,7 @@ def test_headers_that_make_no_sense_are_refused(changed: dict[str, Any], saved: 
 
 
 def test_what_is_sound_is_loaded(of: Vocabulary) -> None:
-    """Also by who has grown since, and the memos of all of it."""
+    """So is an index that has grown since it was loaded, with all its memos."""
     for index in indexes(of):
         for seed in range(3):
             walk(index, random.Random(seed))
@@ -242,7 +242,7 @@ def test_damaged_numbers_crash_nobody() -> None:
 
 
 def automata(of: Vocabulary) -> Iterator[tuple[Int32, int, int]]:
-    """The block of a small automaton, and how many character and token sets it refers to; all kinds of nodes."""
+    """Small automata with all kinds of nodes: the block, and how many character sets and token sets it refers to."""
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"maxLength": 70, "type": "string"}}}
     for index in (
         Index.from_json_schema(schema | {"required": ["a"]}, of, property_order="any"),
@@ -254,8 +254,8 @@ def automata(of: Vocabulary) -> Iterator[tuple[Int32, int, int]]:
 
 
 def test_the_bounds_of_all_numbers_of_an_automaton(of: Vocabulary) -> None:
-    """The first and the last number of each array, one below what it may be and one above: nothing behind an array is
-    read."""
+    """The first and the last number of each array are refused one below and one above their range: nothing outside an
+    array is read."""
     for block, charsets, token_sets in automata(of):
         assert verify_nfa(block, charsets, token_sets)
         nodes, edges = (int(block[part + 1] - block[part]) for part in (NfaArray.KIND, NfaArray.EDGE_BYTES))
@@ -305,7 +305,7 @@ def changed(numbers: Int32, place: int, number: int) -> Int32:
 
 
 def test_rows_of_masks_are_unpacked_or_refused() -> None:
-    """Each row is the differences to one before it, or to nothing."""
+    """Each row consists of the differences from an earlier row, or from an empty one."""
     packed = [[-1, 2, 0, 2, 5, -7], [0, 1, 1, 9], [1, 2, 0, 2, 0, 0], [1, 3, 0, 1, 2, 1, 2, 3], [0, 0]]
     expected = [[5, 0, -7], [5, 9, -7], [0, 9, 0], [1, 2, 3], [5, 0, -7]]
     rows = np.zeros((5, 3), np.int32)

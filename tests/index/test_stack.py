@@ -1,4 +1,4 @@
-"""The stack follows the nesting of a text, not its length: what has died in a symbol is not kept below later ones."""
+"""The stack grows with a text's nesting, not with its length: dead parts of a symbol are not kept below later ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLAT = {
 
 
 def depth(index: Index, config: int) -> int:
-    """Symbols on the stack of a configuration."""
+    """The number of symbols on the stack of a configuration."""
     mem = index.mem
     cell = int(mem[mem[layout.R + 3 * layout.CONFIG] + 3 * config + 1])
     found = 0
@@ -43,7 +43,7 @@ def test_a_flat_list_leaves_nothing_behind(name: str) -> None:
 
 
 def test_nesting_is_counted_and_given_back() -> None:
-    """Opening brackets push, closing ones pop."""
+    """Opening brackets push and closing brackets pop."""
     index = Index.from_json_schema({"type": "array"}, VOCABULARY)
     start = index.guide().config
     deep = index.advance_bytes(start, b"[" * 50)
@@ -53,7 +53,7 @@ def test_nesting_is_counted_and_given_back() -> None:
 
 
 def test_a_byte_may_end_any_number_of_rules() -> None:
-    """After n prefixes a + may belong to each of them. (Masks looked at no more than 255 symbols of a stack once.)"""
+    """After n prefixes, a + may belong to any of them. (Masks once looked at no more than 255 symbols of a stack.)"""
     index = Index.from_grammar('start: e\ne: "-" e | e "+" e | "x"\n', VOCABULARY)
     guide = index.guide()
     for _ in range(600):

@@ -42,7 +42,7 @@ def test_round_trip_is_warm(tmp_path: Path, bytes_vocabulary: Vocabulary) -> Non
 
 
 def test_many_threads_save_to_one_file(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
-    """Each writes a file of its own until it is whole; they had one name."""
+    """Each thread writes a temporary file of its own; once all of these had the same name."""
     index, whole = Index.from_regex("[a-z]+", bytes_vocabulary), tmp_path / "i"
     index.save(whole)
 
@@ -63,7 +63,7 @@ def test_a_failed_save_leaves_nothing(tmp_path: Path, bytes_vocabulary: Vocabula
 
 
 def test_masks_get_the_numbers_that_they_have_here(bytes_vocabulary: Vocabulary) -> None:
-    """In a file they are counted from zero; here other indexes were before."""
+    """A file counts them from zero; in this process, other indexes came first."""
     for pattern in ("[0-9]+x", "(yes|no)[a-f]"):
         assert Index.from_regex(pattern, bytes_vocabulary).guide().mask_row > 0
     index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
@@ -73,7 +73,7 @@ def test_masks_get_the_numbers_that_they_have_here(bytes_vocabulary: Vocabulary)
 
 
 def test_an_index_of_many_states(bytes_vocabulary: Vocabulary) -> None:
-    """Its tables have room for more than a small one's: every word is found again, and no other."""
+    """Its tables are larger than those of a small index: every word is found again, and no other."""
     words = [f"{number * 7919 % 10000:04}{number}" for number in range(700)]
     index = Index.from_choice(words, bytes_vocabulary)
     for word in words:
@@ -166,7 +166,7 @@ def test_save_changes_nothing(tmp_path: Path, bytes_vocabulary: Vocabulary) -> N
 
 
 def test_character_sets_keep_their_tables(bytes_vocabulary: Vocabulary) -> None:
-    """Whatever their numbers are; and a set without a table has none afterwards."""
+    """They keep them whatever their numbers are, and a set without a table has none after loading."""
     schema = {
         "items": {"type": "string"},
         "contains": {"pattern": "^[a-f]*$"},

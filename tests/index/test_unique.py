@@ -1,4 +1,4 @@
-"""Arrays without equal items, over values that no automaton could list: what guides remember."""
+"""Arrays without equal items whose values no automaton could list: guides remember the items."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ EOS = 256 + len(WORDS)
 
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
-    """Every byte, and tokens that hold ends of items, and whole items."""
+    """Every byte, and tokens that contain ends of items or whole items."""
     return Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), *WORDS, None], eos_token_ids=[EOS])
 
 
 def taken(guide: Guide, text: str) -> bool:
-    """Whether a guide goes through a text byte by byte, every one of them in the mask before it."""
+    """Whether a guide takes a text byte by byte; checks that it takes a byte if and only if the mask allows it."""
     for byte in text.encode():
         allowed = byte in set(guide.allowed_tokens())
         assert guide.advance(byte) == allowed
@@ -80,7 +80,7 @@ def test_texts(case: dict[str, Any], vocabulary: Vocabulary) -> None:
     "code", [0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x103FF, 0x1F400, 0x10FFFF]
 )
 def test_every_way_to_write_a_character_is_that_character(code: int, vocabulary: Vocabulary) -> None:
-    """At the ends of what has one, two, three or four bytes, one escape or two."""
+    """Code points at the limits of one, two, three and four bytes, and of one escape and two."""
     index = Index.from_json_schema({"items": {"type": "string"}, "uniqueItems": True}, vocabulary)
     ways = [f'"{chr(code)}"', json.dumps(chr(code)), json.dumps(chr(code)).upper().replace("\\U", "\\u")]
     for one in ways:
@@ -97,7 +97,7 @@ def test_every_way_to_write_a_character_is_that_character(code: int, vocabulary:
 
 
 def random_item(random: Random, depth: int = 0) -> dict[str, Any]:
-    """A schema of few values."""
+    """A schema with few values."""
     match random.randrange(8 if depth < 2 else 4):
         case 0:
             some = [0, 1, 2, "a", "b", "ab", True, None, [], [1], {"a": 1}, {"a": 1, "b": 1}]
@@ -134,7 +134,7 @@ def random_array(random: Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("block", range(4))
 def test_masks_are_those_of_the_automaton(block: int, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few values can be listed, or remembered all the same: token by token the masks are equal."""
+    """Few values can be listed by an automaton or remembered by guides: token by token, the masks are equal."""
     compared = 0
     for number in range(25):
         random = Random(f"unique/{block}/{number}")
@@ -212,7 +212,7 @@ WALKED = [
         "items": {"type": "array", "items": {"pattern": "^a*$", "type": "string"}, "uniqueItems": True, "maxItems": 2},
         "uniqueItems": True,
     },
-    # Few values at each depth, but as many arrays and objects of them as one likes; all of it was once refused.
+    # Few values at each depth, but any number of arrays and objects of them; these schemas were once refused.
     {"type": "array", "items": {"type": "array", "items": {"type": "boolean"}}, "uniqueItems": True, "minItems": 6},
     {
         "type": "array",
@@ -236,7 +236,7 @@ WALKED = [
 
 @pytest.mark.parametrize("number", range(len(WALKED)))
 def test_walks_end_and_are_valid(number: int, vocabulary: Vocabulary) -> None:
-    """Uniform over the masks, with a liking for what brings items to their ends."""
+    """The walks are uniform over the masks, with a preference for tokens that end items."""
     schema = WALKED[number]
     index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
     judge = Draft202012Validator(schema)
@@ -323,7 +323,7 @@ def test_an_index_from_a_file_still_remembers(vocabulary: Vocabulary, tmp_path: 
 
 
 def test_forced_text_is_as_ever(vocabulary: Vocabulary) -> None:
-    """What the grammar forces is forced; where an array may be of two kinds, nothing is."""
+    """Text that the grammar forces is forced; where an array may be of two kinds, nothing is."""
     item = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     schema = {"type": "array", "items": item, "uniqueItems": True}
     index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
@@ -333,7 +333,7 @@ def test_forced_text_is_as_ever(vocabulary: Vocabulary) -> None:
 
 
 def test_several_ways_to_read_a_text_force_what_all_of_them_force(vocabulary: Vocabulary) -> None:
-    """The first of them alone, whose array must differ in its items, once spoke for all."""
+    """Once the first reading alone, whose array must not repeat items, decided for all of them."""
 
     def alternative(unique: bool, kind: int) -> dict[str, Any]:
         properties = {
@@ -355,7 +355,7 @@ def test_several_ways_to_read_a_text_force_what_all_of_them_force(vocabulary: Vo
 
 
 def test_other_text_around(vocabulary: Vocabulary) -> None:
-    """In a grammar of another language, only the array counts."""
+    """If a grammar surrounds the array with other text, only the array's items must differ."""
     grammar = f'start: "[a,a] " json " [1,1]"\njson: %json {json.dumps(STRINGS)}'
     index = Index.from_grammar(grammar, vocabulary)
     assert taken(index.guide(), '[a,a] ["a", "b"] [1,1]')
@@ -377,7 +377,7 @@ def test_refused_by_name(schema: Any, options: dict[str, Any], vocabulary: Vocab
 
 
 def test_values_that_are_used_up(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that was is forgotten, and where nothing is left the array ends."""
+    """No earlier item is forgotten, and when no value is left, the array ends."""
     monkeypatch.setattr(unique, "MAX_VALUES", 0)
     schema = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 120}, "uniqueItems": True}
     index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
@@ -401,14 +401,14 @@ def test_values_that_are_used_up(vocabulary: Vocabulary, monkeypatch: pytest.Mon
     ],
 )  # fmt: skip
 def test_exponents_that_change_nothing(items: Any, text: str, follow: str, vocabulary: Vocabulary) -> None:
-    """Digits may follow without end where no digit helps: a way on that ends nowhere."""
+    """An exponent that cannot change the value is not begun: its digits could go on for ever and never end the item."""
     schema = {"type": "array", "items": items, "uniqueItems": True}
     guide = at(Index.from_json_schema(schema, vocabulary, any_whitespace=False), text)
     assert {chr(token) for token in guide.allowed_tokens() if token < 256} == set(follow)
 
 
 def test_few_values_inside_of_arrays_that_are_remembered(vocabulary: Vocabulary) -> None:
-    """Each value that is used leads to other states of the automaton: to count the ways on must not visit them all."""
+    """Each used value leads to other states of the automaton; counting the continuations must not visit them all."""
     inner = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 200}, "uniqueItems": True}
     index = Index.from_json_schema(
         {"type": "array", "items": inner, "uniqueItems": True}, vocabulary, any_whitespace=False
@@ -434,7 +434,7 @@ def text_of(items: list[Any]) -> bytes:
 
 @pytest.mark.parametrize("kind", ITEMS)
 def test_memory_grows_with_the_items(kind: str, vocabulary: Vocabulary) -> None:
-    """Not with their square: each item's state held all items before it."""
+    """Not with their square: each item's state once held all items before it."""
     schema, item = ITEMS[kind]
     index = Index.from_json_schema({"type": "array", "items": schema, "uniqueItems": True}, vocabulary)
     held: list[int] = []
@@ -454,7 +454,7 @@ def test_memory_grows_with_the_items(kind: str, vocabulary: Vocabulary) -> None:
 
 
 def test_a_long_string_is_kept_once(vocabulary: Vocabulary) -> None:
-    """Each token's state held the string so far."""
+    """Each token's state once held the string so far."""
     index = Index.from_json_schema({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, vocabulary)
     guide = index.guide()
     data = text_of(["short", "é\n" + "x y" * 4000, "short 2", "x" * 500])
@@ -499,7 +499,7 @@ DEEP = {
     [("[", "]"), ('{"a":', "}"), ('[{"b":[', "]}]"), ('{"a":[0,{"a":', "}]}"), ("[0,[", "]]"), ('{"a":0,"b":', "}")],
 )
 def test_texts_nested_deeper_than_the_stack_of_python(opening: str, closing: str, vocabulary: Vocabulary) -> None:
-    """Comparing two such items recursed."""
+    """The comparison of two such items was once recursive."""
     guide = Index.from_json_schema(DEEP, vocabulary).guide()
     depth = 480 // sum(map(opening.count, "[{"))
     one, other = (opening * depth + number + closing * depth for number in "12")
@@ -526,7 +526,7 @@ def test_nesting_is_bounded(opening: str, vocabulary: Vocabulary) -> None:
 
 @pytest.mark.parametrize("token", ["[", "[[", "[" * 20])
 def test_ways_to_read_an_array_are_bounded(token: str) -> None:
-    """Each array may be of the alternative without equal items or of the other: twelve took half a second a token."""
+    """Each array may be read with or without ``uniqueItems``: twelve nested arrays once took half a second a token."""
     part = {"type": "array", "items": {"$ref": "#/$defs/part"}}
     schema = {"$ref": "#/$defs/part", "$defs": {"part": {"anyOf": [part, part | {"uniqueItems": True}]}}}
     tokens = [*(bytes([i]) for i in range(256)), token.encode(), None]
@@ -539,7 +539,7 @@ def test_ways_to_read_an_array_are_bounded(token: str) -> None:
 
 
 def test_equal_containers_are_one() -> None:
-    """From any thread, as long as it is used."""
+    """Equal containers are one object in all threads, as long as it is in use."""
     made: list[list[object]] = [[] for _ in range(4)]
 
     def make(into: list[object]) -> None:
@@ -559,7 +559,7 @@ def test_equal_containers_are_one() -> None:
 
 
 def test_a_set_of_items_finds_what_may_be_equal() -> None:
-    """Beside a list: which items have a scalar at a path, and which strings and numbers begin so."""
+    """Compared with a list: which items have a scalar at a path, and which strings and numbers begin with a text."""
     random, seen = Random(3), Seen()
     known: list[Any] = []
     for _ in range(600):

@@ -1,4 +1,4 @@
-"""Vocabularies without a token for each byte may have no tokens that spell what the constraint asks for: an error."""
+"""A vocabulary without a token for each byte may be unable to spell what a constraint asks for; this is an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING = "no tokens that spell"
 
 
 def of(*tokens: bytes) -> Vocabulary:
-    """These tokens, and an end token behind them."""
+    """These tokens, followed by an end token."""
     return Vocabulary.from_bytes([*tokens, b""], eos_token_ids=[len(tokens)])
 
 
@@ -50,7 +50,7 @@ def test_what_can_begin_or_end_is_not() -> None:
 
 
 def test_a_text_that_cannot_go_on_fails_alone() -> None:
-    """All ways to a mask say so, each time, and the other guides of a batch have theirs."""
+    """Every way to ask for a mask says so each time, and the other guides of a batch get their masks."""
     vocabulary = of(b"a", b"bx", b"c")
     index = Index.from_regex("ab|ac", vocabulary)
     dead = Index.from_regex("ab", vocabulary).guide()
@@ -85,7 +85,7 @@ def test_an_index_with_an_empty_row_is_not_loaded() -> None:
 
 
 def test_forced_text_may_end_inside_a_token() -> None:
-    """Nothing spells the forced "ab"; the tokens that may come say more."""
+    """No tokens spell exactly the forced "ab"; the allowed tokens go beyond it."""
     guide = Index.from_regex("ab[cd]", of(b"abc", b"abd")).guide()
     assert guide.forced_bytes() == b"ab" and guide.forced_tokens() == []
     assert guide.allowed_tokens() == [0, 1]

@@ -1,5 +1,5 @@
-"""Masks where most tokens lead into a loop (keys that must not be some names, `automata.machine.wide_loop`), by brute
-force on a small vocabulary whose tokens are made of pieces of the names."""
+"""Masks where most tokens lead into a loop (`automata.machine.wide_loop`: keys that must differ from some names),
+against brute force on a small vocabulary whose tokens are made of pieces of the names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PIECES = [
 
 
 def vocabulary(size: int) -> Vocabulary:
-    """Pieces of names, and single bytes: all of them, or only those of the pieces where the tokens are few."""
+    """Tokens made of pieces of names, and single bytes: all bytes, or only those of the pieces if ``size`` is small."""
     random = Random(5)
     letters = range(256) if size > 256 else b"".join(map(str.encode, [*PIECES, "{", ",", "truefalsn"]))
     tokens = {bytes([byte]) for byte in letters}
@@ -70,7 +70,7 @@ SCHEMAS: list[object] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=[str(schema)[:50] for schema in SCHEMAS])
-@pytest.mark.parametrize("size", [900, 90])  # (a few, for kernels that run as Python)
+@pytest.mark.parametrize("size", [900, 90])  # (90: for kernels that run as Python)
 def test_masks_by_brute_force(schema: object, size: int) -> None:
     words = vocabulary(size)
     index, judge = Index.from_json_schema(schema, words), Index.from_json_schema(schema, words)
@@ -91,7 +91,7 @@ def test_masks_by_brute_force(schema: object, size: int) -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=[str(schema)[:50] for schema in SCHEMAS])
 def test_masks_under_limits(schema: object) -> None:
-    """A token is allowed if what it leads to can be ended in time."""
+    """A token is allowed if the text can end in time after it."""
     index, random = Index.from_json_schema(schema, vocabulary(90)), Random(str(schema))
     for more in (0, 6, 15):
         guide = index.guide()

@@ -2,8 +2,8 @@
 
     python -m tests.index.walk_damaged FIRST_SEED ROUNDS
 
-The checksum is made to fit, as by somebody who means it. Prints how many files were refused and how many were walked.
-What may come of a walk is any text or a named error; nothing else, and no crash.
+The checksums are corrected, as an attacker would do. Prints how many files were refused and how many were walked.
+A walk may lead to any text or to a named error, but to nothing else, and never to a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dotllm.index import index as index_module
 from dotllm.index.batch import mask_rows
 
 HEAD = 28  # bytes before the header
-MOST_INTS = 1 << 20  # of a machine: those that make no sense would take seconds to reach their limit
+MOST_INTS = 1 << 20  # of a machine: a damaged one would take seconds to reach the usual limit
 STEPS = 25
 
 SCHEMA = {
@@ -59,7 +59,7 @@ def vocabulary() -> Vocabulary:
 
 
 def indexes(of: Vocabulary) -> Iterator[Index]:
-    """Indexes in which every kind of node and of what is remembered occurs."""
+    """Indexes that contain every kind of node and of memo."""
     yield Index.from_json_schema(SCHEMA, of)
     yield Index.from_json_schema(SCHEMA, of, property_order="any")
     yield Index.from_json_schema({"type": "array", "items": {"enum": list(range(12))}, "uniqueItems": True}, of)
@@ -69,7 +69,7 @@ def indexes(of: Vocabulary) -> Iterator[Index]:
 
 
 def walk(index: Index, chance: random.Random) -> None:
-    """Take tokens at random, and ask all that may be asked on the way."""
+    """Take tokens at random, and ask everything that can be asked on the way."""
     guide = index.guide()
     for _ in range(STEPS):
         if not guide.is_stateful:
@@ -86,13 +86,13 @@ def walk(index: Index, chance: random.Random) -> None:
 
 
 def damage(data: bytes, chance: random.Random) -> bytes:
-    """The file with some of its numbers changed, and a checksum that fits."""
+    """The file with some of its numbers changed, and a correct checksum."""
     header_length = int.from_bytes(data[8:16], "little")
     header = data[HEAD : HEAD + header_length]
     numbers = np.frombuffer(data[HEAD + header_length :], np.int32).copy()
     lengths = json.loads(header)["lengths"]
     for _ in range(chance.choice((1, 1, 1, 2, 5, 40))):
-        part = chance.randrange(len(lengths))  # the small ones as often as the large ones
+        part = chance.randrange(len(lengths))  # small parts as often as large ones
         if not lengths[part]:
             continue
         at = sum(lengths[:part]) + chance.randrange(lengths[part])
@@ -113,7 +113,7 @@ def damage(data: bytes, chance: random.Random) -> bytes:
 
 
 def main(first: int, rounds: int) -> None:
-    """See the module."""
+    """The command line; see the module's docstring."""
     index_module.FUEL = 1 << 16
     of = vocabulary()
     files = []
@@ -126,7 +126,7 @@ def main(first: int, rounds: int) -> None:
     for seed in range(first, first + rounds):
         chance = random.Random(seed)
         data = damage(chance.choice(files), chance)
-        print(seed, file=sys.stderr, flush=True)  # the last one tells what it died of
+        print(seed, file=sys.stderr, flush=True)  # the last seed printed tells which one crashed
         try:
             index = Index.from_bytes(data, of)
         except ValueError:
