@@ -1,4 +1,4 @@
-"""Random grammars and vocabularies that reach into every corner of the machine; deterministic by seed."""
+"""Random grammars and vocabularies that reach every part of the machine; the seed determines them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SETS = [
     CharSet.of("a"),
     CharSet.of("ab"),
     CharSet.of("é"),
-    CharSet.of((0x61, 0x7A)),  # from here on large enough to have tables
+    CharSet.of((0x61, 0x7A)),  # this set and the following are large enough for tables
     CharSet.of((0xE0, 0xFF)),
     CharSet.of((0x20, 0x10FFFF)) - CharSet.of('"\\'),
     ANY_CHAR,
@@ -38,7 +38,7 @@ def random_grammar(random: Random) -> Grammar:
         return grammar.literals(words)
 
     def expression(depth: int, first: bool) -> Expression:
-        """``first``: a call here could be left recursion, so it is put behind a character."""
+        """``first``: a call here could be left-recursive, so a character is put before it."""
         pick = random.random()
         if depth <= 0 or pick < 0.3:
             return leaf()
@@ -68,7 +68,7 @@ def random_grammar(random: Random) -> Grammar:
 
 
 def random_vocabulary(random: Random) -> Vocabulary:
-    """All bytes, words, half code points, tokens longer than any precomputed row; the last token is the end token."""
+    """All bytes, words, halves of code points, tokens longer than any precomputed row; the last token is the end."""
     tokens: list[bytes | None] = [bytes([i]) for i in range(256)]
     tokens += ["".join(random.choice('abé"z') for _ in range(random.randint(2, 5))).encode() for _ in range(60)]
     tokens += [b"a\xc3", b"\xa9b", b"\xa9", b"a" * 20, b"b" * 18 + b"a", b"z" * 17, b"\xe2\x82", None]

@@ -1,4 +1,4 @@
-"""`Grammar.network` with ``most_edges``: paths of at most so many edges. By definition, in the oracle and in the machine."""
+"""`Grammar.network` with ``most_edges``, a limit on a path's edges: the oracle and the machine against the definition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def network(states: int, finals: list[int], edges: Edges, rounds: int) -> Gramma
 
 
 def texts(states: int, finals: list[int], edges: Edges, rounds: int) -> set[str]:
-    """By definition: all paths."""
+    """The texts of all paths, by definition."""
     found, latest = {""} if 0 in finals else set(), {(0, "")}
     for _ in range(rounds):
         latest = {(to, text + more) for state, text in latest for source, more, to in edges if source == state}
@@ -63,7 +63,7 @@ def test_every_short_text(states: int, finals: list[int], edges: Edges, rounds: 
 
 
 def test_a_high_limit_costs_nothing_and_leaves_no_dead_ends() -> None:
-    """Groups of three: from 999 of 1,000 characters on nothing can begin that needs more than one."""
+    """Groups of three: after 998 of 1,000 characters, no group can begin any more."""
     edges: Edges = [(0, "x", 0), (0, "(", 1), (1, "y", 2), (2, ")", 0)]
     index = Index.from_grammar_object(network(3, [0], edges, 1000), BYTES)
     config = index.advance_bytes(index.guide().config, b"x" * 997)
@@ -77,7 +77,7 @@ def test_a_high_limit_costs_nothing_and_leaves_no_dead_ends() -> None:
 
 
 def test_what_a_vocabulary_lacks_makes_ways_longer() -> None:
-    """Without "c" the way from state 1 to the end takes two edges, and three are too many."""
+    """Without "c", the way from state 1 to the end takes two edges; with the first one, three are too many."""
     letters = Vocabulary.from_bytes([b"a", b"b", None], eos_token_ids=2)
     edges: Edges = [(0, "b", 2), (0, "a", 1), (1, "c", 2), (1, "b", 0)]
     two = Index.from_grammar_object(network(3, [2], edges, 2), letters).guide()
@@ -135,7 +135,7 @@ def random_counted(random: Random) -> Grammar:
             return grammar.network(states + 1, 0, finals, edges, random.choice([1, 2, 3, 5, 9, 40]))
         if random.random() < 0.15:
             return grammar.seq([grammar.literal("("), grammar.call(rule), grammar.literal(")")])
-        if random.random() < 0.3:  # a large set: in a loop the machine has tables for it
+        if random.random() < 0.3:  # a large set, for which the machine has tables if it is in a loop
             return grammar.chars(random.choice([CharSet.of((0x61, 0x7A)), CharSet.of((0x20, 0x10FFFF))]))
         return grammar.literal("".join(random.choices("ab", k=random.randint(1, 2))))
 

@@ -50,7 +50,7 @@ def language(dfa: Dfa) -> set[str]:
 @settings(max_examples=80)
 @given(automata, st.integers(0, 2**12))
 def test_sets_of_classes_beyond_ascii(dfa: Dfa, bits: int) -> None:
-    """Nor does it matter which sets have been asked for before."""
+    """The sets that were asked for before do not matter."""
     alphabet = dfa.alphabet
     for classes in (bits & ((1 << alphabet.size) - 1), *(1 << cls for cls in range(alphabet.size))):
         expected = alphabet.charset(classes) - CharSet.of((0, 0x7F))
@@ -209,7 +209,7 @@ def test_union_of_many() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 7, 12])
 def test_counting_modulo(n: int) -> None:
-    """Strings whose length is a multiple of n: the minimal automaton has n states, by any way of saying it."""
+    """Strings whose length is a multiple of n: however they are expressed, the minimal automaton has n states."""
     dfa = Dfa.length(n, n).star()
     assert len(dfa) == n
     assert dfa == Dfa.length(n, n).repeat(2, None) | Dfa.literal("") | Dfa.length(n, n)
@@ -218,7 +218,7 @@ def test_counting_modulo(n: int) -> None:
 
 
 def test_large_tables_are_not_kept_as_lists() -> None:
-    """Those take ten times as much."""
+    """Lists take ten times as much memory."""
     large = regex_to_dfa("".join(f"[{chr(i)}{chr(i + 1)}]" for i in range(0x4E00, 0x4E60)) + "*", search=False)
     assert large.table.size > 4096 and large.shortest() is not None
     text = "".join(map(chr, range(0x4E00, 0x4E60)))

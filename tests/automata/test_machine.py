@@ -14,7 +14,7 @@ from tests.automata.grammars import random_grammar, random_vocabulary
 
 
 def allowed_by_reference(recogniser: Recogniser, vocabulary: Vocabulary) -> set[int]:
-    """Every token, fed byte by byte to a copy."""
+    """The tokens allowed, by feeding each of them byte by byte to a copy."""
     allowed = set(vocabulary.eos_token_ids) if recogniser.can_finish else set()
     for token in range(vocabulary.size):
         text = vocabulary.token_bytes(token)
@@ -44,7 +44,7 @@ def check_walk(grammar: Grammar, vocabulary: Vocabulary, random: Random, steps: 
     return compared
 
 
-# found by longer runs of the same search: 130/0 and 170/6 were wrong masks once
+# found by longer runs of the same search: the masks of 130/0 and 170/6 were once wrong
 @pytest.mark.parametrize(("seed", "number"), [(130, 0), (170, 6)])
 def test_masks_that_were_wrong_once(seed: int, number: int) -> None:
     random = Random(f"{seed}/{number}")
@@ -61,7 +61,7 @@ def test_masks_of_random_grammars(seed: int) -> None:
         try:
             compared += check_walk(grammar, vocabulary, random, 8)
         except (InvalidSpecError, BudgetExceededError):
-            continue  # nothing satisfies it, or it is too ambiguous: named, and not what this test is about
+            continue  # unsatisfiable or too ambiguous: a named error, which this test is not about
     assert compared > 10
 
 
@@ -117,7 +117,7 @@ def test_a_rule_that_is_another_which_may_be_empty() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_rule_is_pushed_behind_the_loop_that_begins_with_it(is_first: bool) -> None:
-    """Or the frames of one of both ways to the inmost rule would be lost."""
+    """Otherwise the frames of one of the two ways to the innermost rule would be lost."""
     grammar = Grammar()
     outer, middle, inner = (grammar.rule(name) for name in ("outer", "middle", "inner"))
     grammar.define(inner, grammar.literal("a"))

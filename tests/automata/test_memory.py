@@ -1,4 +1,4 @@
-"""Growing an arena: regions move, nothing is lost, and it is copied as a whole only now and then."""
+"""Growing an arena: regions move, nothing is lost, and the whole arena is copied only rarely."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_at_the_limit_a_region_takes_the_place_of_its_smaller_one(vocabulary: Vo
     grown = arena.grow(before.copy(), region)
     capacity, larger = (mem[layout.R + 1 : layout.R + 3 * layout.REGIONS : 3] for mem in (before, grown))
     needed = int(((larger != capacity) * larger) @ np.array(layout.WIDTH))
-    index.mem[layout.H_LIMIT] = arena._copied_size(before) + needed - 1  # with the old one it would be too large
+    index.mem[layout.H_LIMIT] = arena._copied_size(before) + needed - 1  # with the old region it would be too large
     index._set_memory(arena.grow(index.mem, region))
     assert index.mem is not before and arena.used(index.mem) < arena._copied_size(before) + needed
     assert walked(index, text) == rows
@@ -86,4 +86,4 @@ def test_a_broken_invariant_is_no_refusal(vocabulary: Vocabulary) -> None:
     index = Index.from_json_object(vocabulary)
     with pytest.raises(EngineFault, match="fault -4") as found:
         arena.recover(index.mem, layout.FAULT)
-    assert not isinstance(found.value, SpecError)  # which would be HTTP 400
+    assert not isinstance(found.value, SpecError)  # a SpecError would be an HTTP 400

@@ -1,4 +1,4 @@
-"""Vocabularies in which some bytes occur in no token: what needs none of these is as ever, the rest is refused by name."""
+"""Vocabularies in which some bytes occur in no token: what needs such a byte is refused by name, the rest is not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_refused_if_and_only_if_no_text_of_the_tokens_satisfies_it(
         return
     assert satisfiable
     ways, seen = [("", guide)], {guide.config}
-    for text, place in ways:  # by the masks, the shortest texts first: one token alone may lead round for ever
+    for text, place in ways:  # follow the masks breadth-first: a single token may loop for ever
         if place.can_finish:
             break
         allowed = set(place.allowed_tokens())
@@ -71,7 +71,7 @@ def test_the_bytes_are_named(characters: str, pattern: str, bytes_named: str) ->
 
 
 def test_what_can_be_had_without_is_not_refused() -> None:
-    """A vocabulary without upper-case letters and braces, as of T5: words, and JSON that needs no brace."""
+    """A vocabulary without upper-case letters and braces, like T5's, allows words, and JSON that needs no brace."""
     vocabulary = of_characters(' "[],:abcdefghijklmnopqrstuvwxyz0123456789\\-.')
     assert set(Index.from_regex(r"\w", vocabulary).guide().allowed_tokens()) == set(range(6, 42)), (
         "all letters and digits"

@@ -1,4 +1,4 @@
-"""Calls that may all end at once: right in every mask, and one more level costs the same at any depth."""
+"""Calls that may all end together: every mask is right, and one more level costs the same at any depth."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKENS = [
 ]
 VOCABULARY = Vocabulary.from_bytes([*TOKENS, None], eos_token_ids=len(TOKENS))
 
-# A grammar, what one level begins with, and what ends n levels.
+# A grammar, the beginning of a level, and what ends n levels.
 RECURSIONS = {
     "optional white space": ('start: l\nl: "x" | "x" "," l WS?\nWS: " "', "x,", "x", " "),
     "optional list and mark": ('start: l ";"?\nl: "x" ("," l)? ";"?', "x,", "x", ";"),
@@ -88,7 +88,7 @@ def test_a_level_costs_the_same_at_any_depth(name: str) -> None:
             assert guide.advance(byte)
             if position % 500 == 499:
                 sizes.append(index.nbytes)
-    # An arena grows by doubling its regions; quadratic growth would be 30 MB and more.
+    # An arena grows by doubling its regions; quadratic growth would take 30 MB or more.
     assert sizes[-1] < 12_000_000, sizes
 
 

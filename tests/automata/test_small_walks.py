@@ -1,7 +1,7 @@
 """Random grammars on twenty tokens, against the reference recogniser: every mask on a walk.
 
-The walks of `test_machine` and its neighbours have vocabularies of 320 tokens. These are for kernels that run as Python
-(`tools.mutants --python-kernels`), a thousand times slower: none takes more than a second or two there.
+The walks of `test_machine` and its neighbours use vocabularies of 320 tokens. These walks are for kernels that run as
+Python (`tools.mutants --python-kernels`), a thousand times slower: none takes more than a second or two there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FEW = Vocabulary.from_bytes([*(text.encode() for text in LETTERS), *HALVES, None
 
 
 def left_corners(random: Random) -> Grammar:
-    """Rules, loops, unordered sequences and counted networks that begin with each other, each in several ways: all are
-    pushed in one closure, and none before everything that begins with it."""
+    """Rules, loops, unordered sequences and counted networks that begin with each other, each in several ways: one
+    closure pushes all of them, and each only after all that begin with it."""
     grammar = Grammar()
     parts: list[Expression] = []
     for _ in range(random.randint(4, 7)):
@@ -43,7 +43,7 @@ def left_corners(random: Random) -> Grammar:
         elif kind == 1:
             body = grammar.repeat(body, random.choice([1, 30]), None)
         elif kind == 2:
-            body = grammar.repeat(body, random.randint(1, 2), 60)  # (what is short is unrolled)
+            body = grammar.repeat(body, random.randint(1, 2), 60)  # (short repetitions are unrolled)
         elif kind == 0:
             body = grammar.unordered([body], [grammar.literal("c")], [], grammar.literal(","))
         else:
@@ -61,7 +61,7 @@ def test_masks(draw: Callable[[Random], Grammar], number: int) -> None:
     while True:
         try:
             compared = check_walk(draw(random), FEW, random, 8)
-        except (InvalidSpecError, BudgetExceededError):  # nothing satisfies it, or it is too ambiguous
+        except (InvalidSpecError, BudgetExceededError):  # unsatisfiable, or too ambiguous
             continue
         if compared >= 3:
             return

@@ -1,4 +1,4 @@
-"""`Grammar.unordered`: parts in any order, each at most once. By definition, in the oracle and in the machine."""
+"""`Grammar.unordered`, parts in any order, each at most once: the oracle and the machine against the definition."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_empty_part_is_refused() -> None:
 
 
 def random_grammar(random: Random) -> Grammar:
-    """Unordered sequences in rules, loops, alternatives and in each other; parts may share beginnings and be the same."""
+    """Unordered sequences in rules, loops, alternatives and each other; parts may share beginnings or be the same."""
     grammar = Grammar()
     rules = [grammar.rule(f"r{i}") for i in range(3)]
 
@@ -136,7 +136,7 @@ def random_grammar(random: Random) -> Grammar:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_shortest_way_to_the_end(seed: int) -> None:
-    """Between parts without a separator, too, `tokens_to_finish` tokens suffice, and no fewer."""
+    """`tokens_to_finish` tokens suffice, and no fewer, also between parts without a separator."""
     for number in range(20):
         random = Random(f"ways/{seed}/{number}")
         letters = random.sample("abcdefgh", random.randint(1, 6))
@@ -170,7 +170,7 @@ def test_masks_of_random_grammars(seed: int) -> None:
 
 
 def test_a_part_takes_no_memory_for_each_that_may_come_instead() -> None:
-    """Every part that may come next took a set of the used ones with itself: 818 KiB for each of 800."""
+    """Once every part that might come next had its own set of used parts: 818 KiB for each of 800 parts."""
     grammar = Grammar()
     members = [grammar.literal(f'"p{i:03}":1') for i in range(800)]
     grammar.start = grammar.unordered([], members, [], separator=grammar.literal(","))

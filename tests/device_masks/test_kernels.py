@@ -1,4 +1,4 @@
-"""Our Triton kernels compile for a GPU: the interpreter, in which the other tests run them, takes Python that does not."""
+"""The Triton kernels compile for a GPU. (The other tests run them in the interpreter, which accepts more Python.)"""
 
 from __future__ import annotations
 

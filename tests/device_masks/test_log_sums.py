@@ -1,4 +1,4 @@
-"""Log-sum-exps of chosen rows, against float64: by the kernel, in Triton's interpreter, and by torch."""
+"""Log-sum-exps of chosen rows, by torch and by the kernel in Triton's interpreter, against float64."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sums(kind: str, logits: Any, where: list[int], starts: Any = None, most: int
 def test_chosen_rows(kind: str, dtype: Any, vocabulary: int) -> None:
     torch.manual_seed(vocabulary)
     logits = (8 * torch.randn((7, vocabulary + 8))).to(dtype)[:, :vocabulary]  # (rows are wider, as vLLM pads them)
-    logits[2, 5:] = -float("inf")  # all blocks but the first have nothing
+    logits[2, 5:] = -float("inf")  # all blocks but the first contain only -inf
     where = [6, 0, 2, 2, 5]
     found = sums(kind, logits, where)
     assert found.dtype == torch.float32
@@ -56,7 +56,7 @@ def test_positions_whose_rows_the_device_alone_knows(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_mask_leaves(kind: str) -> None:
-    """The difference of two sums, for masks that leave anything from all to a millionth."""
+    """The difference of two sums, for masks that leave anything between all and a millionth."""
     generator = np.random.default_rng(1)
     logits = torch.from_numpy(generator.normal(0, 4, (40, 9000)).astype(np.float32))
     rows, before = list(range(40)), sums(kind, logits, list(range(40)))

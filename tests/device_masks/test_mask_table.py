@@ -1,4 +1,4 @@
-"""Masks from the table equal the bits they stand for, whatever travels when."""
+"""Masks from the table equal the bits they stand for, whichever rows are sent at which time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_rows_are_applied_where_they_belong(dtype: torch.dtype) -> None:
         assert torch.isinf(logits[at][~keep]).all() and (logits[at][~keep] < 0).all()
     for at in (1, 3, 5):
         assert torch.equal(logits[at], before[at])
-    # the rows are there now; only numbers travel, and the table grows
+    # the rows are there now; only numbers are sent, and the table grows
     again = before.clone()
     table.apply(again, np.array([0], np.int32), message([2], {}))
     assert torch.equal(again[0], logits[0])
@@ -67,7 +67,7 @@ def test_rows_are_applied_where_they_belong(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_the_device_knows_which_positions_there_are(most: int) -> None:
-    """Of three requests the second has lost its last draft there, and a fourth is not in this batch."""
+    """On the device, the second of three requests has lost its last draft, and a fourth is not in this batch."""
     generator = np.random.default_rng(3)
     masks = {slot: random_row(generator) for slot in range(5)}
     begins = [0, 3, 5, 6] if most == 3 else [0, 1, 2, 3]
@@ -83,7 +83,7 @@ def test_the_device_knows_which_positions_there_are(most: int) -> None:
 
 
 def test_rows_that_cannot_be_written_are_copied() -> None:
-    """As those that come from another process; and a table that vLLM's steps have made serves outside of them."""
+    """Rows from another process are read-only. Also, a table made inside vLLM's steps can be used outside of them."""
     row = random_row(np.random.default_rng(4))
     table, sent = MaskTable(torch.device("cpu")), message([0], {0: row})
     sent.new_rows.setflags(write=False)

@@ -1,4 +1,4 @@
-"""Each mask finds the row of logits that it is for."""
+"""Each mask is applied to the row of logits that it is for."""
 
 from __future__ import annotations
 

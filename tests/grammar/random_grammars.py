@@ -1,4 +1,4 @@
-"""Random small grammars over the alphabet ``ab``, with everything in them: the fuzz of this package's tests."""
+"""Random small grammars over the alphabet ``ab`` with every construct, to fuzz this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grammars that begin with a copy of another, and nodes made many at a time."""
+"""Grammars that begin with a copy of another grammar, and many nodes made in one call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dotllm.grammar.reference import accepts
 
 
 def beginning() -> tuple[Grammar, Expression]:
-    """Words in brackets, of one kind of each leaf."""
+    """Words in brackets, with a leaf of each kind."""
     grammar = Grammar()
     rule = grammar.rule("words")
     word = grammar.alt(

@@ -1,4 +1,4 @@
-"""`Grammar.include`: a grammar as part of another one."""
+"""`Grammar.include`: a grammar as part of another grammar."""
 
 from __future__ import annotations
 

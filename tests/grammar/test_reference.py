@@ -1,4 +1,4 @@
-"""The oracle against brute force: every string up to a length, judged by a definition plainer than the oracle."""
+"""The oracle against brute force: every string up to a length, judged by a definition simpler than the oracle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 5
 
 
 def language(grammar: Grammar, longest: int) -> set[bytes]:
-    """All texts of a grammar up to a length: sets of strings, iterated until nothing is new."""
+    """All texts of a grammar up to a length: sets of strings, iterated to a fixpoint."""
     texts: list[set[bytes]] = [set() for _ in range(len(grammar))]
 
     def join(left: set[bytes], right: set[bytes]) -> set[bytes]:
@@ -87,14 +87,14 @@ def test_agrees_with_the_definition(block: int) -> None:
                 assert accepts(grammar, word) == (word in texts), (seed, word)
                 recogniser = Recogniser(grammar)
                 alive = all(recogniser.feed(byte) for byte in word)
-                # What the enumeration saw as a prefix must be alive; the reverse needs longer texts than it lists.
+                # A prefix of an enumerated text must be alive; the reverse would need longer texts than are enumerated.
                 assert alive or word not in prefixes, (seed, word)
                 if alive:
                     assert {b for b in b"abc" if recogniser.copy().feed(b)} == recogniser.allowed_bytes(), seed
 
 
 def completes(recogniser: Recogniser, limit: int) -> bool:
-    """Whether some text of at most ``limit`` more bytes ends here (breadth first)."""
+    """Whether at most ``limit`` more bytes can end the text, by breadth-first search."""
     level = [recogniser]
     for _ in range(limit + 1):
         if any(r.can_finish for r in level):

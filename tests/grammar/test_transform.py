@@ -1,4 +1,4 @@
-"""`prepare` keeps the language (judged by the oracle) and leaves nothing the machine cannot run."""
+"""`prepare` keeps the language (judged by the oracle) and leaves nothing that the machine cannot run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.grammar.random_grammars import ALPHABET, random_grammar
 
 
 def assert_same_language(grammar: Grammar, prepared: Grammar, longest: int, label: object = None) -> None:
-    """Same verdicts and same continuations along every string of the alphabet, dead ones cut short."""
+    """Check that verdicts and continuations agree on every string of the alphabet; dead strings are cut short."""
     assert analyse(prepared).reasons == 0, label
     agenda = [(b"", Recogniser(grammar), Recogniser(prepared))]
     while agenda:
@@ -77,7 +77,7 @@ def test_arithmetic() -> None:
 
 
 def test_parts_in_any_order() -> None:
-    """They stay what they are in a grammar that is rewritten: required, at most once, any number of times."""
+    """In a rewritten grammar, parts stay what they are: required, at most once, or any number of times."""
     g = Grammar()
     rule = g.rule("rule")
     parts = [[g.literal(letter) for letter in letters] for letters in ("ab", "cd", "x")]
@@ -100,7 +100,7 @@ def test_indirect() -> None:
 
 
 def test_hidden() -> None:
-    """A → B A x | y with B → b? : the recursion is at the left only when B is empty."""
+    """A → B A x | y with B → b? : the recursion is on the left only if B is empty."""
     g = Grammar()
     a, b = g.rule("a"), g.rule("b")
     g.define(a, g.alt([g.seq([g.call(b), g.call(a), g.literal("x")]), g.literal("y")]))
@@ -220,7 +220,7 @@ def test_a_chain_of_left_recursive_rules_is_fast() -> None:
 
 
 def ring(rules: int) -> Grammar:
-    """Rules that are all left-recursive through each other, each called from behind brackets, too."""
+    """Rules that are all left-recursive through each other; each is also called inside brackets."""
     g = Grammar()
     names = [g.rule(f"r{i}") for i in range(rules)]
     for i, rule in enumerate(names):
@@ -235,7 +235,7 @@ def test_a_component_of_forty_rules() -> None:
     prepared = prepare(g)
     assert analyse(prepared).reasons == 0
     rng = random.Random(1)
-    for _ in range(40):  # walk at random: whatever one allows, the other does
+    for _ in range(40):  # random walks: both must allow the same bytes
         one, other = Recogniser(g), Recogniser(prepared)
         for _ in range(30):
             allowed = one.allowed_bytes()
@@ -266,7 +266,7 @@ def test_deep_nesting_is_iterative() -> None:
 
 
 def test_every_short_word_of_every_tiny_grammar() -> None:
-    """All grammars a → p q | r with parts out of {a, x, y?, ε}: exhaustive where random ones might have holes."""
+    """All grammars a → p q | r with parts from {a, x, y?, ε}, since random grammars might miss some."""
     for p, q, r in itertools.product(range(4), repeat=3):
         g = Grammar()
         a = g.rule("a")
@@ -282,7 +282,7 @@ def test_every_short_word_of_every_tiny_grammar() -> None:
 
 
 def test_a_rule_that_calls_itself_at_both_ends_needs_no_call_at_the_right() -> None:
-    """E → E + E | ( E ) | n: no edge is a call, only the one with the parentheses contains one."""
+    """E → E + E | ( E ) | n: no part of the rule is a call; only the part with the parentheses contains one."""
     g = Grammar()
     e = g.rule("e")
     call = g.call(e)

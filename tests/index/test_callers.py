@@ -18,7 +18,7 @@ GUARD = 7  # fills the words around a bitmask, which nothing may write to
 
 @pytest.fixture(params=["new", "known", "remembering"])
 def guides(request: pytest.FixtureRequest, bytes_vocabulary: Vocabulary) -> list[Guide]:
-    """Three guides whose masks are unknown, known, or the guide's own: each kind takes its own path through the code."""
+    """Three guides whose masks are unknown, known, or their own: each kind takes another path through the code."""
     if request.param == "remembering":
         return [Index.from_json_schema(UNIQUE, bytes_vocabulary).guide() for _ in range(3)]
     made = [Index.from_regex(f"[a-{c}]+{c}", bytes_vocabulary).guide() for c in "xyz"]

@@ -280,7 +280,7 @@ def test_batches() -> None:
 
 
 def test_limits_along_drafts_of_many_guides() -> None:
-    """Each row is its guide's mask alone after the drafts before it; after a draft that is not allowed there is none."""
+    """Each row is the mask of its guide alone after the drafts before it; after a forbidden draft there is none."""
     random, indexes = Random(3), [Index.from_json_schema(schema, FEW) for schema in SCHEMAS[:4]]
     guides, drafts, left = [], [], []
     for number in range(40):

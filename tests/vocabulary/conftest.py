@@ -1,4 +1,4 @@
-"""A cache directory of our own, and the tekken vocabulary where the data folder holds it."""
+"""A cache directory for these tests, and the tekken vocabulary if the data folder contains it."""
 
 from __future__ import annotations
 

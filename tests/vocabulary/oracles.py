@@ -1,4 +1,4 @@
-"""The same facts as the kernels find, in plain Python over lists and dicts."""
+"""The facts that the kernels compute, in plain Python over lists and dicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dotllm.vocabulary import Trie
 
 
 def trie_strings(trie: Trie, low: int = 0, high: int | None = None) -> dict[bytes, list[int]]:
-    """Token ids by string, read off the flat arrays from node ``low`` to ``high``; checks the layout on the way."""
+    """Token ids by string, read from nodes ``low`` to ``high`` of the flat arrays; also checks the layout."""
     high = len(trie.byte) if high is None else high
     found: dict[bytes, list[int]] = {}
     path: list[int] = []

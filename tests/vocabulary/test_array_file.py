@@ -1,4 +1,4 @@
-"""Files of arrays: what comes back, and that nothing damaged ever does."""
+"""Files of arrays: what was saved comes back, and damaged data never does."""
 
 from __future__ import annotations
 

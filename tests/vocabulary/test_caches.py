@@ -98,7 +98,7 @@ def same(a: CharsetTable, b: CharsetTable) -> bool:
 
 @pytest.fixture
 def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
-    """Enough tokens for a file, in a cache directory of one test."""
+    """Enough tokens for a file, with a cache directory for each test."""
     monkeypatch.setenv("DOTLLM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(vocabulary_module, "_WORTH_A_FILE", 100)
     return [b"%x" % (i * i) for i in range(300)] + ["é中".encode()]

@@ -78,7 +78,7 @@ def test_small_vocabularies(tokens: list[bytes | None], charset: CharSet) -> Non
 
 @pytest.mark.parametrize("charset", CHARSETS.values(), ids=CHARSETS.keys())
 def test_every_short_byte_string(charset: CharSet) -> None:
-    """All strings of two bytes out of those at the edges of the UTF-8 table (RFC 3629 §4), after "a" and alone."""
+    """All strings of two bytes from the edges of the UTF-8 table (RFC 3629 §4), after "a" and alone."""
     edges = [0x00, 0x20, 0x61, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xCD, 0xD4, 0xDF]
     edges += [0xE0, 0xE1, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF]
     pairs = [bytes([a, b]) for a in edges for b in edges]

@@ -1,4 +1,4 @@
-"""The bytes of every token against the tokenizer's own decoding between two others, which is the oracle here."""
+"""The bytes of every token; the oracle is the tokenizer's own decoding of the token between two others."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tokenizers import AddedToken, Tokenizer  # noqa: E402
 
 
 def with_odd_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
-    """Tokens that are not special, and whose names are not what the decoder makes of them, in some tokenizers.
+    """Add tokens that are not special and that some tokenizers decode to something other than their names.
 
-    Of Gemma 3 (spaces), DeepSeek-Coder (``ü``, huggingface/tokenizers#1424), Llama 2 with tokens of its users.
+    They occur in Gemma 3 (spaces), DeepSeek-Coder (``ü``, huggingface/tokenizers#1424), Llama 2 with users' tokens.
     """
     names = ["▁▁▁▁", "ü", "Ġ", "Ċ\u0145", "<0x42>", "<0xE4>", "<tool>", " x▁y ", "    ", "é", "\t\t", "▁\ufffd"]
     for i, name in enumerate(names):
@@ -46,7 +46,7 @@ def test_every_token_is_what_the_tokenizer_adds_between_two_others(
 
 
 def test_added_spaces_are_no_other_characters() -> None:
-    """Gemma 3 has 30 of them: JSON indented by four is written with them, and ``[^\\s]`` is not."""
+    """Gemma 3 has 30 of them. JSON indented by four is written with them, and ``[^\\s]`` must not match them."""
     tokenizer = byte_fallback_bpe()
     tokenizer.add_tokens([AddedToken("▁▁▁▁", special=False, normalized=False)])
     vocabulary = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=2)
@@ -57,7 +57,7 @@ def test_added_spaces_are_no_other_characters() -> None:
 
 
 class Odd:
-    """A tokenizer with a decoding of its own, as SentencePiece's by what it offers."""
+    """A tokenizer with its own decoding and the interface of SentencePiece."""
 
     def __init__(self, pieces: list[str], decoded: Callable[[list[str]], str]) -> None:
         self.pieces, self.decoded = pieces, decoded
@@ -107,7 +107,7 @@ class TestDecodingIsBelieved:
         assert refused(Odd(["</s>", "he", "b"], " ".join)) == "decode"
 
     def test_parts_of_characters_may_be_decoded_to_nothing(self) -> None:
-        """`errors="ignore"`, as some Python tokenizers have it, says nothing against a byte."""
+        """Some Python tokenizers decode with `errors="ignore"`, which is no evidence against a byte."""
         encoding = pytest.importorskip("tiktoken").Encoding(
             "small", pat_str=".", mergeable_ranks=ranks(), special_tokens={"<|endoftext|>": 300}
         )

@@ -1,4 +1,4 @@
-"""Tokens as bytes against what the tokenizers themselves decode; small tokenizers are trained on the spot."""
+"""The bytes of tokens, against what the tokenizers decode; the tests train small tokenizers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 
 def byte_level_bpe() -> Tokenizer:
-    """As GPT-2, Llama 3, Qwen."""
+    """Like those of GPT-2, Llama 3 and Qwen."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -34,13 +34,13 @@ def byte_level_bpe() -> Tokenizer:
 
 
 def byte_fallback_bpe() -> Tokenizer:
-    """As Llama 2 and Mistral 7B: converted from SentencePiece, with a dummy space before the text."""
+    """Like those of Llama 2 and Mistral 7B: converted from SentencePiece, with a dummy space before the text."""
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     trainer = trainers.BpeTrainer(vocab_size=1000, special_tokens=special, limit_alphabet=60)
     tokenizer.train_from_iterator(CORPUS, trainer)
-    # The trainer only knows special tokens; in such models the byte tokens are ordinary ones.
+    # The trainer adds only special tokens; in these models, the byte tokens are ordinary tokens.
     described = json.loads(tokenizer.to_str())
     described["added_tokens"] = [token for token in described["added_tokens"] if token["id"] < 3]
     tokenizer = Tokenizer.from_str(json.dumps(described))
@@ -51,7 +51,7 @@ def byte_fallback_bpe() -> Tokenizer:
 
 
 def metaspace_unigram() -> Tokenizer:
-    """As T5 and other Unigram models, with a space before each text."""
+    """Like those of T5 and other Unigram models, with a space before each text."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
@@ -84,7 +84,7 @@ def every_character_is_a_token(vocabulary: Vocabulary, text: bytes) -> bool:
 
 
 def test_bytes_are_what_the_tokenizer_decodes(tokenizer: Tokenizer) -> None:
-    """Random tokens behind the start of a text decode to their bytes, wherever these are UTF-8."""
+    """Random tokens after the beginning of a text decode to their bytes if these are UTF-8."""
     vocabulary = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=tokenizer.token_to_id("</s>"))
     assert vocabulary.size == tokenizer.get_vocab_size()
     texts = [i for i in range(vocabulary.size) if vocabulary.token_bytes(i)]
@@ -104,7 +104,7 @@ def test_bytes_are_what_the_tokenizer_decodes(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("text", SENTENCES)
 def test_round_trip(tokenizer: Tokenizer, text: str) -> None:
-    """encode → bytes is the text, cut inside characters or not; names of special tokens are text like any other."""
+    """An encoded text decodes to itself, even if it is cut inside characters; special tokens' names are text, too."""
     vocabulary = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=tokenizer.token_to_id("</s>"))
     for part in (text.encode(), text.encode()[1:-1]):
         if vocabulary.unspellable_bytes & {*part} and not every_character_is_a_token(vocabulary, part):
@@ -116,7 +116,7 @@ def test_round_trip(tokenizer: Tokenizer, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["fox jumps", " fox jumps", "the quick", "  if x:\n", "\n", "cœur", "булок, да", "😀"])
 def test_spelling_is_the_tokenizers_own(tokenizer: Tokenizer, text: str) -> None:
-    """As the text is spelled behind another one, from which it is cut."""
+    """The oracle spells the text after another one, whose tokens are cut off."""
     vocabulary = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=tokenizer.token_to_id("</s>"))
     unknown = tokenizer.token_to_id("<unk>")
     before = tokenizer.encode("\n", add_special_tokens=False).ids
@@ -174,11 +174,11 @@ class TestTransformers:
         assert vocabulary.size == len(fast)
         assert vocabulary.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2, "<|end|>": len(fast) - 1}
         assert vocabulary.added_tokens == {"<tool_call>": len(fast) - 2}
-        # `add_tokens` makes it one that is normalised, and this normaliser puts a space before every text
+        # `add_tokens` makes it a normalised token, and this normaliser puts a space before every text
         assert vocabulary.token_bytes(len(fast) - 2) == b" <tool_call>"
         assert vocabulary.token_bytes(inner.token_to_id("<0x0A>")) == b"\n"
         assert Vocabulary.from_tokenizer(fast, eos_token_ids=[2, len(fast) - 1]).eos_token_ids == (2, len(fast) - 1)
-        # those that a generation config names; not what is text, nor what does not exist
+        # the end tokens that a generation config names, without text tokens and ids that do not exist
         further = [len(fast) - 1, 2, len(fast) - 2, len(fast) + 5, -1]
         assert Vocabulary.from_tokenizer(fast, further_eos_token_ids=further).eos_token_ids == (2, len(fast) - 1)
 
@@ -193,7 +193,7 @@ class TestTransformers:
 
 @pytest.fixture(scope="module")
 def sentencepiece_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SentencePiece BPE model with byte fallback, as of Llama 2."""
+    """A SentencePiece BPE model with byte fallback, like Llama 2's."""
     sentencepiece = pytest.importorskip("sentencepiece")
     prefix = tmp_path_factory.mktemp("sentencepiece") / "model"
     sentencepiece.SentencePieceTrainer.train(
@@ -236,11 +236,11 @@ def test_mistral_sentencepiece(sentencepiece_file: Path) -> None:
 
 
 def test_slow_sentencepiece_of_transformers(sentencepiece_file: Path) -> None:
-    """The ids of the class are not those of the model."""
+    """The ids of the Python class differ from those of the model."""
     backend = pytest.importorskip("transformers.tokenization_utils_sentencepiece").SentencePieceBackend
 
     class Shifted(backend):  # type: ignore[misc, valid-type]
-        """As XLM-R and others that took over the ids of fairseq."""
+        """Like XLM-R and others that adopted fairseq's ids."""
 
         vocab_files_names: ClassVar = {"vocab_file": "model"}
 
@@ -269,7 +269,7 @@ def test_slow_sentencepiece_of_transformers(sentencepiece_file: Path) -> None:
 
 
 def test_slow_byte_level_of_transformers(tmp_path: Path) -> None:
-    """Python tokenizers that carry GPT-2's table, as transformers 4 has them and remote code still does."""
+    """Python tokenizers with GPT-2's table, which transformers 4 has and remote code still uses."""
     python = pytest.importorskip("transformers.tokenization_python").PythonBackend
     inner = byte_level_bpe()
 
@@ -320,7 +320,7 @@ def test_tiktoken() -> None:
     assert vocabulary.encode(text) == encoding.encode_ordinary(text.decode())
 
     class Remote:
-        """Remote code around an encoding, which calls a token special that is text (as Kimi's does)."""
+        """Remote code around an encoding that calls a text token special (as Kimi's does)."""
 
         def __init__(self) -> None:
             self.tokenizer = encoding
@@ -395,8 +395,8 @@ def test_tokens_without_bytes_of_their_own_are_refused_by_name() -> None:
 
 
 def test_decoders_that_strip_every_token() -> None:
-    """Not after a Fuse: each token loses its own spaces. The library is the oracle."""
-    tokens = ["  a ", "a", "b  ", "  c", "   d   "]  # of spaces alone, the library panics
+    """Without a Fuse before it, Strip removes the spaces of each token. The library is the oracle."""
+    tokens = ["  a ", "a", "b  ", "  c", "   d   "]  # the library panics on a token of spaces only
     for start, stop in ((1, 0), (0, 1), (2, 2)):
         described = {"type": "Strip", "content": " ", "start": start, "stop": stop}
         expected = [decoders.Strip(" ", start, stop).decode([token]) for token in tokens]

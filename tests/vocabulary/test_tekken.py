@@ -28,7 +28,7 @@ def test_facts(tekken: Vocabulary) -> None:
 
 
 def test_bytes_are_those_of_the_tokenizer(tekken_tokenizer: Any, tokens: list[bytes | None]) -> None:
-    """Token by token through the library's decoder, where the bytes are text."""
+    """Token by token with the library's decoder, if the bytes are text."""
     compared = 0
     for i in range(1000, 131072, 7):
         try:
@@ -61,7 +61,7 @@ def test_charset_tables(tekken: Vocabulary, tokens: list[bytes | None], charset:
 
 
 def test_greedy_spelling_of_everything(tekken: Vocabulary) -> None:
-    """Every string of two bytes is spelled, text or not."""
+    """Random bytes are spelled, whether they are text or not."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         text = rng.integers(0, 256, 40).astype(np.uint8).tobytes()

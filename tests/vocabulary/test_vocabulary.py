@@ -97,7 +97,7 @@ def test_greedy_spelling_takes_the_longest_token(tokens: list[bytes], text: byte
 
 
 def test_a_tokenizer_wider_than_the_model(caplog: pytest.LogCaptureFixture) -> None:
-    """As of Gemma 3's text-only sizes: 262,145 tokens, 262,144 rows."""
+    """Gemma 3's text-only models have 262,145 tokens and 262,144 rows."""
     tokenizer = byte_level_bpe()
     image, size = tokenizer.token_to_id("<|im_end|>"), tokenizer.get_vocab_size()
     with caplog.at_level(logging.WARNING):
@@ -108,7 +108,7 @@ def test_a_tokenizer_wider_than_the_model(caplog: pytest.LogCaptureFixture) -> N
     assert vocabulary.special_tokens == {"</s>": 0, "<|im_start|>": tokenizer.token_to_id("<|im_start|>")}
     whole = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=0)
     assert all(vocabulary.token_bytes(i) == whole.token_bytes(i) for i in range(image))
-    # what the tokenizer spells with tokens that do not exist is spelt with others
+    # texts that the tokenizer spells with tokens that do not exist are spelled with others
     last = max(
         i for i in range(size) if len(whole.token_bytes(i) or b"") > 1 and (whole.token_bytes(i) or b"").isalpha()
     )

@@ -1,4 +1,4 @@
-"""Text in many scripts: to train small tokenizers on, and to spell with them."""
+"""Texts in many scripts, on which the tests train small tokenizers and which they spell with them."""
 
 from __future__ import annotations
 
