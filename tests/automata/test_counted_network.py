@@ -1,4 +1,4 @@
-"""`Grammar.network` with ``most_edges``, a limit on a path's edges: the oracle and the machine against the definition."""
+"""`Grammar.network` with ``most_edges``, a limit on the edges of a path: oracle and machine against the definition."""
 
 from __future__ import annotations
 

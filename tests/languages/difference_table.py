@@ -14,7 +14,7 @@ BEGIN, END = "<!-- differences: begin -->\n", "<!-- differences: end -->\n"
 
 
 def table() -> str:
-    """One row per reason: who differs, in which cases of the corpus, who is right."""
+    """One row per reason: which engine differs, in which cases of the corpus, and who is right."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for key, entry in DIFFERENCES.items():
         case, peer = key.split("/")
@@ -26,7 +26,7 @@ def table() -> str:
 
 
 def page_with_table(page: str) -> str:
-    """``page`` with its table renewed."""
+    """``page`` with its table rewritten."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return before + BEGIN + table() + END + after

@@ -13,7 +13,7 @@ _CASE = re.compile(r"^=== (\S+) (lark|ebnf)\n(.*?)^--- yes\n(.*?)^--- no\n(.*?)(
 
 
 class Case(NamedTuple):
-    """One grammar: texts it has and texts it does not have."""
+    """A grammar, with texts that it accepts and texts that it rejects."""
 
     name: str
     notation: str

@@ -1,6 +1,6 @@
-"""Other engines as judges of texts: llguidance, xgrammar and, for what is plain Lark, the `lark` library itself.
+"""Other engines as judges of texts: llguidance, xgrammar and, for plain Lark, the `lark` library itself.
 
-All get a vocabulary of single bytes, so that a text has one tokenisation and only grammars are compared.
+All get a vocabulary of single bytes, so each text has one tokenisation, and only grammars are compared.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ END = 256
 
 
 class Refused(Exception):
-    """The peer does not compile the grammar."""
+    """The peer refuses the grammar."""
 
 
 class _Bytes:
-    """A tokenizer whose tokens are the bytes, as llguidance wants it."""
+    """A tokenizer whose tokens are the bytes, with the interface that llguidance expects."""
 
     eos_token_id = END
     bos_token_id = None
@@ -109,7 +109,7 @@ def lark(case: Case) -> Verdict:
 
 
 def prepare() -> None:
-    """Load them all, before a fork asks them."""
+    """Load all peers before a fork asks them."""
     import xgrammar
     from lark import Lark
 

@@ -1,4 +1,4 @@
-"""Texts to try on a grammar: walks along what the oracle allows, and mutations of texts it accepts."""
+"""Texts to try on a grammar: walks that the oracle allows, and mutations of texts that it accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_WALK = 40
 
 
 def walk(grammar: Grammar, rng: random.Random) -> str | None:
-    """A random text of the grammar, or None if this walk found no way out."""
+    """A random text of the grammar, or None if the walk found no way to its end."""
     recogniser = Recogniser(grammar)
     data = bytearray()
     goal = rng.randint(0, LONGEST_WALK)
@@ -28,7 +28,7 @@ def walk(grammar: Grammar, rng: random.Random) -> str | None:
 
 
 def _way_out(recogniser: Recogniser) -> bytes | None:
-    """A short end of the text: breadth first, a few continuations wide. Signs end things, one letter stands for all."""
+    """A short end of the text, by a narrow breadth-first search over signs (they close things) and a few letters."""
     level = [(b"", recogniser)]
     for _ in range(25):
         for rest, state in level:
@@ -48,7 +48,7 @@ def _way_out(recogniser: Recogniser) -> bytes | None:
 
 
 def mutations(text: str, alphabet: str, rng: random.Random) -> list[str]:
-    """Texts one edit away."""
+    """Texts that are one edit away."""
     i = rng.randint(0, len(text))
     found = [text[:i] + rng.choice(alphabet) + text[i:]]
     if text:
@@ -59,7 +59,7 @@ def mutations(text: str, alphabet: str, rng: random.Random) -> list[str]:
 
 
 def texts_for(grammar: Grammar, yes: list[str], no: list[str], seed: int, walks: int = 0) -> list[str]:
-    """The texts given, walks, and mutations of those that are in the language."""
+    """The given texts, walks, and mutations of the texts that are in the language."""
     rng = random.Random(seed)
     walked = [text for text in (walk(grammar, rng) for _ in range(walks)) if text is not None]
     alphabet = "".join(sorted({char for text in (*yes, *no) for char in text})) or "a"

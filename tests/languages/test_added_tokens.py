@@ -1,4 +1,4 @@
-"""Tokens that were added and stand for text (``<tool_call>`` of Qwen 3), named as tokens in every language that can."""
+"""Added tokens that stand for text (``<tool_call>`` of Qwen 3), named as tokens in every language that allows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def vocabulary() -> Vocabulary:
 
 
 def reads(index: Index, *parts: str | int) -> bool:
-    """Whether the whole of ``parts`` is taken: texts byte by byte, tokens by their ids."""
+    """Whether all ``parts`` are taken: texts byte by byte, tokens by their ids."""
     guide = index.guide()
     for part in parts:
         for token in [part] if isinstance(part, int) else part.encode():
@@ -113,7 +113,7 @@ def test_structural_tags(vocabulary: Vocabulary, name: str) -> None:
 
 
 def test_a_text_that_names_one_may_be_written_in_any_tokens(vocabulary: Vocabulary) -> None:
-    """Other than of a special token, which is not text."""
+    """Unlike the name of a special token, which is not text."""
     format_ = {"type": "tag", "begin": "<tool_call>", "content": {"type": "any_text"}, "end": "</tool_call>"}
     index = Index.from_structural_tag({"type": "structural_tag", "format": format_}, vocabulary)
     for begin in (CALL, "<tool_call>"):
@@ -127,7 +127,7 @@ def test_names_are_part_of_what_a_vocabulary_is() -> None:
         for added in (None, NAMES, {"<call>": CALL})
     ]
     assert len({vocabulary.fingerprint for vocabulary in made}) == 3
-    for vocabulary in made:  # as it is sent to a compile process
+    for vocabulary in made:  # a vocabulary is sent to a compile process like this
         twin = unpack_vocabulary(pack_vocabulary(vocabulary))
         assert twin.fingerprint == vocabulary.fingerprint and twin.added_tokens == vocabulary.added_tokens
     with pytest.raises(ValueError, match="outside the vocabulary"):

@@ -1,4 +1,4 @@
-"""Grammars made to hurt: an answer or a named error, in bounded time, from the text to the masks."""
+"""Hostile grammars: an answer or a named error, in bounded time, from the text to the masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.cfg import grammar_to_grammar
 from tests.effort import at_most
 
-SECONDS = 20.0  # for what takes well below two on an idle machine
+SECONDS = 20.0  # each takes well below two on an idle machine
 DEEP = 30_000
 
 
@@ -23,7 +23,7 @@ def vocabulary() -> Vocabulary:
 
 
 def follow(grammar: str, vocabulary: Vocabulary, text: str) -> bool:
-    """Whether the engine takes ``text`` byte by byte (with a mask at every step) and can finish."""
+    """Whether the engine accepts ``text``, read byte by byte with a mask at every step."""
     with at_most(SECONDS):
         guide = Index.from_grammar(grammar, vocabulary).guide()
         verdict = True
@@ -96,7 +96,7 @@ def test_a_thousand_rules_all_left_recursive_and_called_from_everywhere(vocabula
 
 def test_long_literals(vocabulary: Vocabulary) -> None:
     length = 100_000
-    assert follow('root ::= "' + "a" * length + '"', vocabulary, "a" * 3_000) is False  # not yet at its end
+    assert follow('root ::= "' + "a" * length + '"', vocabulary, "a" * 3_000) is False  # not at its end yet
     assert follow('start: "' + "a" * length + '"i', vocabulary, "aA" * 500) is False
     many = "".join(chr(0x4E00 + 2 * (i % 5_000)) for i in range(length))
     assert follow(f"root ::= [{many}]+", vocabulary, "一丂" * 5)
@@ -122,7 +122,7 @@ def test_long_literals(vocabulary: Vocabulary) -> None:
     ],
 )
 def test_lists_and_expressions_do_not_grow(grammar: str, unit: str, vocabulary: Vocabulary) -> None:
-    """20,000 bytes: the automaton stays as large as it was after the first 2,000."""
+    """After 20,000 bytes, the automaton is as large as it was after the first 2,000."""
     index = Index.from_grammar(grammar, vocabulary)
     guide = index.guide()
     text = (unit * (20_000 // len(unit) + 1)).encode()
@@ -136,8 +136,8 @@ def test_lists_and_expressions_do_not_grow(grammar: str, unit: str, vocabulary: 
 
 
 def test_as_many_stacks_as_tokens() -> None:
-    """After every token another stack, all of them one symbol on the same bottom: they were compared one by one, so
-    this mask took 34 s."""
+    """Each token leads to a different stack, all of one symbol on the same bottom. They were once compared one by one,
+    so this mask took 34 s."""
     letters = string.digits + string.ascii_letters[:30]
     words = ["".join(word) for n in (1, 2, 3) for word in itertools.product(letters, repeat=n)]
     vocabulary = Vocabulary.from_bytes([*(word.encode() for word in words), None], eos_token_ids=[len(words)])
@@ -179,7 +179,7 @@ def test_halves_of_surrogate_pairs_are_named_with_their_place(text: str) -> None
 
 
 def test_rules_that_call_each_other_from_everywhere(vocabulary: Vocabulary) -> None:
-    """A rule ends with hundreds of frames and is called at hundreds of places: put together one after another, these
+    """A rule ends with hundreds of frames and is called at hundreds of places. Merging these one after another once
     took 15 s."""
     rules = "\n".join(
         f'r{i} ::= r{(i + 1) % 20} r{(3 * i + 1) % 20} "a"? | "b"? r{(7 * i + 2) % 20}?' for i in range(20)

@@ -1,4 +1,4 @@
-"""choice: any strings, exactly those."""
+"""choice: precisely the given strings."""
 
 from __future__ import annotations
 

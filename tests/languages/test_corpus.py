@@ -1,4 +1,4 @@
-"""Every grammar of the corpus: its texts are judged by the oracle, before and after `prepare`."""
+"""Every grammar of the corpus: the oracle judges its texts, before and after `prepare`."""
 
 from __future__ import annotations
 

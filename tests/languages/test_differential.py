@@ -1,4 +1,4 @@
-"""The corpus through our engine, llguidance, xgrammar and Lark: verdicts, and masks against brute force."""
+"""The corpus in dotllm, llguidance, xgrammar and Lark: verdicts, and dotllm's masks against brute force."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ everywhere = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name
 
 @lru_cache(maxsize=1)
 def vocabulary() -> Vocabulary:
-    """All bytes, and pieces of the corpus's texts of two to six bytes: some 900 tokens."""
+    """All bytes, and pieces of two to six bytes from the corpus's texts: some 900 tokens."""
     rng = random.Random(0)
     pieces: set[bytes] = set()
     for case in cases():
@@ -49,7 +49,7 @@ def test_verdicts_of_the_engine(case: Case) -> None:
 
 
 def brute_force(recogniser: Recogniser) -> Iterator[int]:
-    """Every token whose bytes the oracle can read from here, and the end where it can finish."""
+    """Every token whose bytes the oracle can read from here, and the end token if it can finish."""
     words = vocabulary_bytes()
     for token, word in enumerate(words):
         state = recogniser.copy()
@@ -71,7 +71,7 @@ def vocabulary_bytes() -> list[bytes]:
 
 @everywhere
 def test_masks_are_what_brute_force_finds(case: Case) -> None:
-    """At three places of a text: the beginning, the end, and one between."""
+    """At three places of a text: its beginning, its end, and one between."""
     rng = random.Random(len(case.name))
     grammar = grammar_to_grammar(case.grammar)
     data = max(case.yes, key=len).encode()
@@ -88,7 +88,7 @@ def test_masks_are_what_brute_force_finds(case: Case) -> None:
 @everywhere
 @pytest.mark.parametrize("peer", PEERS)
 def test_peers(case: Case, peer: str) -> None:
-    """They agree with the oracle on every text, but where `differences.json` says why they do not."""
+    """They agree with the oracle on every text, except where `differences.json` says why they do not."""
     if peer == "lark" and case.notation != "lark":
         pytest.skip("not Lark")
     listed = DIFFERENCES.get(f"{case.name}/{peer}")
@@ -117,6 +117,6 @@ def test_differences_are_of_known_cases() -> None:
 
 
 def test_the_page_lists_all_differences() -> None:
-    """Renew it with ``python -m tests.languages.difference_table``."""
+    """Update it with ``python -m tests.languages.difference_table``."""
     page = PAGE.read_text(encoding="utf-8")
     assert page_with_table(page) == page

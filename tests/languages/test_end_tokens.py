@@ -1,4 +1,4 @@
-"""Tokens at which generation stops: inside of an answer they are text in ordinary tokens, or refused."""
+"""Tokens at which generation stops: inside an answer, they are spelled with ordinary tokens or refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def vocabulary() -> Vocabulary:
 
 
 def reads(index: Index, *parts: str | int) -> bool:
-    """Whether the whole of ``parts`` is taken: texts byte by byte, tokens by their ids."""
+    """Whether all ``parts`` are taken: texts byte by byte, tokens by their ids."""
     guide = index.guide()
     for part in parts:
         for token in [part] if isinstance(part, int) else part.encode():
@@ -177,7 +177,7 @@ def test_a_server_compiles_them_so(vocabulary: Vocabulary) -> None:
 
 @pytest.mark.parametrize("last", ["x", ""])
 def test_an_end_token_before_an_edge_of_a_network_that_may_be_empty(vocabulary: Vocabulary, last: str) -> None:
-    """Two ways to the final state: one that may say nothing behind the token, and one that must say something."""
+    """The edge after the token is either one that may be empty or one that may not."""
     for must in (False, True):
         grammar = Grammar()
         token, tail = grammar.tokens([END, TOOL]), grammar.literal("t")

@@ -1,4 +1,4 @@
-"""Memo: bounded by bytes, what is asked for stays, right on any number of threads."""
+"""Memo: it is bounded in bytes, keeps what is asked for, and is correct on any number of threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_remembers_what_is_asked_for_within_its_bytes() -> None:
     asked.clear()
     letters(99), letters(1), letters(99)
     assert asked == [1]
-    assert letters(600) == letters(600) and asked == [1, 600, 600]  # alone it is more than its half
+    assert letters(600) == letters(600) and asked == [1, 600, 600]  # it alone is larger than its half of the limit
     letters.clear()
     assert (letters.nbytes, len(letters)) == (0, 0)
 

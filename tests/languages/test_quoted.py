@@ -1,4 +1,4 @@
-"""A quoted text is one of the grammar, and the other way round: walks both ways, with Python's ``json`` as the judge of JSON."""
+"""A quoted text is a text of the grammar, and vice versa: walks in both directions; Python's ``json`` judges JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def index_of(definition: str, marks: list[str], *, in_json: bool) -> Index:
 
 
 def walk(index: Index, random: Random) -> str:
-    """A text that likes to come near to marks."""
+    """A random text that often comes close to marks."""
     guide, text = index.guide(), bytearray()
     most = guide.tokens_to_finish + random.randint(0, 60)
     while not (guide.can_finish and random.random() < 0.1):
@@ -79,7 +79,7 @@ def test_texts_of_a_grammar_are_quoted_and_no_others(definition: str, marks: lis
 
 
 def test_counts_in_counts_are_not_too_large() -> None:
-    """(The texts of each state at the end had a copy of the whole, and each edge one of all escapes.)"""
+    """Once the texts of each state at the end had a copy of the whole, and each edge had a copy of all escapes."""
     inner = r'(?:"?|[A-F0-9]{2,5})?(?:[^\n]{1,4}[^\n]{1,4}|[^\n]?[é-ü]?[^\n]| ){1,4}'
     pattern, random = rf'a{{1,4}}(?:(?:[0-9]|["\\<>\/]{{1,4}})?{inner}){{1,4}}', Random(0)
     index = index_of(f"start: /{pattern}/", ["</tool_call>", "<tool_call>"], in_json=True)
@@ -88,7 +88,7 @@ def test_counts_in_counts_are_not_too_large() -> None:
 
 
 def test_a_rule_has_no_copy_for_each_state_in_which_it_may_begin() -> None:
-    """Its first characters are in no mark, so what it writes is the same. (There was a copy for each pair of states.)"""
+    """Its first characters are in no mark, so all states write the same. (There was once a copy per pair of states.)"""
     definition = (
         'start: "(" a~1..3 | a~1..3\na: ")" b | "if(" b~1..3\n'
         'b: "é" /["<>\\/]{1,5}/ /[^\\n]{1,2}/~1..3 ")" | c\nc: ";" /[^\\n]{1,6}/ /[^\\n]{1,6}/'
@@ -106,7 +106,7 @@ def test_json_has_one_spelling() -> None:
 
 
 def test_the_closing_text_is_found_where_it_stands() -> None:
-    """A text whose end makes a mark with the beginning of what closes it is left out."""
+    """A text is left out if its end forms a mark with the beginning of the closing text."""
     grammar, source = Grammar(), grammar_to_grammar('start: "x" | "x<"', "lark")
     quoting = Quoting(["<<", "</a>"], in_json=False)
     grammar.start = grammar.seq([quoted(source, grammar, quoting, "</a>"), grammar.literal("</a>")])

@@ -1,4 +1,4 @@
-"""Grammars and structural tags as somebody writes them who knows the other notation: what to write instead."""
+"""Grammars and structural tags by authors who know the other notation: the refusal says what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GBNF and xgrammar EBNF: what each construct means, and what is refused, where and by what name."""
+"""GBNF and xgrammar EBNF: the meaning of each construct, and what is refused, with the place and the keyword."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dotllm.languages.token_names import TokenNames
 
 
 def language(grammar: str, *texts: str) -> list[str]:
-    """Those of ``texts`` that are in the language."""
+    """The ``texts`` that are in the language."""
     compiled = ebnf_to_grammar(grammar)
     return [text for text in texts if accepts(compiled, text.encode())]
 

@@ -1,7 +1,7 @@
-"""What becomes of every case of the JSON-Schema-Test-Suite (drafts 2020-12 and 7, required and optional), as text.
+"""The verdicts on every case of the JSON-Schema-Test-Suite (drafts 2020-12 and 7, required and optional), as text.
 
-Judged once a process: the test of the suite and the report (``tools/json_schema_report.py``) look at the same verdicts. Keys
-may be in any order, because the suite's documents are in any. Documents are written compactly and spaced.
+Cases are judged once per process: the test of the suite and the report (``tools/json_schema_report.py``) use the same
+verdicts. Keys may be in any order, as in the suite's documents. Documents are written both compactly and spaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.languages.json_schema.verdicts import Acceptor
 SUITE = SHARED_DATA / "json-schema-test-suite" / "tests"
 DIALECTS = {"draft2020-12": "2020-12", "draft7": "7"}
 
-# (file, what its description begins with): why we differ on purpose
+# (file, the beginning of a description): why dotllm differs on purpose
 DIFFERENT = {
     ("format", ""): "format is enforced, not an annotation",
     ("type", "integer type matches integers: a float with zero"): "integers are written without a fraction",
@@ -53,7 +53,7 @@ REFUSED = {
 
 @dataclass
 class Verdicts:
-    """Of one file: how many of its tests have the right verdict, and the reasons of the others; ``wrong`` must be empty."""
+    """For one file: how many tests have the right verdict, and the reasons for the others; ``wrong`` must be empty."""
 
     exact: int = 0
     different: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class Verdicts:
 
 
 def files() -> Iterator[tuple[str, str]]:
-    """(draft, file) of all; nothing if the suite is not next to this repository."""
+    """(draft, file) for all files; none if the suite is not next to this repository."""
     for draft in DIALECTS:
         for path in sorted((SUITE / draft).rglob("*.json")):
             yield draft, path.relative_to(SUITE / draft).with_suffix("").as_posix()
@@ -106,7 +106,7 @@ def _wrong_texts(acceptor: Acceptor, test: dict[str, object]) -> list[str]:
         try:
             data = text.encode()
         except UnicodeEncodeError:
-            continue  # a lone surrogate: no UTF-8 text
+            continue  # a lone surrogate: not UTF-8
         if acceptor.text(data) != test["valid"]:
             out.append(text)
     return out

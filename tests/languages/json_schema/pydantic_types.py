@@ -1,4 +1,4 @@
-"""Types of Pydantic as people write them, and what Pydantic asks for beyond the schemas that it makes of them."""
+"""Types of Pydantic as people write them, and what Pydantic requires beyond the schemas that it makes from them."""
 
 from __future__ import annotations
 
@@ -404,4 +404,4 @@ STRICTER: dict[Any, tuple[str, str]] = {
     EmailStr | None: _EMAIL, set: ("set_item_not_hashable", "a set of Python holds no lists"),
     Hashable: ("is_hashable", "a list is not a hashable value of Python"),
 }  # fmt: skip
-"""By type: the kinds of error that are not the engine's, and why."""
+"""For each type: the kinds of error that are not the engine's fault, and why."""

@@ -1,4 +1,4 @@
-"""Random schemas that use every keyword, and random documents that come near them; deterministic by seed."""
+"""Random schemas that use every keyword, and random documents that nearly fit them; the seed determines them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _schema(random: Random, depth: int, references: list[str]) -> Any:
     if depth <= 0 or pick < 0.12:
         return random.choice([True, True, False, {}, _scalar(random), _scalar(random), _enum(random)])
     if pick < 0.16 and references:
-        # a reference to what holds this schema is only meaningful below a property or an item
+        # a reference to an enclosing schema is meaningful only below a property or an item
         return {"properties": {random.choice(KEYS): {"$ref": random.choice(references)}}}
     single = [[_object], [_object], [_array], [_array], [_scalar], [_enum], [_applicator]]
     pairs = [

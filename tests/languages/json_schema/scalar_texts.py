@@ -1,4 +1,4 @@
-"""What the tests of scalar languages share: the texts of a language, judged by the oracle `grammar.reference`."""
+"""Helpers of the tests of scalar languages: the texts of a language, judged by the oracle `grammar.reference`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.languages.json_schema.verdicts import byte_vocabulary
 
 
 def grammar_of(language: NumberLanguage | StringLanguage, *, as_key: bool = False) -> Grammar:
-    """The grammar whose texts are those of one language."""
+    """The grammar whose texts are those of ``language``."""
     grammar = Grammar()
     context = Context(grammar, grammar.empty(), bounded_numbers=False)
     if as_key:
@@ -35,13 +35,13 @@ def grammar_of(language: NumberLanguage | StringLanguage, *, as_key: bool = Fals
 
 
 def acceptor(language: NumberLanguage | StringLanguage, *, as_key: bool = False) -> Callable[[str], bool]:
-    """Whether a text is one of the language's."""
+    """A predicate: whether a text belongs to the language."""
     grammar = grammar_of(language, as_key=as_key)
     return lambda text: accepts(grammar, text.encode())
 
 
 def machine_acceptor(language: NumberLanguage | StringLanguage) -> Callable[[str], bool]:
-    """The same, by the machine and not by the reference recogniser."""
+    """The same predicate, by the machine instead of the reference recogniser."""
     index = Index.from_grammar_object(grammar_of(language), byte_vocabulary())
 
     def accepts_text(text: str) -> bool:

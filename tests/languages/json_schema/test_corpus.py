@@ -1,5 +1,6 @@
-"""The corpus of schemas (tests/corpus/json_schema): verdicts on documents, keys in any order; and what must be refused, how,
-and with which place. Each was once otherwise, but for those in keywords.json: they take every way through the compiler."""
+"""The corpus of schemas (tests/corpus/json_schema): verdicts on documents with keys in any order; what must be refused,
+how, and with which place. Each case once failed, except those of keywords.json, which take every way through the
+compiler."""
 
 from __future__ import annotations
 

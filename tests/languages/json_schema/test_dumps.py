@@ -1,4 +1,4 @@
-"""What docs/json-schema.md says of documents as `json.dumps` writes them."""
+"""What docs/json-schema.md says about documents as `json.dumps` writes them."""
 
 from __future__ import annotations
 

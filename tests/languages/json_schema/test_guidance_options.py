@@ -1,4 +1,4 @@
-"""``x-guidance``: each option as llguidance has it, or refused."""
+"""``x-guidance``: each option means what it means in llguidance, or is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON-Schema-Test-Suite: no wrong verdict, and ``docs/json-schema.md`` says what there is to say about it."""
+"""The JSON-Schema-Test-Suite: no verdict is wrong, and ``docs/json-schema.md`` reports the results."""
 
 from __future__ import annotations
 

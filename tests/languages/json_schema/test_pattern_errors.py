@@ -34,7 +34,7 @@ def test_bad_patterns(schema: dict[str, Any], error: type[SpecError], pointer: s
 
 
 def test_the_pattern_at_fault_not_another_bad_one() -> None:
-    """A definition nobody refers to is not read, whatever it holds."""
+    """A definition to which nothing refers is not read, whatever it contains."""
     schema = {"$defs": {"unused": {"pattern": "["}}, "pattern": "("}
     with pytest.raises(InvalidSpecError) as refusal:
         json_schema_to_grammar(schema)

@@ -1,7 +1,7 @@
 """Random walks under the schemas of Pydantic's types, each judged by the type's own validator.
 
-`STRICTER` lists what Pydantic asks for beyond its own schema, with the reason; nothing else may be refused. Formats that
-are not enforced are reported, and nothing else is.
+`STRICTER` lists what Pydantic requires beyond its own schema, with the reason; nothing else may be refused. Formats
+that are not enforced are reported, and nothing else is.
 """
 
 from __future__ import annotations
@@ -143,9 +143,9 @@ STRICTER: dict[Any, tuple[str, str]] = pydantic_types.STRICTER | {
     Decimal: ("decimal_", "its own pattern is wider than what it reads"),
     Annotated[Decimal, Gt(0), Le(9)]: ("less_than_equal|greater_than|decimal_", "its schema does not compare a string"),
 }  # fmt: skip
-"""By type: the kinds of error that are not the engine's, and why."""
+"""For each type: the kinds of error that are not the engine's fault, and why."""
 SIZES = (0, 1, 3, 8, 20, 60) * 2
-"""Bytes of a walk beyond the least."""
+"""bytes that a walk may have beyond the least"""
 
 
 def test_there_are_many() -> None:
@@ -153,7 +153,7 @@ def test_there_are_many() -> None:
 
 
 def unenforced(schema: Any) -> set[str]:
-    """What a schema names that no automaton decides: formats, and what strings contain."""
+    """The conditions of a schema that no automaton decides: formats, and the content of strings."""
     if isinstance(schema, list):
         return set().union(*map(unenforced, schema))
     if not isinstance(schema, dict):

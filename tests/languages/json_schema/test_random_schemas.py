@@ -1,5 +1,5 @@
-"""Random schemas with `jsonschema` as the judge: every verdict on every document, in any order of keys; in declared order no
-invalid document is accepted. (Longer runs of the same found the cases in `test_found_by_random_schemas`.)"""
+"""Random schemas with `jsonschema` as the judge: with keys in any order, all verdicts agree; in declared order, no
+invalid document is accepted. (Longer runs found the cases in `test_found_by_random_schemas`.)"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = {"uniqueItems", "$ref", "oneOf", "not", "anyOf", "properties"}
 
 
 def compare(schema: Any, documents: list[Any]) -> bool:
-    """Compare the verdicts on ``documents``. False: refused."""
+    """Compare the verdicts on ``documents``; False if the schema is refused."""
     judge = Draft202012Validator(schema)
     expected = [judge.is_valid(document) for document in documents]
     try:

@@ -1,4 +1,4 @@
-"""Arguments of tools of agents: each schema is taken, and `jsonschema` validates what is written under it."""
+"""Arguments of real agents' tools: each schema is accepted, and `jsonschema` validates what is written under it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STYLES = (
     "qwen_xml", "minimax_xml", "minimax_m3_xml", "glm_xml", "deepseek_xml", "deepseek_v4_1_xml", "kimi_k3_xml", "cohere_xml",
 )  # fmt: skip
 EACH = 1 if real_tools.ALL else 6
-"""Of so many tools of a server, one is tried."""
+"""one of this many tools of a server is tried"""
 
 
 def test_there_are_many() -> None:
@@ -50,7 +50,7 @@ def test_arguments(server: str) -> None:
     ],
 )
 def test_what_nothing_satisfies(wrong: dict[str, Any]) -> None:
-    """As three tools of BFCL's 8,888 have it: the others are taken."""
+    """Three of BFCL's 8,888 tools have such schemas; the others are accepted."""
     schema = {"type": "object", "properties": {"fields": wrong}, "required": ["fields"]}
     with pytest.raises(InvalidSpecError, match="nothing satisfies the schema"):
         Index.from_json_schema(schema, byte_vocabulary())
@@ -58,7 +58,7 @@ def test_what_nothing_satisfies(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_styles(style: str) -> None:
-    """All are taken, except free keys in the style that writes a key twice (docs/structural-tags.md)."""
+    """All are accepted, except free keys in the style that writes a key twice (docs/structural-tags.md)."""
     tools = [tool for tools in real_tools.servers().values() for tool in tools]
     taken = 0
     for tool in tools[:: EACH * 4 if EACH > 1 else 1]:

@@ -1,4 +1,4 @@
-"""Values that a text has (``source``): what is left, that nothing else changes, and that no invalid answer comes in."""
+"""Values that occur in a text (``source``): which values are left; nothing else changes, and no answer is invalid."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ STRING = {"type": "string"}
     ("schema", "allowed", "refused"),
     [
         (STRING, ["Oslo", "desk lamps", "59 Mill Lane", "59 Mill\n  Lane", "Zoe\u0308 Kaya", "8%", "Lane, 92404 Oslo"], ["", "Osl", "slo", "oslo", "Paris", " Oslo", "Zoe", "lamps desk"]),
-        # with what the schema says of it
+        # with further conditions of the schema
         ({**STRING, "maxLength": 4}, ["Oslo", "INV"], ["Invoice", "Paris"]),
         ({**STRING, "minLength": 5}, ["desk lamps"], ["Oslo", "Paris"]),
         ({**STRING, "pattern": "^[0-9]{5}$"}, ["92404"], ["12345", "3920"]),
         ({"type": ["string", "null"]}, ["Oslo", None], ["Paris"]),
-        # members whose words the text has
+        # members whose words occur in the text
         ({"enum": ["desk lamp", "desk_lamps", "OSLO", "Paris"]}, ["desk_lamps", "OSLO"], ["desk lamp", "Paris"]),
         ({"enum": ["mill", "Oslo", 8, 9, None]}, ["mill", "Oslo", 8, None], [9]),
-        # numbers of the text, of its words, of its shares, and of the schema
+        # numbers in the text (as digits, words and percentages) and in the schema
         ({"type": "number"}, [27.5, 2, 8, 0.08, 59, 3920], [1, 27, 28.5, -59]),
         ({"type": "integer"}, [2, 59], [1, 27]),
         ({"type": "integer", "default": 1, "description": "from 5 to 7"}, [2, 1, 5, 7], [6]),
-        # what the schema says of itself
+        # values that the schema mentions
         ({**STRING, "default": "miles", "examples": ["feet"], "description": "or 'km', \"yards\", `inches`; the user's own"}, ["miles", "feet", "km", "yards", "inches", "Oslo"], ["metres", "own", "s own"]),
         ({**STRING, "pattern": "^m", "default": "miles"}, ["miles", "mxx"], ["Oslo"]),
         ({**STRING, "pattern": "^d", "default": "done"}, ["done", "desk lamps"], ["dxx", "Oslo"]),
-        # where the text has nothing that the schema allows, the schema is as it was
+        # if the text has nothing that the schema allows, the schema is unchanged
         ({**STRING, "format": "date"}, ["2026-11-28"], ["Oslo"]),
         ({"enum": ["red", "blue"]}, ["red", "blue"], []),
         ({"const": "fixed"}, ["fixed"], []),
@@ -49,11 +49,11 @@ STRING = {"type": "string"}
         ({"type": "integer", "minimum": 100_000}, [123_456], [59]),
         ({"type": "integer", "minimum": 100_000, "description": "mostly 7"}, [123_456], []),
         ({"type": "boolean"}, [True, False], []),
-        # inside
+        # inside arrays and objects
         ({"type": "array", "items": STRING}, [["Oslo", "Oslo"], []], [["Paris"]]),
         ({"type": "object", "additionalProperties": STRING}, [{"any": "Oslo"}], [{"any": "Paris"}]),
         ({}, ["Oslo", ["Oslo"], {"k": 59}], ["Paris", {"k": "Paris"}, [58]]),
-        # of what must not be nothing is taken away
+        # negated schemas are not narrowed
         ({**STRING, "not": {"enum": ["Oslo"]}}, ["Kaya"], ["Oslo", "Paris"]),
         ({"type": "object", "properties": {"a": STRING}, "not": {"properties": {"a": {"const": "Oslo"}}}}, [{"a": "Kaya"}], [{"a": "Oslo"}]),
     ],
@@ -114,7 +114,7 @@ def test_numbers_of_a_text() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_invalid_document_comes_in(seed: int) -> None:
-    """Random schemas and walks: what can be written with a source can be written without, and is valid."""
+    """Random schemas and walks: what can be written with a source can be written without it, and is valid."""
     draw = Random(seed)
     schema = random_schema(draw)
     try:
@@ -138,7 +138,7 @@ def test_no_invalid_document_comes_in(seed: int) -> None:
 
 
 def walked(index: Index, draw: Random) -> bytes | None:
-    """A document by a random walk; None of one that does not end soon."""
+    """A document from a random walk; None if the walk does not end soon."""
     guide, data = index.guide(), bytearray()
     row = np.zeros((1, -(-byte_vocabulary().size // 32)), np.int32)
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""Optional parts that nothing satisfies are warned of, with the reason; judged by `jsonschema` and random documents."""
+"""Optional parts that nothing satisfies lead to warnings with the reason; `jsonschema` judges random documents."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_large_specifications_are_left_to_check() -> None:
 
 
 def test_what_takes_long_is_left_to_check() -> None:
-    """Each property is asked for in all that must hold of its object: the budget of a waiting answer ends that."""
+    """Each property is checked with all conditions on its object; the budget of a waiting answer ends the search."""
     part = {"properties": {f"p{i}": {"type": "string"} for i in range(32)}, "allOf": [{"minProperties": 16}]}
     schema = {"properties": {f"o{i}": part | {"title": str(i)} for i in range(20)} | {"a": _NEVER}}
     specification = Specification.from_value(Kind.JSON_SCHEMA, schema)

@@ -1,7 +1,7 @@
 """No dead ends: random walks under the mask on random schemas all finish, and `jsonschema` validates every text.
 
-Byte by byte, so that each walk takes the machine through many states; ``make bench-walks`` does it with a real vocabulary on
-real schemas.
+Tokens are bytes, so each walk takes the machine through many states; ``make bench-walks`` does the same with a real
+vocabulary on real schemas.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.languages.json_schema.verdicts import byte_vocabulary
 
 END = 256
 MOST_STEPS = 2000
-FAR = re.compile(rb"[0-9][eE][-+]?[0-9]{3}")  # numbers beyond a double, several of which the judge reads as one
+FAR = re.compile(rb"[0-9][eE][-+]?[0-9]{3}")  # numbers beyond a double, which the judge may read as equal
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 3]), st.booleans())
 @example(627472, 1, False)  # a number whose fraction is lost in a float
 @example(1184836388, 2, True)  # an array of distinct objects without a limit
-@example(7009895, 2, False)  # a limit behind a loop that no further character may follow
+@example(7009895, 2, False)  # a limit after a loop that no further character may follow
 @settings(max_examples=300)
 def test_every_walk_ends_and_is_valid(seed: int, depth: int, any_order: bool) -> None:
     random = Random(seed)
@@ -52,7 +52,7 @@ def test_every_walk_ends_and_is_valid(seed: int, depth: int, any_order: bool) ->
 
 
 def repeats_a_key(text: bytes) -> bool:
-    """An additional key may be written twice (docs/json-schema.md), and then means less than was written."""
+    """Whether a key is repeated. Additional keys may be (docs/json-schema.md); readers then keep only one value."""
     found = []
 
     def members(pairs: list[tuple[str, object]]) -> None:
@@ -63,7 +63,7 @@ def repeats_a_key(text: bytes) -> bool:
 
 
 def walk(index: Index, more: int, random: Random) -> bytes | None:
-    """Uniform over what the mask allows, under a limit of ``more`` bytes than the least; None: no end was found."""
+    """A walk uniform over the mask, limited to the least bytes and ``more``; None if it found no end."""
     guide, text = index.guide(), bytearray()
     try:
         least = guide.tokens_to_finish
@@ -86,8 +86,9 @@ def tokens_in(mask: np.ndarray) -> list[int]:
 
 
 def walk_without_limit(guide: Guide, budget: int, random: Random) -> bytes | None:
-    """The same for ``budget`` bytes, then the shortest way out as far as it repeats nothing. (An array that needs
-    several distinct items, or an object several keys, has no limit. The ways to the end of its text may all repeat one, and such a walk goes on.)"""
+    """The same for ``budget`` bytes, and then the shortest way to the end unless it repeats something. (Arrays that
+    need several distinct items, and objects that need several keys, have no limit. All short ways to the end of such a
+    text may repeat one; then the walk goes on.)"""
     index, text = guide.index, bytearray()
     for step in range(MOST_STEPS):
         if step >= budget and guide.can_finish:

@@ -1,5 +1,5 @@
-"""Random walks under the schemas of zod's types. `jsonschema` judges all of them, and zod's own `parse` where it is
-installed (`make test-clients`): it refuses nothing but for the reasons that the corpus lists."""
+"""Random walks under the schemas of zod's types. `jsonschema` judges all of them, and so does zod's own `parse` if it
+is installed (`make test-clients`): it refuses texts only for the reasons that the corpus lists."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CASES = zod.cases()
 
 
 def walks(case: zod.Case, sizes: tuple[int, ...]) -> list[str]:
-    """Texts of a case's schema, each within so many bytes of the least; it is an error if most do not end."""
+    """Texts of a case's schema, each at most a size of ``sizes`` above the least; it is an error if most do not end."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecWarning)
         index = Index.from_json_schema(case.schema, byte_vocabulary())
@@ -37,7 +37,7 @@ def walks(case: zod.Case, sizes: tuple[int, ...]) -> list[str]:
 
 
 def _pattern(_: Any, pattern: str, text: Any, __: Any) -> Iterator[jsonschema.ValidationError]:
-    """With the properties of Unicode, which `re` does not know."""
+    """The keyword pattern with Unicode properties, which `re` does not know."""
     if isinstance(text, str) and not regex.search(pattern, text):
         yield jsonschema.ValidationError(f"{text!r} does not match {pattern!r}")
 

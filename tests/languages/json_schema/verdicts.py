@@ -1,4 +1,4 @@
-"""What the machine says of a document as text, byte by byte."""
+"""The machine's verdicts on documents, read byte by byte."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dotllm.languages.json_schema import json_schema_to_grammar
 
 @lru_cache(maxsize=1)
 def byte_vocabulary() -> Vocabulary:
-    """256 tokens of one byte, and the end."""
+    """256 tokens of one byte, and an end token."""
     return Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
 
 
 class Acceptor:
-    """The documents of one schema. Objects are open unless ``options`` say otherwise: verdicts on what the standard
-    allows are compared, and closing (`objects.closed`) is a choice among it."""
+    """The documents of one schema. Objects are open unless ``options`` say otherwise, because verdicts are compared
+    with the standard, and closing (`objects.closed`) allows only some of what the standard allows."""
 
     def __init__(self, schema: Any, **options: Any) -> None:
         self.index = Index.from_grammar_object(
@@ -26,9 +26,9 @@ class Acceptor:
         )
 
     def text(self, text: str | bytes) -> bool:
-        """Whether this text is one of its documents."""
+        """Whether this text is a document of the schema."""
         data = text.encode() if isinstance(text, str) else text
-        if self.index.unique_nodes:  # what has been written counts, too
+        if self.index.unique_nodes:  # what was written earlier matters, too
             guide = self.index.guide()
             return all(guide.advance(byte) for byte in data) and guide.can_finish
         config = self.index.advance_bytes(self.index.guide().config, data)
@@ -39,7 +39,7 @@ class Acceptor:
         return self.text(json.dumps(value, ensure_ascii=False))
 
     def prefix(self, text: str) -> bool:
-        """Whether some document begins like this."""
+        """Whether some document begins with this text."""
         guide = self.index.guide()
         return all(guide.advance(byte) for byte in text.encode())
 

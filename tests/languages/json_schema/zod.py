@@ -1,7 +1,7 @@
-"""Types of zod (`zod_types.mjs`): their schemas as they are kept in the corpus, and zod itself, where Node.js has it.
+"""Types of zod (`zod_types.mjs`): their schemas in the corpus, and zod itself, if Node.js has it.
 
-`python -m tests.languages.json_schema.zod` writes the corpus anew. DOTLLM_NODE_MODULES names the folder with zod 4 (which
-holds zod 3, too) and zod-to-json-schema; `make test-clients` installs them.
+`python -m tests.languages.json_schema.zod` rewrites the corpus. DOTLLM_NODE_MODULES names the folder with zod 4 (which
+contains zod 3, too) and zod-to-json-schema; `make test-clients` installs them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ TYPES = Path(__file__).with_name("zod_types.mjs")
 
 
 class Case(NamedTuple):
-    """A type, with what becomes of its schema."""
+    """A type, and what dotllm makes of its schema."""
 
     version: str
     name: str
     schema: dict[str, Any]
     stricter: dict[str, str]
-    """What zod asks for beyond the schema: by the issue that it raises (``code format``), why. Nothing else may be
-    refused."""
+    """what zod requires beyond the schema: the reason for each issue that it raises (``code format``); nothing else
+    may be refused"""
     refused: str
-    """What the message says, if nothing satisfies the schema."""
+    """what the message says, if nothing satisfies the schema"""
     warned: list[str]
-    """Places of what the engine reports."""
+    """the places of the engine's warnings"""
 
     @property
     def id(self) -> str:
@@ -39,13 +39,13 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """Those of the corpus."""
+    """All cases of the corpus."""
     lines = [json.loads(line.rstrip(",")) for line in CASES.read_text().splitlines() if line.startswith("{")]
     return [Case(**{"stricter": {}, "refused": "", "warned": []} | line) for line in lines]
 
 
 def write(found: Iterable[Case]) -> None:
-    """Write the corpus, a line for each case."""
+    """Write the corpus, with a line for each case."""
     lines = [
         json.dumps(
             {name: value for name, value in case._asdict().items() if value or name == "schema"}, ensure_ascii=False
@@ -56,7 +56,7 @@ def write(found: Iterable[Case]) -> None:
 
 
 def run(mode: str, lines: Iterable[dict[str, str]] = ()) -> list[Any]:
-    """What zod says, in Node.js: a value for each line."""
+    """Run zod in Node.js; returns a value for each line."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "node_modules").symlink_to(Path(os.environ["DOTLLM_NODE_MODULES"]).resolve())
         script = shutil.copy(TYPES, folder)
@@ -67,7 +67,7 @@ def run(mode: str, lines: Iterable[dict[str, str]] = ()) -> list[Any]:
 
 
 def renewed() -> list[Case]:
-    """The corpus with the schemas that zod writes now; of new cases only those are known."""
+    """The corpus with the schemas that zod writes now; new cases have only a schema."""
     known = {(case.version, case.name): case for case in cases()} if CASES.exists() else {}
     out = []
     for line in run("schemas"):

@@ -1,4 +1,4 @@
-"""Lark: what each construct means, and what is refused, where and by what name."""
+"""Lark: the meaning of each construct, and what is refused, with the place and the keyword."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.effort import at_most
 
 
 def language(grammar: str, *texts: str) -> list[str]:
-    """Those of ``texts`` that are in the language."""
+    """The ``texts`` that are in the language."""
     compiled = lark_to_grammar(grammar)
     return [text for text in texts if accepts(compiled, text.encode())]
 
@@ -141,7 +141,7 @@ def test_special_tokens() -> None:
 
 
 def test_terminals_used_often_are_shared() -> None:
-    """A: B B, B: C C, …: 2**40 copies if every use were one."""
+    """A: B B, B: C C, …: 2**40 copies if every use were a copy."""
     lines = [f"T{i}: T{i + 1} T{i + 1}" for i in range(40)]
     grammar = lark_to_grammar("start: T0\n" + "\n".join(lines) + '\nT40: "abc"\n')
     assert grammar.rule_names.count("T0") <= 1
@@ -261,7 +261,7 @@ def test_long_literals() -> None:
         ('start: "a" \\ \r\n "b" \\\n | "c"', ["ab", "c"], ["a", "abc"]),
         ('start: "b\\ "', ["b\\ "], ["b "]),
         ('start: "\\q\\d"', ["\\q\\d"], ["qd"]),
-        # Templates that are handed on, and of several parameters.
+        # Templates passed as arguments, and templates with several parameters.
         ('start: a{b, c}\na{t, u}: t{u}\nb{x}: x{"q"} "!"\nc{y}: "<" y ">"', ["<q>!"], ["q!", "<q>"]),
         ('start: sep{pair, ","}\nsep{t, s}: t{"a"} (s t{"b"})*\npair{x}: x "=" x', ["a=a", "a=a,b=b"], ["a=b", "a=a,a=a"]),
         ('start: twice{list}\ntwice{t}: t{"a"} t{"b"}\nlist{x}: "[" x ("," x)* "]"', ["[a,a][b]"], ["[a][a]"]),
@@ -275,7 +275,7 @@ def test_templates_as_arguments_and_ends_of_lines(grammar: str, yes: list[str], 
     ("grammar", "yes", "no"),
     [
         ('start: "a" %lark { start: X\n X: /[0-9]+/ } "b"', ["a1b", "a12b"], ["ab", "a1 b"]),
-        # Its names and what it ignores are its own.
+        # It has its own names and its own %ignore.
         (
             'start: x "," %lark {\n  start: x x\n  x: "y"\n  %ignore " "\n}\nx: "x"\n%ignore "_"',
             ["x,yy", "x_,_y y", "x,yy_"],

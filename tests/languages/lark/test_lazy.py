@@ -1,4 +1,4 @@
-"""Lazy terminals: under operators, against their definition by brute force; where others can start, against llguidance."""
+"""Lazy terminals: under operators, against their definition by brute force; where others can start, by llguidance."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BYTES = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
 
 
 def peer(grammar: str, text: str) -> bool:
-    """Whether llguidance takes ``text``."""
+    """Whether llguidance accepts ``text``."""
     matcher = llguidance.LLMatcher(BYTES, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)
     assert not matcher.is_error(), matcher.get_error()
     return all(matcher.consume_token(byte) for byte in text.encode()) and matcher.is_accepting()
@@ -67,7 +67,7 @@ def test_documented_tools(text: str, right: bool) -> None:
 
 
 def tool_grammar(random: Random) -> str:
-    """Tools with heads of their own, called as a loop, a recursion or templates have it, then a tail."""
+    """Tools, each with its own head, called in a loop, a recursion or templates, and then a tail."""
     count = random.randint(1, 3)
     triggers = random.choices(["<", "<<", "<a", "a<", "<1"], k=count)
     free = random.choice([r"/(.|\n)*/", "/[^1]*/", "/[a<]*/"])
@@ -105,13 +105,13 @@ def test_what_is_left_where_lazy_terminals_start(seed: int) -> None:
 @pytest.mark.parametrize(
     ("grammar", "line"),
     [
-        # The tail is met after three calls, and not after fewer of them.
+        # The tail is reached after three calls, and not after fewer.
         ('start: f{0,3} tail\nf: hd "1"\nhd[lazy]: TEXT "<"\ntail: TEXT\nTEXT: /(.|\\n)*/', 4),
-        # Two derivations of one text.
+        # Two derivations of the same text.
         ('start: b c | e d\nb: /x/\ne: /[a-x]/\nc: h "1"\nh[lazy]: T "<"\nd: T\nT: /(.|\\n)*/', 6),
         # An embedded value is not a regular language.
         ('start: f* e\nf: h "1"\nh[lazy]: T "<"\ne: %json {}\nT: /(.|\\n)*/', 4),
-        # The tail is used at a second place.
+        # The tail is also used at a second place.
         ('start: f* tail | "x" tail\nf: hd "1"\nhd[lazy]: TEXT "<"\ntail: TEXT\nTEXT: /(.|\\n)*/', 4),
     ],
 )
@@ -124,10 +124,10 @@ def test_two_meanings_are_refused(grammar: str, line: int) -> None:
 @pytest.mark.parametrize(
     ("grammar", "yes", "no"),
     [
-        # Not at one place, or with nothing in common: as if nothing were lazy.
+        # At different places, or with no common text: as if nothing were lazy.
         ('start: b c | e d\nb: /x/\ne: /[a-w]/\nc: h "1"\nh[lazy]: T "<"\nd: T\nT: /(.|\\n)*/', ["aa<b", "xa<1"], ["xa<b"]),
         ('start: h "1" | /[a-z]+/\nh[lazy]: /[^a-z]*/ "<"\n', ["<1", "abc"], ["1"]),
-        # In a grammar within, and before what it stands in.
+        # In a nested grammar, with text of the outer grammar around it.
         ('start: "a" %lark {\n  start: f* T\n  f: h "1"\n  h[lazy]: T "<"\n  T: /[^;]*/\n} ";"', ["ax<1y;", "a;"], ["ax<y;"]),
         # As arguments of templates.
         ('start: many{f} T\nmany{x}: x*\nf: h "1"\nh[lazy]: T "<"\nT: /.*/', ["a<1b", ""], ["a<b"]),
@@ -157,7 +157,7 @@ UNIVERSE = ["".join(text) for length in range(6) for text in product("ab", repea
 
 
 class Terminals:
-    """Random terminals, and their texts of at most five characters by definition."""
+    """Random terminals, and their texts of at most five characters according to the definition."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -222,7 +222,7 @@ def test_attributes_under_operators(seed: int) -> None:
 @pytest.mark.parametrize("text", [r"/(.|\n)*/", r"/(.|\n)+/", "/[^<]+|</"])
 @pytest.mark.parametrize("head", ['TEXT "<tool_call>"', '"<tool_call>"'])
 def test_repeated_text_could_be_cut_within_a_mark(text: str, head: str) -> None:
-    """`<tool_cal` and `l>z` are two texts, and llguidance's lexer reads a mark."""
+    """`<tool_cal` and `l>z` are two texts, but llguidance's lexer reads a mark in them."""
     rules = f'TEXT: {text}\nhd[lazy]: {head}\ntool: hd "x" /[0-9]+/ "</tool_call>"\n'
     with pytest.raises(UnsupportedError, match=r"tool\* TEXT") as refusal:
         grammar_to_grammar(f"start: (tool | TEXT)*\n{rules}", dialect="lark")

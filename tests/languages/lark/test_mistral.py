@@ -1,4 +1,4 @@
-"""The grammars that Mistral's tokenizer package writes for tool calls and reasoning: all variants compile, and mean it."""
+"""The grammars that Mistral's tokenizer package writes for tool calls and reasoning: all compile to what they mean."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rendered(template: str, mode: str, schema: str | None = None, json_only: boo
 
 
 def reads(grammar: str, *parts: str | int) -> bool:
-    """Whether the grammar has this text; ints are tokens by id."""
+    """Whether the grammar accepts this text; ints are ids of tokens."""
     recogniser = Recogniser(prepare(lark_to_grammar(grammar)))
     for part in parts:
         steps = [recogniser.feed_token(part)] if isinstance(part, int) else map(recogniser.feed, part.encode())

@@ -1,4 +1,4 @@
-"""What somebody sends to hurt the server: an answer or a named error, quickly, whatever the expression."""
+"""Hostile expressions: each one leads to an answer or a named error, quickly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_g
 from dotllm.languages.regex.parser import MAX_NESTING
 from tests.effort import at_most
 
-# CPU seconds; most need milliseconds, but a loaded machine counts them double, and a garbage collection among what
-# thousands of tests have left behind takes half a second.
+# CPU seconds. Most expressions need milliseconds, but on a loaded machine these count double, and a garbage collection
+# after thousands of tests takes half a second.
 LIMIT = 2.0
 
 PATTERNS = [
@@ -115,7 +115,7 @@ def test_an_answer_or_a_named_error_quickly(pattern: str, route: str) -> None:
 
 
 def deepest(layer: str) -> str:
-    """An expression as deep as allowed."""
+    """An expression nested as deeply as allowed."""
     opening, _, closing = layer.partition("@")
     return opening * MAX_NESTING + "a" + closing * MAX_NESTING
 
@@ -134,7 +134,7 @@ def test_deep_nesting_does_not_overflow_the_stack(layer: str) -> None:
             except SpecError as error:
                 assert error.keyword
 
-    deep(100)  # a server calls from some depth
+    deep(100)  # a server's own stack has some depth
 
 
 def test_one_deeper_is_refused() -> None:

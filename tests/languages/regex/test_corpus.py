@@ -1,8 +1,8 @@
-"""The corpus of regular expressions (tests/corpus/regex) through every layer: automaton, grammar, machine.
+"""The corpus of regular expressions (tests/corpus/regex) in every layer: automaton, grammar, machine.
 
 A case says which texts are accepted and rejected, or with which error, keyword and offset the expression is refused.
-The expectations themselves are checked against `re` (``"re": "regex"`` or ``"V1"``: the `regex` package in its
-version 0 or 1) except where ``"re": false`` says, in its ``note``, how we differ.
+The expectations themselves are checked against `re` (with ``"re": "regex"`` or ``"V1"``, against version 0 or 1 of the
+`regex` package), except in cases with ``"re": false``, whose ``note`` says how dotllm differs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def texts(case: dict[str, Any]) -> list[tuple[str, bool]]:
 
 
 def short_texts(case: dict[str, Any]) -> list[tuple[str, bool]]:
-    """The texts that the reference recogniser, which takes milliseconds a byte, is asked about."""
+    """The short texts, for the reference recogniser, which takes milliseconds a byte."""
     return [(text, expected) for text, expected in texts(case) if len(text) < 12]
 
 
@@ -64,7 +64,7 @@ TOO_LARGE_UNROLLED = ("((a{1,1000}){1,1000}){1,1000}", "x{1000000000}")
 
 @pytest.mark.parametrize("case", MATCHED)
 def test_automaton(case: dict[str, Any]) -> None:
-    """The automaton, and the grammar made of it."""
+    """The automaton, and the grammar made from it."""
     if case["pattern"] in TOO_LARGE_UNROLLED:
         with pytest.raises(BudgetExceededError):
             regex_to_dfa(case["pattern"], **options(case))
@@ -78,7 +78,7 @@ def test_automaton(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", MATCHED)
 def test_grammar(case: dict[str, Any]) -> None:
-    """The grammar made of the syntax tree, read by the reference recogniser and by the machine."""
+    """The grammar made from the syntax tree, read by the reference recogniser and by the machine."""
     try:
         grammar = regex_to_grammar(case["pattern"], **options(case))
     except InvalidSpecError as error:
@@ -116,7 +116,7 @@ def test_expectation(case: dict[str, Any]) -> None:
 
 
 def _quirk(pattern: str, text: str) -> bool:
-    """``$`` of `re` also matches before a final line feed, and a str may hold lone surrogates; both are documented."""
+    """In `re`, ``$`` also matches before a final line feed, and a str may hold lone surrogates; both are documented."""
     return ("$" in pattern and text.endswith("\n")) or any("\ud800" <= char <= "\udfff" for char in text)
 
 

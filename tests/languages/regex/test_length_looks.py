@@ -1,5 +1,5 @@
-"""Look-aheads that bound the length of what follows: judged by `re`, on short texts with every bound taken for a large
-one, and on texts around large bounds."""
+"""Look-aheads that bound the length of what follows, judged by `re`: on short texts with every bound treated as large,
+and on texts around large bounds."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_split_pattern_is_in_the_algebra() -> None:
 
 
 def test_a_grammar_has_few_nodes() -> None:
-    """The machine counts: bounds are not multiplied out."""
+    """The machine counts, so bounds are not unrolled."""
     grammar = Grammar()
     grammar = regex_to_grammar(HOSTNAME)
     assert len(grammar.kind) < 5_000
@@ -122,7 +122,7 @@ def test_a_grammar_has_few_nodes() -> None:
     ],
 )
 def test_a_budget_is_exceeded_in_the_words_of_the_pattern(pattern: str, named: str) -> None:
-    """It said "a difference", which is how assertions are solved."""
+    """The message once said "a difference", which is how assertions are solved."""
     with pytest.raises(BudgetExceededError) as refused:
         regex_to_grammar(pattern)
     assert f"the automaton of {named} grows beyond its budget" in str(refused.value)

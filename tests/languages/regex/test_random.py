@@ -74,7 +74,7 @@ def test_expressions_with_assertions(pattern: str, search: bool) -> None:
 
 
 def check_grammar(pattern: str, search: bool, expected: list[str]) -> None:
-    """The grammar, which compiles only parts as automata, has the same language."""
+    """The grammar, of which only parts are compiled as automata, has the same language."""
     try:
         grammar = regex_to_grammar(pattern, search=search)
     except InvalidSpecError:
@@ -95,7 +95,7 @@ def test_bounds_on_the_length(pattern: str, search: bool, minimum: int, maximum:
 @settings(max_examples=100)
 @given(assertions)
 def test_spelling_of_characters_is_the_callers(pattern: str) -> None:
-    """Every character doubled: the language of the doubled texts, by both routes."""
+    """With every character doubled, both routes give the language of the doubled texts."""
     dfa = regex_to_dfa(pattern, search=False)
     for as_automaton in (True, False):
         grammar = Grammar()

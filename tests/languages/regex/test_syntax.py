@@ -1,5 +1,5 @@
-"""Signs that readers of regular expressions take in different ways: white space under (?x), comments, octal escapes,
-classes of POSIX. Judged by `re`."""
+"""Syntax that readers of regular expressions interpret differently: white space under (?x), comments, octal escapes,
+POSIX classes. Judged by `re`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_against_re() -> None:
     for _ in range(1500):
         pattern = "".join(chance.choice(PARTS) for _ in range(chance.randint(1, 7)))
         pattern = chance.choice(["", "(?x)"]) + pattern
-        if "(?x)" in pattern[1:]:  # `re` takes flags at the beginning only
+        if "(?x)" in pattern[1:]:  # `re` allows flags only at the beginning
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -67,7 +67,7 @@ def test_classes_of_posix_are_refused_by_name(name: str, dialect: str) -> None:
 
 
 def test_what_to_write_for_a_class_of_posix_is_that_class() -> None:
-    """By what C's locale says of ASCII."""
+    """According to the C locale on ASCII."""
     for name, has in {
         "alnum": str.isalnum, "alpha": str.isalpha, "digit": str.isdigit, "lower": str.islower, "upper": str.isupper,
         "space": lambda c: c in " \t\n\v\f\r", "blank": lambda c: c in " \t", "word": lambda c: c.isalnum() or c == "_",
@@ -80,7 +80,7 @@ def test_what_to_write_for_a_class_of_posix_is_that_class() -> None:
 
 
 def test_a_class_of_classes_signs_is_one() -> None:
-    assert regex_to_dfa("[:alpha:]", search=False).accepts(":")  # not in another pair of brackets
+    assert regex_to_dfa("[:alpha:]", search=False).accepts(":")  # not inside another pair of brackets
     assert regex_to_dfa("[[:alfa:]]", search=False).accepts("a]")
 
 

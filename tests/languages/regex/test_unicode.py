@@ -1,4 +1,4 @@
-"""Our Unicode tables against the standard library's, which are older: what it knows, we say the same of."""
+"""The Unicode tables against the standard library's, which are older: both agree on all characters that it knows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_general_categories_of_the_standard_library() -> None:
             ours.update(dict.fromkeys(range(low, high + 1), name))
     known = [point for point in SCALARS if unicodedata.category(chr(point)) != "Cn"]
     changed = [point for point in known if ours[point] != unicodedata.category(chr(point))]
-    assert len(changed) < 20  # the Consortium does change some
+    assert len(changed) < 20  # the Consortium sometimes changes one
     assert not any(point < 0x250 for point in changed)
 
 
@@ -60,7 +60,7 @@ def test_named_classes_of_the_standard_library() -> None:
 
 
 def simple_folding(char: str) -> str:
-    """CaseFolding.txt, status C and S, out of what `str` has: full folding, and the simple lower case."""
+    """CaseFolding.txt, status C and S, from what `str` offers: full folding, and the simple lower case."""
     for mapped in (char.casefold(), char.lower()):
         if len(mapped) == 1:
             return mapped

@@ -1,4 +1,4 @@
-"""cohere_xml and minimax_m3_xml, where nested values are markup too: judged by xgrammar, whose styles they are."""
+"""cohere_xml and minimax_m3_xml, in which nested values are markup, too: judged by xgrammar, which defined them."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def test_keys_are_escaped_as_attributes(vocabulary: Vocabulary) -> None:
     schema = {"type": "object", "properties": {'a"<&>': {"type": "null"}}, "additionalProperties": {"type": "integer"}}
     assert accepts(schema, "cohere_xml", cohere("a&quot;&lt;&amp;&gt;", "json", "null"), vocabulary)
     assert accepts(schema, "cohere_xml", cohere("b&amp;", "json", "1") + cohere("any key", "json", "2"), vocabulary)
-    for key in ("", 'a"', "a<", "&", "a&quot;&lt;&amp;&gt;"):  # the last one is named, and must be null
+    for key in ("", 'a"', "a<", "&", "a&quot;&lt;&amp;&gt;"):  # the last key is declared, and must be null
         assert not accepts(schema, "cohere_xml", cohere(key, "json", "1"), vocabulary), key
 
 
 def test_any_value_nested(vocabulary: Vocabulary) -> None:
-    """What a tool without a schema for its arguments gives."""
+    """A tool without a schema for its arguments allows this."""
     nested = cohere("a", "dict", cohere("b", "list", cohere(None, "raw", "x") + cohere(None, "json", "1e5")))
     for text in ("", nested, cohere("a", "json", "null")):
         assert accepts({"type": "object"}, "cohere_xml", text, vocabulary)
@@ -111,7 +111,7 @@ def test_any_value_nested(vocabulary: Vocabulary) -> None:
 
 
 def test_tools_without_parameters(vocabulary: Vocabulary) -> None:
-    """As MCP servers write them."""
+    """MCP servers write such tools."""
     none: dict[str, Any] = {"type": "object", "properties": {}}
     inside = {"type": "object", "properties": {"x": none}, "required": ["x"]}
     for schema in (none, {**none, "required": []}, {**none, "additionalProperties": False}):
@@ -122,7 +122,7 @@ def test_tools_without_parameters(vocabulary: Vocabulary) -> None:
 
 
 def test_lengths_and_patterns_of_raw_strings(vocabulary: Vocabulary) -> None:
-    """xgrammar refuses them in minimax_m3_xml."""
+    """In minimax_m3_xml, xgrammar refuses them."""
     schema = {
         "type": "object",
         "properties": {"x": {"type": "string", "pattern": "^a+$", "maxLength": 3}},

@@ -1,4 +1,4 @@
-"""Structural tags: every format, judged by examples and by xgrammar, whose formats they are."""
+"""Structural tags: every format, judged by examples and by xgrammar, which defined the formats."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_styles_as_xgrammar_reads_them(style: str, vocabulary: Vocabulary) -> No
 
 
 def test_lengths_of_raw_strings_are_enforced(vocabulary: Vocabulary) -> None:
-    """xgrammar drops them."""
+    """xgrammar ignores them."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}}
     format_ = {"type": "qwen_xml_parameter", "json_schema": schema}
     assert accepts(format_, "<parameter=a>abc</parameter>", vocabulary)
@@ -193,7 +193,7 @@ def test_conditions_on_the_parameters(condition: dict[str, object], vocabulary: 
 
 @pytest.mark.parametrize("condition", [{}, {"format": "uri", "minLength": 9}, {"pattern": "^http:[a-z</]+$"}])
 def test_long_raw_strings_are_counted(condition: dict[str, object], vocabulary: Vocabulary) -> None:
-    """As pydantic writes an HttpUrl, or any text of bounded length: no automaton has a state for each length."""
+    """Like pydantic's HttpUrl, or any text of bounded length: no automaton has a state for each length."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 20_000, **condition}}}
     format_ = {"type": "qwen_xml_parameter", "json_schema": schema}
     for text, expected in (
@@ -257,7 +257,7 @@ def test_deep_nesting_is_a_named_error() -> None:
     [("qwen_xml", " a"), ("qwen_xml", "a>b"), ("minimax_xml", 'a"b'), ("minimax_xml", ""), ("glm_xml", "a "), ("deepseek_xml", 'a"b')],
 )  # fmt: skip
 def test_names_that_no_reader_finds_are_refused(style: str, name: str, vocabulary: Vocabulary) -> None:
-    """What was written for them became another property's, or nobody's."""
+    """Values written under such names were once read as another property's, or lost."""
     schema = {"type": "object", "properties": {name: {"type": "integer"}, "a": {"type": "integer"}}}
     with pytest.raises(UnsupportedError, match="no reader") as caught:
         accepts({"type": "json_schema", "json_schema": schema, "style": style}, "", vocabulary)
@@ -265,7 +265,7 @@ def test_names_that_no_reader_finds_are_refused(style: str, name: str, vocabular
 
 
 def test_what_may_be_anything_is_a_string(vocabulary: Vocabulary) -> None:
-    """Where nothing says what a value is, a reader takes it for a string; so the pattern holds for all of it."""
+    """A reader takes a value without a declared type for a string, so the pattern applies to the whole value."""
     schema = {
         "type": "object",
         "properties": {"a": {"pattern": "^0[0-9]+$"}, "b": {"type": ["null", "string"], "maxLength": 1}},
@@ -279,7 +279,7 @@ def test_what_may_be_anything_is_a_string(vocabulary: Vocabulary) -> None:
 
 
 def test_no_module_keeps_a_budget() -> None:
-    """One for each specification: a module's own was used up by some 5,000 tools, and then refused all others."""
+    """Each specification has its own budget: some 5,000 tools used up a module's, which then refused all others."""
     for module in pkgutil.walk_packages(dotllm.languages.__path__, "dotllm.languages."):
         for name, value in vars(importlib.import_module(module.name)).items():
             assert not isinstance(value, Budget), f"{module.name}.{name}"
@@ -307,7 +307,7 @@ FREE_TOKENS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", FREE_TOKENS)
 def test_free_tokens_do_not_hold_the_token_that_ends_their_tag(name: str, vocabulary: Vocabulary) -> None:
-    """As xgrammar documents: the first one ends the tag."""
+    """As xgrammar documents, the first such token ends the tag."""
     spec = {"type": "structural_tag", "format": tag(token(257), FREE_TOKENS[name], token(258))}
     index = Index.from_structural_tag(spec, vocabulary)
     for tokens, expected in [
@@ -334,7 +334,7 @@ def test_tags_without_triggers_say_what_to_write(field: str, value: Any, vocabul
 
 
 def test_free_text_does_not_spell_a_special_token_that_it_may_not_hold(vocabulary: Vocabulary) -> None:
-    """A reader of the text takes the name for the token: for a trigger, an excluded text, or the end."""
+    """A reader of the text takes the name for the token: a trigger, an excluded text, or the end."""
     call = tag("<|tool|>", {"type": "const_string", "value": "x"}, "y")
     form = {"type": "triggered_tags", "triggers": ["<|tool|>"], "tags": [call], "excludes": ["<|other|>"]}
     index = Index.from_structural_tag({"type": "structural_tag", "format": form}, vocabulary)

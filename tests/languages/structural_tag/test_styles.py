@@ -1,6 +1,6 @@
-"""Arguments in notations without commas: what a walk writes is read back by a reader of each, and judged by jsonschema.
+"""Arguments in notations without commas: a reader of each notation reads walks back, and `jsonschema` judges them.
 
-Tools are made of the keywords that tools in use have, in both orders of keys.
+The tools use the keywords of real tools, in both orders of keys.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ CONDITIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("any_order", [False, True])
 @pytest.mark.parametrize("style", FLAT)
 def test_every_subset_in_every_order(style: str, any_order: bool, vocabulary: Vocabulary) -> None:
-    """Any order was refused: a part of an unordered sequence may be empty, said the message."""
+    """Any order was once refused, because a part of an unordered sequence might be empty."""
     for condition in CONDITIONS:
         schema = {**CLOSED, "properties": dict.fromkeys("abc", INTEGER), **condition}
         index = index_of(schema, style, vocabulary, any_order=any_order)
@@ -141,7 +141,7 @@ def test_counts_of_many_keys(style: str, any_order: bool, vocabulary: Vocabulary
 
 
 def value(random: Random, depth: int) -> Any:
-    """The schema of an argument, of a kind that tools have."""
+    """The schema of an argument, of a kind that occurs in tools."""
     inner = depth > 0
     return random.choice([
         lambda: {"type": "string", "description": "d"}, lambda: {"enum": ["a", "b", "c d"]}, lambda: {"type": "boolean"},
@@ -173,7 +173,7 @@ def tool(random: Random, depth: int) -> dict[str, Any]:
 
 
 def arguments(style: str, text: str) -> dict[str, Any]:
-    """What a reader of the style has for ``text``."""
+    """What a reader of the style makes of ``text``."""
     if style == "cohere_xml":
         found, end = members(text, 0)
         assert end == len(text)
@@ -198,7 +198,7 @@ def arguments(style: str, text: str) -> dict[str, Any]:
 
 
 def members(text: str, at: int) -> tuple[list[tuple[str, Any]], int]:
-    """Values of cohere_xml from ``at`` on, with their names."""
+    """The values of cohere_xml from ``at`` on, with their names, and where they end."""
     found = []
     opening = re.compile(r'\s*<cofl:value(?: name="([^"]*)")? type="(\w+)">')
     while (match := opening.match(text, at)) is not None:

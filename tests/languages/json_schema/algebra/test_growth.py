@@ -1,4 +1,4 @@
-"""Schemas of many parts: their compile time grows with their length, not with its square."""
+"""Schemas with many parts: compile time grows with their length, not with its square."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def branch(number: int, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("keyword", ["oneOf", "anyOf"])
 def test_alternatives_that_a_property_tells_apart(keyword: str) -> None:
-    """1,024 in `oneOf` took five seconds, as each was compared with each."""
+    """1,024 in `oneOf` once took five seconds, since all pairs were compared."""
     with at_most(1.5):
         json_schema_to_grammar({keyword: [branch(number) for number in range(1024)]})
 
 
 @pytest.mark.parametrize("additional", ["closed", "open"])
 def test_conjunctions_of_a_property_each(additional: Any) -> None:
-    """1,000 exceeded the budget, as each added to a copy of all before it."""
+    """1,000 once exceeded the budget, since each was added to a copy of all before it."""
     parts = [{"properties": {f"p{number}": {"type": "integer"}}} for number in range(2000)]
     with at_most(2):
         json_schema_to_grammar({"type": "object", "allOf": parts}, additional_properties=additional)
@@ -39,7 +39,7 @@ def test_conjunctions_of_a_property_each(additional: Any) -> None:
 @pytest.mark.parametrize("required", [["p0"], []])
 @pytest.mark.parametrize("turned", [False, True])
 def test_chains_of_keys_that_need_each_other(required: list[str], turned: bool) -> None:
-    """2,000 took 2.3 s and 256 MB: each state held all clauses still to come."""
+    """2,000 once took 2.3 s and 256 MB: each state held all clauses still to come."""
     names = [f"p{number}" for number in range(2000)]
     needs = {name: [other] for name, other in itertools.pairwise(names[::-1] if turned else names)}
     properties: dict[str, Any] = dict.fromkeys(names, True)
@@ -49,7 +49,7 @@ def test_chains_of_keys_that_need_each_other(required: list[str], turned: bool) 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_keys_that_need_each_other_against_jsonschema(seed: int) -> None:
-    """Also below `not`, and where some of the keys have no place."""
+    """Also below `not`, and if some of the keys are not declared."""
     draw = random.Random(seed)
     names = [f"p{number}" for number in range(7)]
     needs = {name: draw.sample(names, draw.randint(1, 2)) for name in draw.sample(names, draw.randint(1, 5))}
@@ -85,7 +85,7 @@ KINDS = ["x", "y", "z"]
 
 
 def random_branch(random_: random.Random) -> Any:
-    """An object with one or two discriminators, with none, of several types, or no object at all."""
+    """An object with one, two or no discriminators, a schema of several types, or one without objects."""
     if random_.random() < 0.15:
         return random_.choice([{"type": "string"}, {"type": ["object", "null"]}, True, {"const": {"kind": "x"}}])
     properties: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def random_branch(random_: random.Random) -> Any:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_one_of_many_branches_against_jsonschema(seed: int) -> None:
-    """Eight and more, which are sorted by a property that tells them apart, of which some share values."""
+    """Eight or more branches are sorted by a property that tells them apart; some of them share its values."""
     random_ = random.Random(seed)
     schema = {"oneOf": [random_branch(random_) for _ in range(random_.randint(8, 11))]}
     documents: list[Any] = [None, "s", {}]

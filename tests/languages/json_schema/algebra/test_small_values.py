@@ -1,4 +1,4 @@
-"""Constraints on objects and arrays, combined, on every value of a small world; `jsonschema` is the judge."""
+"""Combined constraints on objects and arrays, on every value of a small world; `jsonschema` is the judge."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_value(kind: str, block: int) -> None:
 
 @pytest.mark.parametrize("few", [0, 9])
 def test_every_object_of_dependent_schemas(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many of them are one constraint, a few are alternatives."""
+    """Many of them become one constraint, and a few become alternatives."""
     monkeypatch.setattr(applicators, "FEW_DEPENDENCIES", few)
     for number in range(20):
         random = Random(f"dependent/{number}")
@@ -101,7 +101,7 @@ BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 @pytest.mark.parametrize("limits", list(product([None, 1, 2], repeat=4)), ids=str)
 def test_bounds_of_numbers(limits: tuple[int | None, ...]) -> None:
-    """Two of a side, the stricter one counts."""
+    """Of two bounds on the same side, the stricter one counts."""
     schema: dict[str, Any] = {"type": "number"}
     schema |= {name: limit for name, limit in zip(BOUNDS, limits, strict=True) if limit is not None}
     numbers = [0, 0.5, 1, 1.5, 2, 2.5, 3]

@@ -1,4 +1,4 @@
-"""The white space between two tokens: what formatters write, and nothing that runs on."""
+"""The white space between two JSON tokens: what formatters write, and no long runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "array"}, "d": {"type":
 @pytest.mark.parametrize("indent", [None, 0, 1, 2, 4, 8, "\t"])
 @pytest.mark.parametrize("line_break", ["\n", "\r\n"])
 def test_what_formatters_write(schema: Any, indent: int | str | None, line_break: str) -> None:
-    """Every indentation, and none with any separators."""
+    """Every indentation, and no indentation with various separators."""
     acceptor = Acceptor(schema)
     for separators in (None, (",", ":"), (", ", ": "), (" , ", " : ")):
         text = json.dumps(VALUE, indent=indent, separators=separators)
@@ -30,7 +30,7 @@ def test_what_formatters_write(schema: Any, indent: int | str | None, line_break
     "blanks", ["  ", "\t", " \n", "\n\n", "\r ", "\n \t", "\n\t ", "\n" + 33 * " ", "\n" + 9 * "\t", " \t"]
 )
 def test_what_none_writes(blanks: str) -> None:
-    """Allowed only where any white space is."""
+    """It is allowed only if any white space is."""
     places = ['{%s"a": []}', '{"a"%s: []}', '{"a":%s[]}', '{"a": [%s]}', '{"a": []%s}', '{"a": []%s, "d": {}}']
     usual, old = Acceptor(SCHEMA), Acceptor(SCHEMA, whitespace="any")
     for place in places:
@@ -49,7 +49,7 @@ def test_the_deepest_indentations() -> None:
 
 @pytest.mark.parametrize("options", [{"any_whitespace": False}, {"whitespace_pattern": "\t?"}])
 def test_other_options_come_first(options: Any) -> None:
-    """What replaces white space replaces either kind."""
+    """Options that replace white space replace both kinds."""
     for whitespace in ("formatted", "any"):
         acceptor = Acceptor(SCHEMA, whitespace=whitespace, **options)
         assert acceptor.text('{"a":[]}') and not acceptor.text('{"a": []}')

@@ -1,4 +1,4 @@
-"""Grammars that begin with the prelude say the same as those that make its pieces themselves."""
+"""Grammars that begin with the prelude mean the same as those that make its pieces themselves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_with_and_without(schema: Any, options: Options) -> None:
     verdicts = [accepts(from_prelude, text.encode()) for text in TEXTS]
     assert verdicts == [accepts(own, text.encode()) for text in TEXTS]
     assert any(verdicts)
-    # The same automaton, too: what of the prelude is not needed is not in it.
+    # The automata are of the same size, too: unneeded parts of the prelude are left out.
     assert len(lower(prepare(from_prelude)).block) == len(lower(prepare(own)).block)
 
 

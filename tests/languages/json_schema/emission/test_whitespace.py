@@ -1,4 +1,4 @@
-"""``whitespace_pattern``: white space of JSON, in any amount the pattern says, and nothing else."""
+"""``whitespace_pattern``: JSON white space in any amount that the pattern allows, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = {"properties": {"a": {"type": "integer"}}}
         (r"(\r?\n *|\t)?", ['{\r\n  "a":\t1\n}'], ['{\r"a":1}']),
         (r"[ \t\n\r]{0,1000000}", ['{"a":1}', '{"a": 1}'], []),
         (r"(?=[ \n])\s", ['{ "a"\n:\n1 }'], ['{"a":1}']),
-        # what else is white space to somebody is left out
+        # characters that are white space elsewhere, but not in JSON, are left out
         (r"\s*", ['{"a":1}', '{\n\t"a" : 1\r}'], ['{\f"a":1}', '{\u00a0"a":1}']),
         (r"[ \u00a0]", ['{ "a" : 1 }'], ['{"a":1}', '{\u00a0"a" : 1 }']),
         ("( |\u3000){0,4}", ['{"a":    1}'], ['{"a":     1}', '{\u3000"a":1}']),

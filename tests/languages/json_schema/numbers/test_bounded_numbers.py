@@ -1,5 +1,5 @@
-"""Bounded numbers: judged by Python's reader of JSON (doubles, and integers of at most 4,300 digits), and by the same
-sets without the condition."""
+"""Bounded numbers: judged by Python's JSON reader (doubles, and integers of at most 4,300 digits), and by the same sets
+without bounded digits."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def acceptor(schema: Any, *, bounded: bool = True) -> Callable[[str], bool]:
 
 @cache
 def _index(schema: str, digits: Literal["bounded", "any"]) -> Index:
-    """Thousands of examples ask for a few."""
+    """Thousands of examples use a few indexes."""
     return Index.from_json_schema(schema, BYTES, number_digits=digits)
 
 
 def read(text: str) -> int | float | None:
-    """As Python reads it; None where that fails or gives something that is not a number of JSON."""
+    """The number as Python reads it; None if Python refuses it or reads something that is not a JSON number."""
     try:
         value: int | float = json.loads(text)
     except ValueError:  # more than 4,300 digits
@@ -54,7 +54,7 @@ def read(text: str) -> int | float | None:
 
 
 def is_valid(value: float, schema: dict[str, Any]) -> bool:
-    """Whether a reader's number satisfies the schema; the bounds are what the reader makes of them, too."""
+    """Whether a reader's number satisfies the schema, whose bounds are also as the reader reads them."""
     excluded = schema.get("not", {})
     return (
         (schema["type"] == "number" or isinstance(value, int))
@@ -72,7 +72,7 @@ def test_ordinary_numbers_stay() -> None:
 
 
 def test_doubles_are_spelled_as_python_does() -> None:
-    """All but the greatest and the smallest of them, which have exponents of -308 and 308."""
+    """All but the largest and the smallest of them, with exponents of 308 and -308."""
     chance = random.Random(5)
     inside = acceptor({"type": "number"})
     for _ in range(300):
@@ -142,7 +142,7 @@ def test_what_is_allowed_is_read_as_a_member(text: str, schema: dict[str, Any]) 
 @settings(max_examples=600)
 @given(value=st.floats(-1e306, 1e306).filter(lambda x: x == 0 or abs(x) > 1e-300), schema=st.sampled_from(SCHEMAS))
 def test_every_double_of_a_set_can_be_written(value: float, schema: dict[str, Any]) -> None:
-    """Also next to an open end, where texts that are read as the end are left out."""
+    """Also next to an exclusive bound, where texts that are read as the bound are left out."""
     ends = [float(schema[name]) for name in ("exclusiveMinimum", "exclusiveMaximum", "minimum") if name in schema]
     near = [math.nextafter(end, to) for end in ends for to in (-math.inf, math.inf)]
     inside = acceptor(schema)
@@ -153,7 +153,7 @@ def test_every_double_of_a_set_can_be_written(value: float, schema: dict[str, An
 
 
 def _is_exact(text: str, schema: dict[str, Any]) -> bool:
-    """Whether the decimal itself is within the bounds (the shortest one that is read as a double may lie beyond)."""
+    """Whether the decimal itself is within the bounds (the shortest decimal for a double may lie outside them)."""
     value = Fraction(Decimal(text))
     low, high = schema.get("minimum"), schema.get("maximum")
     return (low is None or Fraction(Decimal(repr(low))) <= value) and (
@@ -183,7 +183,7 @@ def test_a_document_with_too_long_a_number_is_told_why() -> None:
 
 
 def test_structural_tags_have_it_for_each_schema() -> None:
-    """``finite_numbers`` is what tool calls ask for; it holds where any digits are allowed elsewhere."""
+    """Tool calls ask for ``finite_numbers``; it applies even if any digits are allowed elsewhere."""
 
     def index(**fields: Any) -> Index:
         schema = {"type": "object", "properties": {"v": {"type": "number"}}, "additionalProperties": False}

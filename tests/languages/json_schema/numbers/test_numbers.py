@@ -92,7 +92,7 @@ atoms = st.one_of(
 
 @st.composite
 def combinations(draw: st.DrawFn) -> tuple[NumberLanguage, object]:
-    """A language and the same expression as nested tuples."""
+    """A language, and the same expression as nested tuples."""
     language = draw(atoms)
     tree: object = language
     for _ in range(draw(st.integers(0, 3))):
@@ -107,7 +107,7 @@ def combinations(draw: st.DrawFn) -> tuple[NumberLanguage, object]:
 
 
 def judged(tree: object, value: Fraction) -> bool:
-    """Membership, from the expression and not from the algebra."""
+    """Membership according to the expression, without the algebra."""
     if isinstance(tree, NumberLanguage):
         return tree.contains(value)
     assert isinstance(tree, tuple)
@@ -161,7 +161,7 @@ def test_texts_against_values(combination: tuple[NumberLanguage, object], candid
         if accepts(text):
             assert belongs, text
         elif belongs and value not in single:
-            # Then it is a matter of spelling.
+            # Then only the spelling is not allowed.
             assert "e" in text.lower() or "." in text or text.startswith("-0"), text
             shapes = [part[0] for part in language.parts if NumberLanguage([part]).contains(value)]
             if "e" not in text.lower() and not text.startswith("-0"):
@@ -281,7 +281,7 @@ def test_one_rule_for_all_uses() -> None:
     [(8721, "0 8721 17442 8721.0 87210", "8720 1 8721.5 0.1"), (4003, "4003 40030.00", "4003.003 4004")],
 )
 def test_large_steps(step: int, inside: str, outside: str) -> None:
-    """After the point only zeros keep a multiple of an integer one: no states for each residue there."""
+    """After the point, only zeros can follow in a multiple of an integer, so no residue needs states there."""
     accepts = acceptor(N.multiple_of(step))
     assert [text for text in inside.split() if not accepts(text)] == []
     assert [text for text in outside.split() if accepts(text)] == []
@@ -289,7 +289,7 @@ def test_large_steps(step: int, inside: str, outside: str) -> None:
 
 @pytest.mark.parametrize("divisor", [10**1999, 3 * 10**1500, Decimal("7e900")])
 def test_the_work_for_a_long_divisor_is_bounded(divisor: int | Decimal) -> None:
-    """A power of ten needs few states, but took 40 s: each residue of 2,000 digits was compared digit by digit."""
+    """A power of ten needs few states, but once took 40 s: each residue of 2,000 digits was compared digit by digit."""
     with pytest.raises(BudgetExceededError, match="multiples") as caught:
         grammar_of(N.multiple_of(divisor))
     assert caught.value.keyword == "multipleOf"

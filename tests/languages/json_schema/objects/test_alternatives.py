@@ -1,6 +1,6 @@
-"""Objects with many alternatives, keys in any order: what tells the alternatives apart may come last.
+"""Objects with many alternatives and keys in any order: the key that tells the alternatives apart may come last.
 
-All subsets of the keys would be the states of an automaton; `jsonschema` is the judge of what is done instead.
+An automaton would need a state for each subset of the keys; `jsonschema` judges what is done instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dotllm.languages.json_schema.objects import expansion
 from tests.effort import at_most
 from tests.languages.json_schema.verdicts import Acceptor
 
-SECONDS = 15  # of a processor
+SECONDS = 15  # of CPU time
 KINDS = ["p", "q", "r", "s", "t"]
 KEYS = ["kind", "a", "b", "c", "d", "e", "f", "g", "h"]
 
@@ -45,14 +45,14 @@ def told_apart_by_a_key(random: Random) -> dict[str, Any]:
 
 
 def one_key_of_many(random: Random) -> dict[str, Any]:
-    """As in languages of expressions: {"and": […]} or {"not": …} or …"""
+    """An object like those of expression languages: {"and": […]} or {"not": …} or …"""
     names = random.sample(KEYS, random.randint(4, 7))
     branches = [{"required": [name], "properties": {name: value(random)}} for name in names]
     return {"type": "object", "oneOf": branches}
 
 
 def allowed_beside(random: Random) -> dict[str, Any]:
-    """Keys that may only be there with some values of another."""
+    """An object with keys that are allowed only with some values of another key."""
     rules = [
         {
             "if": {"required": [name]},
@@ -82,7 +82,7 @@ def document(random: Random) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("most", [expansion.MAX_EXPANDED, 9])
 def test_verdicts(make: Any, seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``most``: with few, excluded shapes are broken one by one, or an automaton is made."""
+    """If ``most`` is small, excluded shapes are broken one by one, or an automaton is made."""
     monkeypatch.setattr(expansion, "MAX_EXPANDED", most)
     random = Random(f"{make.__name__}/{seed}")
     schema = make(random)
@@ -102,8 +102,8 @@ def test_verdicts(make: Any, seed: int, most: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_automata_that_tell_alternatives_apart_are_counted() -> None:
-    """Each is within its own budget, but every pair wants some: 200 alternatives took a minute and a half. What a cache
-    knows counts, too: a schema is refused, or not, whatever was compiled before."""
+    """Each automaton is within its own budget, but every pair needs some: 200 alternatives once took a minute and a
+    half. Cached automata count, too, so whether a schema is refused does not depend on what was compiled before."""
     overlapping = [
         {"type": "object", "properties": {"a": {"type": "string", "pattern": f"x{i}z.*"}, "b": {"type": "integer"}}}
         for i in range(60)
@@ -118,7 +118,7 @@ def test_automata_that_tell_alternatives_apart_are_counted() -> None:
 
 
 def neighbours(number: int) -> dict[str, Any]:
-    """Alternatives that each share their keys with their neighbours."""
+    """Alternatives, each of which shares keys with its neighbours."""
     keys = [[f"k{n:02}" for n in range(i, i + 5)] for i in range(number)]
     return {
         "oneOf": [{"properties": {key: {"type": "string"} for key in names}, "required": names[:1]} for names in keys]
@@ -126,8 +126,8 @@ def neighbours(number: int) -> dict[str, Any]:
 
 
 def test_the_time_of_neighbours() -> None:
-    """Every place of the automaton knows all excluded shapes, each with its clauses: looking through all of them at every key
-    took half a minute."""
+    """Every place of the automaton knows all excluded shapes, each with its clauses. Searching all of them at every key
+    once took half a minute."""
     with at_most(SECONDS):
         json_schema_to_grammar(neighbours(30))
 
@@ -138,5 +138,5 @@ def test_the_verdicts_of_neighbours() -> None:
     for _ in range(200):
         numbers = sorted(random.sample(range(20), random.randint(0, 4)))
         one = {f"k{n:02}": random.choice(["x", "x", 1]) for n in numbers}
-        orders = map(dict, permutations(one.items()))  # an alternative has its own keys first
+        orders = map(dict, permutations(one.items()))  # the keys of an alternative come first
         assert any(map(acceptor.value, orders)) == judge.is_valid(one), one

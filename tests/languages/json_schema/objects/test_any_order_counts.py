@@ -1,4 +1,4 @@
-"""``minProperties`` and ``maxProperties`` with keys in any order: the states are sets of as many keys, not all sets."""
+"""``minProperties`` and ``maxProperties`` with keys in any order: states are sets of that many keys, not all sets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_takes_too_many_states_names_the_way_out(schema: dict[str, Any], ke
 
 
 def test_what_is_too_large_in_declared_order_does_not_name_it() -> None:
-    """``multipleOf`` takes too many states in any order of keys."""
+    """``multipleOf`` takes too many states whatever the order of keys."""
     schema = {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 123457}}}
     with pytest.raises(BudgetExceededError) as refusal:
         json_schema_to_grammar(schema, order="any")

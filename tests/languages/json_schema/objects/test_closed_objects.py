@@ -1,5 +1,5 @@
-"""Closed objects, the default and ``additional_properties=False``: what a schema does not name is not there, and nothing
-that the schema forbids is."""
+"""Closed objects, the default and ``additional_properties=False``: they have no keys that the schema does not name, and
+nothing that it forbids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPEN = {"type": "object"}
 @pytest.mark.parametrize(
     ("schema", "allowed", "refused"),
     [
-        # what is asked about or excluded means what it says
+        # conditions and exclusions mean what they say
         (
             {"properties": {"kind": {"enum": ["a", "b"]}, "v": INTEGER, "w": INTEGER}, "if": KIND, "then": {"required": ["v"]}},
             ['{"kind":"a","v":1}', '{"kind":"a","v":1,"w":1}', '{"kind":"b","w":1}'],
@@ -44,7 +44,7 @@ OPEN = {"type": "object"}
             ['{"x":{"y":2}}', '{"x":{}}'],
             ['{"x":{"y":1}}', '{"x":{"y":2,"z":1}}'],
         ),
-        # what must hold together names keys together, in any depth
+        # schemas that must hold together name keys together, at any depth
         ({"allOf": [NAMED_A, NAMED_B]}, ['{"a":1,"b":1}', "{}"], ['{"a":1,"c":1}', '{"a":"x"}']),
         ({"$ref": "#/$defs/base", **NAMED_B, "$defs": {"base": NAMED_A}}, ['{"a":1,"b":1}'], ['{"a":1,"c":1}']),
         (
@@ -65,9 +65,9 @@ OPEN = {"type": "object"}
             ['{"a":1,"xa":1}', '{"a":1,"xa":1,"b":1,"xb":1}'],
             ['{"a":1,"xb":1}', '{"xa":1}'],
         ),
-        # of alternatives, one names the keys
+        # only one of the alternatives names the keys
         ({"anyOf": [NAMED_A, NAMED_B]}, ['{"a":1}', '{"b":1}'], ['{"a":1,"b":1}', '{"c":1}']),
-        # who says something about other keys, or nothing of keys at all, is taken at his word
+        # schemas that speak of other keys, or of no keys at all, are taken at their word
         ({**NAMED_A, "additionalProperties": True}, ['{"a":1,"c":1}'], []),
         ({**NAMED_A, "unevaluatedProperties": True}, ['{"a":1,"c":1}'], []),
         ({**NAMED_A, "unevaluatedProperties": {"type": "null"}}, ['{"a":1,"c":null}'], ['{"a":1,"c":1}']),
@@ -77,7 +77,7 @@ OPEN = {"type": "object"}
         ({"properties": {"x": OPEN}}, ['{"x":{"c":1}}'], ['{"c":1}']),
         ({"properties": {}}, ["{}", "1"], ['{"c":1}']),
         ({"properties": {"x": True}}, ['{"x":1}'], ['{"c":1}']),
-        # values that are counted or told apart are those that are left
+        # only the values that are left are counted and compared
         ({"type": "array", "items": {"properties": {"a": {"type": "boolean"}}, "type": "object"}, "uniqueItems": True, "minItems": 2}, ['[{},{"a":true}]'], ['[{},{}]', '[{},{"c":1}]']),
         ({"minProperties": 2, "properties": {"a": {}, "b": {}}}, ['{"a":1,"b":1}'], ['{"a":1,"c":1}']),
     ],
@@ -119,7 +119,7 @@ def test_meaning(schema: Any, allowed: list[str], refused: list[str]) -> None:
         ({"properties": {"a": False}, "minProperties": 1}, ['{"b":1}'], ["{}", '{"a":1}']),
         ({**NAMED_A, "not": {"additionalProperties": INTEGER}}, ['{"b":"x"}'], ['{"a":1}', '{"b":1}']),
         ({**NAMED_A, "patternProperties": {"^b$": INTEGER}, "minProperties": 3}, ['{"a":1,"b":1,"c":1}'], ['{"a":1,"b":1}']),
-        # more objects of a kind are needed than there are closed
+        # more objects of a kind are needed than there are closed ones
         ({"type": "array", "uniqueItems": True, "minItems": 4, "items": {"type": "object", "properties": {"a": {"type": "boolean"}}}}, ['[{},{"a":true},{"a":false},{"b":1}]'], ['[{},{"a":true},{"a":false}]']),
         # names of keys
         ({**NAMED_A, "propertyNames": {"pattern": "^x"}}, ["{}"], ['{"a":1}', '{"x":1}']),
@@ -171,7 +171,7 @@ def test_a_key_that_is_required_and_not_named() -> None:
 @pytest.mark.parametrize("option", ["closed", False])
 @pytest.mark.parametrize("block", range(6))
 def test_nothing_is_allowed_that_is_not_without(block: int, option: Any) -> None:
-    """And if there is a document with open objects, there is one with closed ones."""
+    """Also, if there is a document with open objects, there is one with closed objects."""
     compared = allowed = 0
     for number in range(40):
         random = Random(f"closed/{block}/{number}")
@@ -200,7 +200,7 @@ def test_nothing_is_allowed_that_is_not_without(block: int, option: Any) -> None
 
 
 def test_no_more_keys_than_are_named_by_what_holds() -> None:
-    """Beside nothing but objects, allOf and if, the standard says the same with ``unevaluatedProperties``."""
+    """With objects, allOf and if alone, the standard says the same with ``unevaluatedProperties``."""
     compared = allowed = 0
     for number in range(120):
         random = Random(f"named/{number}")

@@ -1,4 +1,4 @@
-"""No text spells a declared key that cannot be written there: a further key never begins with a declared one."""
+"""No text spells a declared key where it cannot be written: additional keys never begin with a declared key."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_the_key_that_was_passed(order: str, opening: dict[str, Any]) -> None:
     documents = Acceptor(schema, order=order)
     assert documents.prefix('{"title":"x","summar')
     assert documents.prefix('{"title":"x","summary') == documents.prefix('{"title":"x","summary"') == (order == "any")
-    # one that is there already
+    # a key that is there already
     assert documents.prefix('{"title":"x","titl')
     assert documents.prefix('{"title":"x","title') == (order == "any")
     assert not documents.prefix(r'{"title":"x","\u0074itle') and not documents.prefix(r'{"title":"x","\u0073ummary')
-    # others are as they were
+    # other keys are as before
     assert documents.text('{"title":"x","sum":1}') and documents.text('{"summary":1,"title":"x","sun":1}')
 
 
@@ -45,8 +45,8 @@ def test_deeper_in_a_document() -> None:
 
 
 def test_what_is_asked_for_by_a_pattern() -> None:
-    """Keys that a pattern is about are written although all of them begin with a declared one; of a pattern that has
-    others, those are left."""
+    """The keys of a pattern are allowed although all of them begin with a declared key; if a pattern also has other
+    keys, only those are left."""
     extensions = Acceptor({"properties": {"x": {}}, "patternProperties": {"^x-": {"type": "integer"}}, "type": "object", "additionalProperties": False})  # fmt: skip
     assert extensions.text('{"x":1,"x-a":2}')
     lower_case = Acceptor({"properties": {"x": {}}, "patternProperties": {"^[a-z-]+$": {"type": "integer"}}, "type": "object", "additionalProperties": False})  # fmt: skip
@@ -65,7 +65,7 @@ def test_what_is_not_declared_may_begin_a_key() -> None:
 
 @pytest.mark.parametrize("block", range(8))
 def test_by_brute_force(block: int) -> None:
-    """In declared order, at every prefix that spells a declared key, it can be closed, or only declared keys go on."""
+    """In declared order, every prefix that spells a declared key can be closed, or only declared keys continue it."""
     spelt = closed = 0
     for number in range(12):
         random = Random(f"{block}/{number}")
@@ -94,7 +94,7 @@ def test_by_brute_force(block: int) -> None:
                 }
                 allowed = _bytes(at)
                 closed += ord('"') in allowed
-                # (of every name the empty one is the beginning)
+                # (every name begins with the empty name)
                 assert ord('"') in allowed or allowed <= further or not name, (schema, begun, name)
     assert closed > 20
     assert spelt >= closed
@@ -102,8 +102,8 @@ def test_by_brute_force(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_verdicts(block: int) -> None:
-    """In any order the verdicts are jsonschema's; in declared order a valid document is rejected only for its order or for
-    such a key."""
+    """In any order, the verdicts are those of `jsonschema`; in declared order, a valid document is rejected only for
+    its order or for such a key."""
     lost = kept = 0
     for number in range(15):
         random = Random(f"verdicts/{block}/{number}")

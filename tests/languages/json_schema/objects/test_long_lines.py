@@ -1,4 +1,4 @@
-"""Objects of very many properties are lines of runs: the same masks, and memory that grows with the properties alone."""
+"""Objects with very many properties are lines of runs, with the same masks, and memory linear in the properties."""
 
 from __future__ import annotations
 

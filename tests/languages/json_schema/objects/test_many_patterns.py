@@ -1,4 +1,4 @@
-"""Objects with many patterns of keys: one automaton divides their keys, in time that grows with the patterns."""
+"""Objects with many patterns of keys: one automaton classifies their keys, in time that grows with the patterns."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def random_schema(draw: random.Random) -> Schema:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_documents_against_jsonschema(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with few patterns and pairs, which are otherwise looked at one by one."""
+    """Also with few patterns and pairs, which are otherwise treated one by one."""
     draw = random.Random(seed)
     if seed % 2:
         monkeypatch.setattr(string_language, "FEW_LANGUAGES", 1)
@@ -124,7 +124,7 @@ def test_documents_against_jsonschema(seed: int, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_hundreds_of_patterns(make: Any) -> None:
-    """64 were refused, and 60 took 1.5 s."""
+    """Once 64 were refused, and 60 took 1.5 s."""
     patterns = {f"^k{i}_": {"type": "string", "maxLength": i} for i in range(300)}
     schema = make({"type": "object", "patternProperties": patterns}, [f"k{i}_x" for i in range(300)])
     with at_most(2):

@@ -1,4 +1,4 @@
-"""Whether we and the meta-schemas (by `jsonschema`) disagree about a schema, but for what is listed here."""
+"""Whether dotllm and the meta-schemas (by `jsonschema`) disagree about a schema, with the exceptions listed here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUES: list[Any] = [
 
 
 def spoilt(random: Random, schema: Any, dialect: Dialect) -> Any:
-    """A copy of ``schema``, of ``dialect``, in which one value is another, or one keyword more."""
+    """A copy of ``schema``, in ``dialect``, with one value changed or one keyword added."""
     nodes: list[dict[str, Any]] = []
 
     def copied(value: Any) -> Any:
@@ -47,7 +47,7 @@ def spoilt(random: Random, schema: Any, dialect: Dialect) -> Any:
 
 
 def _is_lenient(error: ValidationError, dialect: Dialect) -> bool:
-    """Whether we take what this error of a meta-schema is about (see the module `meta_schema`)."""
+    """Whether dotllm accepts what this error of a meta-schema is about (see the module `meta_schema`)."""
     if error.context:
         return any(_is_lenient(inner, dialect) for inner in error.context)
     keyword = next((token for token in reversed(error.absolute_path) if isinstance(token, str)), "")
@@ -66,7 +66,7 @@ def _is_lenient(error: ValidationError, dialect: Dialect) -> bool:
 
 
 def disagreement(schema: Any, dialect: Dialect = Dialect.DRAFT2020) -> str:
-    """What one of us refuses and the other should; "" if nothing."""
+    """What one side refuses and the other should, too; "" if they agree."""
     dialect = detect(schema, dialect)
     judge = validator_for({"$schema": dialect.uri})
     errors = [*judge(judge.META_SCHEMA).iter_errors(schema)]
@@ -74,7 +74,7 @@ def disagreement(schema: Any, dialect: Dialect = Dialect.DRAFT2020) -> str:
         meta_schema.check(schema, dialect)
     except InvalidSpecError as ours:
         stricter = (
-            ours.keyword in ("pattern", "patternProperties")  # an expression, which is a matter of its format there
+            ours.keyword in ("pattern", "patternProperties")  # the meta-schema leaves these to a format
             or (ours.keyword == "additionalItems" and dialect is Dialect.DRAFT2020)
             or (ours.keyword == "$ref" and dialect is Dialect.DRAFT4)
         )

@@ -1,4 +1,4 @@
-"""Lists of conditionals that look at one property: what the product of them allows, in linear time."""
+"""Lists of conditionals on one property allow what their product allows, and compile in linear time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _schema(draw: random.Random) -> Schema:
 
 
 def _masks(index: Index, text: str) -> list[bytes]:
-    """The masks along ``text``, up to where it is wrong; the last one says whether it may end."""
+    """The masks along ``text``, up to its first invalid byte; the last mask says whether it may end."""
     guide, masks = index.guide(), []
     for byte in text.encode():
         mask = index.masks[guide.mask_row]
@@ -117,4 +117,4 @@ def test_hundreds_of_cases(is_needed: bool) -> None:
         schema = {"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"], "allOf": cases}
         return len(json_schema_to_grammar(schema).kind)
 
-    assert nodes(512) < 2.2 * nodes(256)  # of 64 and more the product was refused
+    assert nodes(512) < 2.2 * nodes(256)  # the product of 64 or more was refused

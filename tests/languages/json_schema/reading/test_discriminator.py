@@ -1,4 +1,4 @@
-"""``discriminator`` (OpenAPI, Pydantic): readers choose the alternative by its property, so it is written."""
+"""``discriminator`` (OpenAPI, Pydantic): readers choose the alternative by this property, so it is required."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_no_object_needs_none() -> None:
 
 @pytest.mark.parametrize("closing", ["open", "closed"])
 def test_a_property_that_an_alternative_does_not_declare_is_an_annotation(closing: str) -> None:
-    """Or nothing would be of that alternative while objects are closed."""
+    """Otherwise no closed object could fit that alternative."""
     other = {"type": "object", "properties": {"other": {"type": "integer"}}}
     schema = {"anyOf": [CAT, other], "discriminator": {"propertyName": "kind"}}
     assert Acceptor(schema, additional_properties=closing).value({"other": 1})
@@ -70,13 +70,13 @@ def test_a_property_that_an_alternative_does_not_declare_is_an_annotation(closin
     ],
 )
 def test_where_it_is_an_annotation(more: dict[str, Any]) -> None:
-    """In a schema that names its dialect, and where it is not OpenAPI's."""
+    """In a schema that names its dialect, and where it does not have OpenAPI's form."""
     acceptor = Acceptor({"anyOf": [CAT, DOG]} | more)
     assert acceptor.value({"lives": 1})
 
 
 def test_the_declaration_is_looked_for_once() -> None:
-    """Ways through these definitions double at each."""
+    """The number of ways through these definitions grows forty-fold with each of them."""
     wide: dict[str, Any] = {f"D{i}": {"anyOf": [{"$ref": f"#/$defs/D{i + 1}"}] * 40} for i in range(30)}
     schema = {
         "anyOf": [CAT, {"type": "null"}, {"$ref": "#/$defs/D0"}],

@@ -1,4 +1,4 @@
-"""Malformed keywords are refused with their place wherever they stand; judged by `jsonschema` and the meta-schemas."""
+"""Malformed keywords are refused with their place, wherever it is; judged by `jsonschema` and the meta-schemas."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_fine(schema: Any) -> None:
 
 
 def test_mutated_schemas(shared_data: Path | None) -> None:
-    """Real schemas in which one value is another: refused if and only if the meta-schema refuses them."""
+    """Real schemas with one value changed are refused if and only if the meta-schema refuses them."""
     if shared_data is None:
         pytest.skip("the schemas are not at hand")
     chance = random.Random(3)
@@ -128,7 +128,7 @@ def test_what_a_reference_leads_to_is_looked_at(schema: Any, pointer: str, messa
 
 @pytest.mark.parametrize(
     "schema",
-    [  # keywords that the dialect of their place does not know; without an identifier $schema makes no other dialect
+    [  # keywords that the dialect of their place does not know; without an identifier, $schema does not change it
         {"$schema": "http://json-schema.org/draft-07/schema#", "contains": {}, "minContains": "x"},
         {"unevaluatedProperties": False, "$ref": "b", "$defs": {"b": {
             "$id": "b", "$schema": "http://json-schema.org/draft-07/schema#", "dependentSchemas": [1]}}},
@@ -148,7 +148,7 @@ def test_a_dialect_counts_where_a_resource_begins() -> None:
 
 
 def test_what_is_wrong_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A schema is compiled again with open objects where closing may be the reason, which it never is for these."""
+    """A schema is compiled again with open objects if closing may be at fault, which it never is for these."""
     reads = []
     real = meta_schema.check
     monkeypatch.setattr(meta_schema, "check", lambda *arguments: (reads.append(1), real(*arguments)))

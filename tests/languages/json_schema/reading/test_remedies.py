@@ -1,4 +1,4 @@
-"""What a stranger writes instead of JSON Schema: the refusal says where, what is wrong, and what to write."""
+"""Common mistakes in JSON Schema: the refusal says where the mistake is, what is wrong, and what to write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = "must be a number"
 _NO_SCHEMA = "a schema must be an object or a boolean"
 
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
-    # Values in quotes, names of others, nulls of generators
+    # Values in quotes, names from other languages, nulls of generators
     ({"minLength": "3"}, "/minLength", _NUMBER, 'without quotes: "minLength": 3'),
     ({"properties": {"a": {"maximum": "1.5"}}}, "/properties/a/maximum", _NUMBER, '"maximum": 1.5'),
     ({"multipleOf": "2"}, "/multipleOf", _NUMBER, '"multipleOf": 2'),
@@ -103,7 +103,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"$schema": "draft-07"}, "/$schema", "not a dialect", 'write "http://json-schema.org/draft-07/schema#"'),
     ({"$schema": "2020-12"}, "/$schema", "not a dialect", 'write "https://json-schema.org/draft/2020-12/schema"'),
     ({"$schema": "https://spec.openapis.org/oas/3.0/schema"}, "/$schema", "not a dialect", "leave it out"),
-    # What refers to itself, and what is told apart by nothing
+    # References to themselves, and alternatives that do not differ
     ({"$ref": "#"}, "/$ref", "without end", "let a property or items refer to it"),
     ({"allOf": [{"$ref": "#"}]}, "/allOf/0/$ref", "without end", "let a property or items refer to it"),
     ({"properties": {"a": {"not": {"$ref": "#/properties/a"}}}}, "/properties/a/not/$ref", "without end", "let a"),

@@ -1,4 +1,4 @@
-"""Sub-schemas that say the same are read once; those that differ in what counts are not taken for each other."""
+"""Sub-schemas that say the same are read once; those that differ in something that matters are not confused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_what_differs_in_descriptions_is_one() -> None:
 
     many = {"properties": {f"p{i}": part(f"number {i}") for i in range(100)}}
     referring = {"$defs": {"part": part("")}, "properties": {f"p{i}": {"$ref": "#/$defs/part"} for i in range(100)}}
-    # (those before the document is seen to be large are read one by one)
+    # (until the document is found to be large, sub-schemas are read one by one)
     assert size(many) < 3 * size(referring)
 
 

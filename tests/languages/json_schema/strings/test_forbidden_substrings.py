@@ -1,4 +1,4 @@
-"""Texts that no string may hold: judged by JSON's own reader and by looking for them in what is written."""
+"""Texts that no string may contain: judged by Python's JSON reader and by a search in the written text."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ DOCUMENTS = [
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 @pytest.mark.parametrize("texts", [("<a",), ("zz",), ("/", "<<"), ("\\n", "b")], ids=str)
 def test_documents(schema: Any, texts: tuple[str, ...]) -> None:
-    """What a schema allows anyway, and of that what holds none of the texts in its strings."""
+    """The documents that a schema allows, without those whose strings contain one of the texts."""
     plain, left = Grammar(), grammar_of(schema, texts)
     plain.start = schema_expression(schema, plain, Options(any_whitespace=False))
     some = 0
     for document in DOCUMENTS:
         written = json.dumps(document, separators=(",", ":"))
         holds = any(text in inside for inside in _STRING.findall(written) for text in texts)
-        # (of a control character with a condition the other spelling counts, too; none of these texts is in one)
+        # (if a string has a condition, the other spelling of a control character counts, too; no text is in one)
         expected = accepts(plain, written.encode()) and not holds
         assert accepts(left, written.encode()) == expected, written
         some += expected
@@ -111,7 +111,7 @@ def test_too_many_texts_are_a_named_error() -> None:
 
 @pytest.mark.parametrize("texts", [["</t>"], ["u003c", "a", "//"], ["<<t", "<t"]], ids=str)
 def test_as_xgrammar_reads_them(texts: list[str]) -> None:
-    """(Beside a pattern, a format or lengths it does not.)"""
+    """(Next to a pattern, a format or lengths, xgrammar does not enforce them.)"""
     xgrammar = pytest.importorskip("xgrammar")
     from xgrammar.testing import _is_grammar_accept_string
 

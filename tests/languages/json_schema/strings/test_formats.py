@@ -31,7 +31,7 @@ DRAFTS = ["draft7", "draft2020-12"]
 
 
 def suite_cases() -> list[tuple[str, str, bool, str]]:
-    """(format, text, valid, description) of the suite's optional/format tests; texts of no Unicode are left out."""
+    """(format, text, valid, description) of the suite's optional/format tests, without texts that are not Unicode."""
     found: dict[tuple[str, str], tuple[str, str, bool, str]] = {}
     for draft in DRAFTS:
         for path in sorted((SUITE / draft / "optional" / "format").glob("*.json")):
@@ -43,7 +43,7 @@ def suite_cases() -> list[tuple[str, str, bool, str]]:
     return list(found.values())
 
 
-# Names with Punycode labels are valid by their content, which no automaton sees: none of them is allowed.
+# Whether a Punycode label is valid depends on what it encodes, which no automaton sees, so none is allowed.
 STRICTER = re.compile(r"(^|\.)xn--", re.IGNORECASE)
 
 
@@ -54,7 +54,7 @@ def test_suite() -> None:
     wrong = []
     for name, text, valid, description in cases:
         accepted = formats.FORMATS[name].accepts(text)
-        # What readers refuse: second 60, t and z, and durations of too many digits.
+        # Left out because readers refuse it: second 60, lower-case t and z, durations of too many digits.
         refused = name in ("time", "date-time") and (":60" in text or text != text.upper())
         refused = refused or (name == "duration" and len(text) > 40)
         if accepted != valid and not (name == "hostname" and STRICTER.search(text) and not accepted) and not refused:
@@ -68,7 +68,7 @@ def test_grammar_is_the_automaton(name: str) -> None:
     assert language is not None and not language.is_empty()
     accepts = acceptor(language)
     texts = [text for known, text, _, _ in suite_cases() if known == name] if SUITE.exists() else []
-    # The oracle is slow, and the automaton of host names large.
+    # The oracle is slow, and the automaton of host names is large.
     for text in [*texts[: 1 if name == "hostname" else 60], *SAMPLES.get(name, [])[:3]]:
         if len(text) < 100:
             assert accepts(spelled(text)) == formats.FORMATS[name].accepts(text) == language.contains(text), text
@@ -180,7 +180,7 @@ def test_date_time(text: str) -> None:
 @given(some_edits(["ann@example.com", "a.b+c@x-1.de", "a@b", "joe@1.2.3.4", "a@sub.example.museum"], "a1.-@Z"))
 @settings(max_examples=400)
 def test_domains_of_mailboxes_are_fully_qualified(text: str) -> None:
-    """A fully qualified domain, as Pydantic and zod ask for: here the pattern of RFC 5321's atoms with zod's domain."""
+    """Pydantic and zod require a fully qualified domain; the pattern here is RFC 5321's atoms with zod's domain."""
     atom = "[A-Za-z0-9+-]+"
     expected = re.fullmatch(rf"{atom}(\.{atom})*@([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{{2,63}}", text)
     for name in ("email", "name-email"):
@@ -197,7 +197,7 @@ def test_uuid(text: str) -> None:
 
 
 def uri_parts(text: str) -> bool:
-    """RFC 3986 by its own decomposition (Appendix B), then each part by its characters."""
+    """RFC 3986: split a URI as in its Appendix B, and then check the characters of each part."""
     if not text.isascii() or re.search(r"%(?![0-9A-Fa-f]{2})", text):
         return False
     match = re.fullmatch(r"(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", text, re.DOTALL)
@@ -248,7 +248,7 @@ VALID += [r"[\w.-]+@[\w-]+", "a*?", "(?:a|b)*", r"[\u4e00-\u9fa5]", r"[\u0600-\u
 VALID += [r"\d{3}", r"\p{Lu}", "[+-.]", "[-a]", "[^-a]", r"[\]\\]", "(?!x)y", r"\u{1F600}", '"']
 INVALID = ["[", "(", ")", "^(abc]", r"\a", "(?P<name>x)", "(?#c)a", "(?i)abc", r"\Z", "a{2,1}", "a{10,9}", "a{100,99}"]
 INVALID += ["[z-a]", "a**", "[a", "\\", r"[\x20-\x1f]", r"[\u06ff-\u0600]", "+", "?a", r"\u{110000}", "(?<1>a)"]
-# Invalid too, but not for `is_pattern`, which only judges enum and const.
+# Also invalid, but not for `is_pattern`, which judges only enum and const.
 INVALID_HERE = ["x{2,3", r"\p{Foo}", "(?<n>a)(?<n>b)"]
 # Valid, but left out of the grammar.
 LEFT_OUT = [r"(a)\1", r"(?<n>a)\k<n>", r"\0", "(?<a>x)(?<b>y)", "[а-я]"]
@@ -266,7 +266,7 @@ def test_regex() -> None:
 
 
 def random_patterns(count: int) -> list[str]:
-    """What random walks write in the format regex."""
+    """Patterns that random walks write in the format regex."""
     language = StringLanguage.format("regex")
     assert language is not None
     grammar = grammar_of(language)
@@ -336,7 +336,7 @@ def test_what_cannot_be_decided_is_refused_by_name() -> None:
 
 
 def test_regex_beside_a_pattern_of_plain_texts() -> None:
-    """Where every string of the other conditions is a regular expression, there is nothing left to say."""
+    """If every string that satisfies the other conditions is a regular expression, the format adds nothing."""
     language = StringLanguage.format("regex")
     assert language is not None
     accepted = acceptor(
@@ -346,7 +346,7 @@ def test_regex_beside_a_pattern_of_plain_texts() -> None:
 
 
 def networks(random: Random, version: int) -> str:
-    """An address with zeros at its end, and perhaps a prefix."""
+    """An address that often ends in zeros, perhaps with a prefix."""
     if version == 4:
         address = ".".join(str(random.choice([0, 0, 128, 192, 255, random.randrange(256)])) for _ in range(4))
         return address + random.choice(["", f"/{random.randrange(35)}"])
@@ -358,7 +358,7 @@ def networks(random: Random, version: int) -> str:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_networks_and_interfaces(version: int) -> None:
-    """By `ipaddress`; of IPv6 networks a prefix of all eight groups is left out, but for 128 bits."""
+    """Against `ipaddress`; IPv6 networks with all eight groups are left out unless their prefix has 128 bits."""
     random = Random(version)
     network, interface = getattr(ipaddress, f"IPv{version}Network"), getattr(ipaddress, f"IPv{version}Interface")
     allowed = 0
@@ -386,7 +386,7 @@ def test_uuids_of_a_version() -> None:
 @given(st.binary(max_size=12), st.text("AQgw=+/-_", max_size=9))
 @settings(max_examples=400)
 def test_base64(data: bytes, text: str) -> None:
-    """What an encoder writes, and nothing that it does not (RFC 4648 §3.5)."""
+    """Precisely what an encoder writes (RFC 4648 §3.5)."""
     for name, encode, decode in (
         ("base64", base64.b64encode, base64.b64decode),
         ("base64url", base64.urlsafe_b64encode, base64.urlsafe_b64decode),
@@ -400,7 +400,7 @@ def test_base64(data: bytes, text: str) -> None:
 
 
 def test_a_regex_that_is_not_empty() -> None:
-    """The one length that can be said with a format which is not regular."""
+    """This is the only length that can be combined with a format that is not regular."""
     grammar = json_schema_to_grammar({"type": "string", "format": "regex", "minLength": 1}, any_whitespace=False)
     free = json_schema_to_grammar({"type": "string", "format": "regex"}, any_whitespace=False)
     for text in ('""', '"a"', '"a|"', '"|"', '"(?<n>a)"', '"(a"', '"^$"', '"a{2,3}"'):

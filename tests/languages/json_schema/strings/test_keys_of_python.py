@@ -1,4 +1,4 @@
-"""Schemas as Python objects may hold what no JSON text can: it is refused with its place."""
+"""Schemas as Python objects may contain what JSON cannot express, which is refused with its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How strings are written: every spelling `json` reads where nothing is asked of a string, one spelling elsewhere."""
+"""How strings are written: any spelling that `json` reads if a string has no condition, otherwise one spelling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pieces = st.sampled_from(PIECES)
 
 
 def is_json_string(text: str) -> bool:
-    """RFC 8259, by another reader; unpaired surrogates are not text."""
+    """RFC 8259, according to another reader; unpaired surrogates are not text."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -106,7 +106,7 @@ def test_lengths_count_code_points() -> None:
 
 
 def test_raw_characters_are_one_node_of_the_loop() -> None:
-    """The machine has tables of the vocabulary for loops over one large set."""
+    """For a loop over one large set, the machine has tables of the vocabulary."""
     grammar = grammar_of(StringLanguage.any())
     assert spelling.RAW in grammar.charsets
     assert ANY_CHAR - CharSet.of((0, 0x1F), '"', "\\") == spelling.RAW

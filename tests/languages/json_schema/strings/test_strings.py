@@ -59,14 +59,14 @@ def combinations(draw: st.DrawFn) -> tuple[StringLanguage, object]:
 
 
 def judged(tree: object, text: str) -> bool:
-    """Membership, from the expression; of single conditions by `re` and `len`."""
+    """Membership according to the expression; `re` and `len` judge single conditions."""
     if isinstance(tree, StringLanguage):
         if text in tree.values:
             return True
         for constraint in tree.constraints:
             patterns = [str(atom.content) for atom in constraint.having]
             long_enough = constraint.low <= len(text) and (constraint.high is None or len(text) <= constraint.high)
-            # In `re` a $ also matches before a final line feed.
+            # In `re`, $ also matches before a final line feed.
             matches = (re.search(re.sub(r"\$$", r"\\Z", pattern), text) for pattern in patterns)
             if long_enough and text not in constraint.excluded and all(matches):
                 return True
@@ -160,7 +160,7 @@ def test_pattern_with_length(pattern: str, low: int, high: int | None, inside: l
     data=st.data(),
 )
 def test_automata_with_lengths(pattern: str, low: int, more: int, data: st.DataObject) -> None:
-    """`re` decides; the limits are such that some are built into the automaton and others counted by the machine."""
+    """`re` judges; some limits are small enough to be built into the automaton, and the machine counts the others."""
     high = low + more
     language = S.pattern(pattern) & S.length(low, high)
     accepts = machine_acceptor(language) if not language.is_empty() else lambda text: False
@@ -173,7 +173,7 @@ def test_automata_with_lengths(pattern: str, low: int, more: int, data: st.DataO
 
 @pytest.mark.parametrize("name", ["uri", "iri-reference", "email", "uri-template"])
 def test_formats_of_many_characters(name: str) -> None:
-    """With a limit that no automaton can count to; near it nothing may begin that does not fit."""
+    """With a limit to which no automaton can count; near the limit, nothing may begin that does not fit."""
     texts = {"uri": "a://b/%20", "iri-reference": "é?%20", "email": "a@b.cc", "uri-template": "{a}b{c}"}
     language = S.format(name)
     assert language is not None
@@ -254,7 +254,7 @@ def test_one_rule_for_all_uses() -> None:
     size = len(grammar)
     assert string_expression(S.length(1, 5), context) == first
     assert len(grammar) == size
-    # A condition is spelled alike in keys and values, a length is not.
+    # A condition is spelled the same in keys and values, but a length is not.
     assert string_expression(S.pattern("^a$"), context) == key_expression(S.pattern("^a$"), context)
     assert key_expression(S.length(1, 5), context) != first
 
@@ -302,7 +302,7 @@ def test_a_long_limit_beside_a_format() -> None:
 
 
 def test_a_key_that_must_not_match_ends_in_one_loop() -> None:
-    """The machine has tables for a loop over one set; a state that is shared by its sources would hide it."""
+    """The machine has tables for a loop over one set; a state shared by several sources would hide the loop."""
     nfa = lower(prepare(grammar_of(~S.pattern("^/") & S.excluding(["name", "status"]), as_key=True)))
     (looping,) = np.flatnonzero(nfa.part(NfaArray.CHARSET) >= 0)
     first, last = nfa.part(NfaArray.EDGE_START)[looping : looping + 2]
@@ -311,7 +311,7 @@ def test_a_key_that_must_not_match_ends_in_one_loop() -> None:
 
 
 def test_automata_of_users_patterns_are_bounded_by_bytes() -> None:
-    """They were kept by number: 120 schemas of 291 characters retained 114 MB, in each process."""
+    """Once only their number was bounded: 120 schemas of 291 characters retained 114 MB in each process."""
     patterns = string_automata._automaton_of_pattern
     others = "|".join(f"{chr(0x5000 + i)}{chr(0x5001 + i)}" for i in range(80))
     for first in range(0x4E00, 0x4E00 + 24):
@@ -333,7 +333,7 @@ LENGTHS_OF = {
 
 @pytest.mark.parametrize("pattern", LENGTHS_OF)
 def test_lengths_of_strings(pattern: str) -> None:
-    """All windows of lengths, small ones and ones of ten digits, against the lengths as a formula."""
+    """All windows of small lengths and of lengths of ten digits, against a formula."""
     dfa, is_length = regex_to_dfa(pattern, search=False), LENGTHS_OF[pattern]
     for base in (0, 1_000_000_000):
         for low in range(base, base + 30):
@@ -346,7 +346,7 @@ def test_lengths_of_strings(pattern: str) -> None:
 
 
 def test_a_length_of_ten_digits_takes_no_time_and_can_be_given_up() -> None:
-    """A pattern whose lengths repeat after millions of characters is refused by name, or given up when cancelled."""
+    """A pattern whose lengths repeat after millions of characters is refused by name, and can be cancelled."""
     primes = (2, 3, 5, 7, 11, 13, 17, 19, 23)
     dfa = regex_to_dfa("|".join(f"{chr(97 + i)}(x{{{p}}})*y" for i, p in enumerate(primes)), search=False)
     with pytest.raises(BudgetExceededError, match="lengths"):
