@@ -27,7 +27,7 @@ def of_characters(characters: str) -> Vocabulary:
 def test_refused_if_and_only_if_no_text_of_the_tokens_satisfies_it(
     characters: str, parts: list[tuple[str, str]]
 ) -> None:
-    """``re`` says which characters each part takes."""
+    """``re`` decides which characters each part matches."""
     characters = "".join(sorted(set(characters)))
     pattern = "".join(part + times for part, times in parts)
     satisfiable = all(times in ("?", "*") or any(re.fullmatch(part, c) for c in characters) for part, times in parts)

@@ -95,7 +95,7 @@ def test_a_level_costs_the_same_at_any_depth(name: str) -> None:
 @pytest.mark.parametrize("name", RECURSIONS)
 @pytest.mark.parametrize("limit", [8, 12, 40])
 def test_a_limit_is_kept(name: str, limit: int) -> None:
-    """A guide that goes deeper wherever a limit allows it ends within that limit."""
+    """A guide that goes deeper wherever the limit allows still ends within the limit."""
     grammar, begin, _, _ = RECURSIONS[name]
     index = Index.from_grammar(grammar, VOCABULARY)
     guide, random = index.guide(), Random(name)

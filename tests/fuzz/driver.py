@@ -24,7 +24,7 @@ from random import Random
 ROOT = Path(__file__).parents[2]
 HANGS_AFTER_S = 120.0
 TURN_S = 20.0
-"""of a target at most; then comes the next"""
+"""the longest turn of a target before the next one's"""
 
 
 def case(target: str, seed: int) -> None:

@@ -18,7 +18,7 @@ from tests.fuzz import walks
 
 NAME, SPECIAL = "<tool_call>", "\ue000"
 GRAMMARS = {'root ::= "a" | "b" root': "b*a", 'start: "a"+': "a+"}
-"""Those that `makers.structural_tag` writes, as regular expressions."""
+"""the grammars that `makers.structural_tag` writes, as regular expressions"""
 
 
 def walk(index: Index, random: Random, marks: str) -> str | None:

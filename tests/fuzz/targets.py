@@ -516,7 +516,7 @@ def step_of_both(random: Random, guide: Guide, twin: Guide, end: int) -> bool:
     """Move two guides of the same automaton, which must agree, by one token; False if the answer has ended."""
     rows, failures = mask_rows([guide])
     if failures:
-        raise failures.pop(0)  # (a cycle with this frame would keep its guides)
+        raise failures.pop(0)  # (a reference cycle with this frame would keep its guides alive)
     if random.random() < 0.1 and guide.tokens_taken:
         count = random.randint(1, min(9, guide.tokens_taken))
         guide.rollback(count)
@@ -530,7 +530,7 @@ def step_of_both(random: Random, guide: Guide, twin: Guide, end: int) -> bool:
         token = end
     accepted, failures = advance_guides([guide], [token])
     if failures:
-        raise failures.pop(0)  # (a cycle with this frame would keep its guides)
+        raise failures.pop(0)  # (a reference cycle with this frame would keep its guides alive)
     assert accepted[0] and twin.advance(token)
     return token != end
 

@@ -1,4 +1,4 @@
-"""Batches do what single guides do, whatever they mix; a guide that fails fails alone."""
+"""Batches do what single guides do, whatever guides they mix; if a guide fails, it fails alone."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_failure_stays_with_its_guide(bytes_vocabulary: Vocabulary) -> None:
     bad_index = Index.from_regex("([a-z]{1,200},){1,200}", bytes_vocabulary)
     bad = bad_index.guide()
     bad_index.mem[layout.H_LIMIT] = 1  # no room to grow at all
-    bad_index.mem[layout.R + 3 * layout.LOCAL + 1] = 0  # and something to grow for
+    bad_index.mem[layout.R + 3 * layout.LOCAL + 1] = 0  # and a region that has to grow
     bitmask = np.full((2, bytes_vocabulary.words), -1, np.int32)
     failures = fill_masks([bad, good], bitmask)
     assert list(failures) == [0]

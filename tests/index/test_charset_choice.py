@@ -38,7 +38,7 @@ def test_not_all_of_very_many() -> None:
 
 
 def test_a_set_that_was_often_passed_over_gets_its_table() -> None:
-    """It gets it once the masks of enough automata have cost as much as the table would."""
+    """The set gets it once the masks of enough automata have cost as much as the table would."""
     passed_over: PassedOver = {}
 
     def made() -> set[int]:

@@ -1,4 +1,4 @@
-"""An index that is full is renewed: guides move on, new guides begin, and nobody notices."""
+"""A full index is renewed: guides move on, new guides begin, and callers do not notice."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_long_answers_at_once_do_not_end_one_another(bytes_vocabulary: Vocabular
     index = small(grammar, bytes_vocabulary, limit)
     rng = random.Random(3)
     texts = [json.dumps(rng.sample(names, 36), separators=(",", ":")).encode() for _ in range(6)]
-    for text in texts:  # each alone fits
+    for text in texts:  # each one fits alone
         alone = small(grammar, bytes_vocabulary, limit).guide()
         assert all(map(alone.advance, text)) and not alone._left
     guides = [index.guide() for _ in texts]

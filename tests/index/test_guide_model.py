@@ -127,7 +127,7 @@ class Guides(RuleBasedStateMachine):
 
     @rule(data=st.data(), kept=st.booleans())
     def save_and_load(self, data: Any, kept: bool) -> None:
-        """Some guides go on with the old index."""
+        """Some guides continue on the old index."""
         index = Index.from_bytes(self.index.to_bytes(), VOCABULARY)
         guide, tokens = self.pick(data)
         new = index.guide()

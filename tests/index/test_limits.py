@@ -139,7 +139,7 @@ def test_exactly_what_plans_allow(name: str, make: Callable[[Vocabulary], Index]
 
 
 def test_the_least_stays_the_least() -> None:
-    """A lower limit is refused even if every token is known to leave enough: the tokens' plans are different ones."""
+    """A lower limit is refused even if every token is known to leave enough, since tokens have plans of their own."""
     few = Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), b"ab", b"aaa", None], eos_token_ids=[258])
     index = Index.from_json_schema({"type": "string", "pattern": "[ab]{2}$", "maxLength": 5}, few)
     needed = index.tokens_to_finish()

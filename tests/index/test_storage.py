@@ -166,7 +166,7 @@ def test_save_changes_nothing(tmp_path: Path, bytes_vocabulary: Vocabulary) -> N
 
 
 def test_character_sets_keep_their_tables(bytes_vocabulary: Vocabulary) -> None:
-    """They keep them whatever their numbers are, and a set without a table has none after loading."""
+    """Sets keep their tables whatever their numbers are, and a set without a table has none after loading."""
     schema = {
         "items": {"type": "string"},
         "contains": {"pattern": "^[a-f]*$"},

@@ -333,7 +333,7 @@ def test_forced_text_is_as_ever(vocabulary: Vocabulary) -> None:
 
 
 def test_several_ways_to_read_a_text_force_what_all_of_them_force(vocabulary: Vocabulary) -> None:
-    """Once the first reading alone, whose array must not repeat items, decided for all of them."""
+    """The first reading alone, whose array must not repeat items, once decided for all of them."""
 
     def alternative(unique: bool, kind: int) -> dict[str, Any]:
         properties = {

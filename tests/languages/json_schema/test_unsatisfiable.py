@@ -1,4 +1,4 @@
-"""A schema that nothing satisfies is refused with the smallest place that is to blame, and why."""
+"""A schema that nothing satisfies is refused with the reason and the smallest part that is at fault."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def short_texts(case: dict[str, Any]) -> list[tuple[str, bool]]:
 
 
 def utf8(text: str) -> bytes:
-    """Lone surrogates as WTF-8, which no grammar may accept."""
+    """UTF-8, with lone surrogates as in WTF-8, which no grammar may accept."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -39,7 +39,7 @@ def vocabulary() -> Vocabulary:
 
 
 def accepts(format_: Any, text: str, vocabulary: Vocabulary) -> bool:
-    """Read ``text``, names of special tokens as their ids, everything else byte by byte."""
+    """Read ``text``: names of special tokens as their ids, everything else byte by byte."""
     spec = format_ if "structures" in format_ else {"type": "structural_tag", "format": format_}
     guide = Index.from_structural_tag(spec, vocabulary).guide()
     for part in re.split(r"(<\|\w+\|>)", text):

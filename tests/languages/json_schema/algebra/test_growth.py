@@ -85,7 +85,7 @@ KINDS = ["x", "y", "z"]
 
 
 def random_branch(random_: random.Random) -> Any:
-    """An object with one, two or no discriminators, a schema of several types, or one without objects."""
+    """A schema of objects with one, two or no discriminators, of several types, or of other types only."""
     if random_.random() < 0.15:
         return random_.choice([{"type": "string"}, {"type": ["object", "null"]}, True, {"const": {"kind": "x"}}])
     properties: dict[str, Any] = {}

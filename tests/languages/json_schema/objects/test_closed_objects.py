@@ -101,7 +101,7 @@ def test_meaning(schema: Any, allowed: list[str], refused: list[str]) -> None:
         ({"patternProperties": {"^x": INTEGER}}, ['{"c":"x","x1":1}'], ['{"x1":"x"}']),
         ({"propertyNames": {"pattern": "^x"}}, ['{"x":1}'], ['{"c":1}']),
         ({"required": ["a"], "properties": {"a": OPEN}}, ['{"a":{"c":1}}'], ['{"a":{},"c":1}']),
-        # keys that must be there
+        # required keys
         ({**NAMED_A, "required": ["b"]}, ['{"b":1}', '{"a":1,"b":"x"}'], ['{"b":1,"c":1}', '{"a":1}']),
         ({**NAMED_A, "dependentRequired": {"a": ["b"], "c": ["d"]}}, ['{"a":1,"b":1}', "{}"], ['{"a":1}', '{"d":1}']),
         ({**NAMED_A, "dependentRequired": {"a": ["b"], "b": ["c"]}}, ['{"a":1,"b":1,"c":1}'], ['{"a":1,"b":1}']),
