@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, a format and a tool: ``OPENAI_BASE_URL=http://localhost:8000/v1 python …``.
+"""Anthropic's Messages API, with a format and with a tool: ``OPENAI_BASE_URL=http://localhost:8000/v1 python …``.
 
 The tool needs ``--enable-auto-tool-choice --tool-call-parser NAME`` on the server.
 """

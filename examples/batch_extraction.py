@@ -1,6 +1,6 @@
-"""One schema, many documents at once: ``OPENAI_BASE_URL=http://localhost:8000/v1 python … < lines.txt > rows.jsonl``.
+"""One schema for many documents: ``OPENAI_BASE_URL=http://localhost:8000/v1 python … < lines.txt > rows.jsonl``.
 
-The schema is compiled once. The server batches what runs at once, so keep some hundred requests in flight.
+The schema is compiled once. The server batches concurrent requests, so keep a few hundred in flight.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Offer(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     thing: str = Field(max_length=30)
-    euros: int | None = Field(ge=0, le=100000)  # None: the text does not say
+    euros: int | None = Field(ge=0, le=100000)  # None if the text does not say
     state: Literal["new", "used", "broken", "unknown"]
 
 
 async def main() -> None:
     """Print the rows in the order of the documents."""
-    client = AsyncOpenAI(api_key="-", max_retries=5)  # 503 (the compile queue is full) is tried again
+    client = AsyncOpenAI(api_key="-", max_retries=5)  # retries a 503 (the compile queue is full)
     model = (await client.models.list()).data[0].id
     free = asyncio.Semaphore(IN_FLIGHT)
 

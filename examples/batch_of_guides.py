@@ -1,6 +1,6 @@
-"""A batch of requests, each with a constraint of its own: ``python examples/batch_of_guides.py``.
+"""A batch of requests, each with its own constraint: ``python examples/batch_of_guides.py``.
 
-Guides that share an index share its masks. Masks that nobody has asked for yet are found on several cores.
+Guides that share an index share its masks. Masks that are not known yet are computed on several cores.
 """
 
 from __future__ import annotations

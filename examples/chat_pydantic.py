@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Weather(BaseModel):
-    """What is asked for."""
+    """The weather in a city."""
 
     model_config = ConfigDict(extra="forbid")
     city: str = Field(max_length=40)

@@ -1,6 +1,6 @@
-"""A structured answer as it comes: ``OPENAI_BASE_URL=http://localhost:8000/v1 python examples/chat_stream.py``.
+"""A structured answer as a stream: ``OPENAI_BASE_URL=http://localhost:8000/v1 python examples/chat_stream.py``.
 
-A refusal comes before the stream begins, as an exception; afterwards each chunk is the beginning of a valid document.
+A refusal raises an exception before the stream begins. The text so far is always the beginning of a valid document.
 """
 
 from __future__ import annotations

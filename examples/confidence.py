@@ -1,7 +1,7 @@
 """How sure the model was of each value: ``OPENAI_BASE_URL=http://localhost:8000/v1 python examples/confidence.py``.
 
-A ticket is sorted. If the model was not sure of the team, or meant to say something that the schema has no word for, a
-person looks at it. No second request is sent, and nothing is asked of the model about its own certainty.
+The model sorts a ticket. If it was not sure of the team, or meant to say something that the schema does not allow, a
+person should look at the ticket. No second request is sent, and the model is not asked how certain it is.
 """
 
 from __future__ import annotations

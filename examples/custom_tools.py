@@ -1,6 +1,6 @@
-"""Custom tools, whose input is a text of a grammar: ``OPENAI_BASE_URL=http://localhost:8000/v1 python …``.
+"""Custom tools, whose input follows a grammar: ``OPENAI_BASE_URL=http://localhost:8000/v1 python …``.
 
-They need ``--enable-auto-tool-choice --tool-call-parser NAME`` on the server.
+The server needs ``--enable-auto-tool-choice --tool-call-parser NAME``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if __name__ == "__main__":
     client = OpenAI(api_key="-")
     model = client.models.list().data[0].id
 
-    # Responses: the call is an item of its own.
+    # In the Responses API, each call is a separate item.
     tools = [
         {
             "type": "custom",
@@ -44,7 +44,7 @@ if __name__ == "__main__":
             if event.type == "response.custom_tool_call_input.delta":
                 print(event.delta, end="")
 
-    # Chats have the same tools in another shape.
+    # Chat completions take the same tools in another shape.
     grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": TODO}}
     chat = client.chat.completions.create(
         model=model,

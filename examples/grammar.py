@@ -1,4 +1,4 @@
-"""A context-free grammar, in Lark's and in EBNF notation: ``python examples/grammar.py``."""
+"""Context-free grammars, in Lark's and in EBNF notation: ``python examples/grammar.py``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Instructor's client: ``OPENAI_BASE_URL=http://localhost:8000/v1 python …`` (pip install instructor).
 
 ``Mode.JSON_SCHEMA`` sends a format, which is enforced. ``Mode.TOOLS``, Instructor's default, sends tools that are not
-strict: their arguments may be any object, and Instructor must ask again.
+strict: their arguments may be any object, and Instructor may have to ask again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Weather(BaseModel):
-    """What is asked for."""
+    """The weather in a city."""
 
     model_config = ConfigDict(extra="forbid")
     city: str = Field(max_length=40)
@@ -29,6 +29,6 @@ if __name__ == "__main__":
         model=openai.models.list().data[0].id,
         messages=[{"role": "user", "content": "Osaka is rainy today, 19 degrees."}],
         response_model=Weather,
-        max_retries=0,  # none is needed
+        max_retries=0,  # no retry is needed
     )
     print(repr(weather))

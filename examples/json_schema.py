@@ -1,4 +1,4 @@
-"""A document of a JSON Schema: ``python examples/json_schema.py``."""
+"""A document that satisfies a JSON Schema: ``python examples/json_schema.py``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = {
 }
 
 if __name__ == "__main__":
-    # Keys come as declared; property_order="any" lets the model choose. any_whitespace=False: the fewest tokens.
+    # Keys come in declared order; property_order="any" lets the model choose. any_whitespace=False saves tokens.
     text = write(Index.from_json_schema(SCHEMA, vocabulary(), any_whitespace=False))
     jsonschema.validate(json.loads(text), SCHEMA)
     print(text)

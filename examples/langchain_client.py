@@ -1,6 +1,6 @@
 """LangChain's client: ``OPENAI_BASE_URL=http://localhost:8000/v1 python …`` (pip install langchain-openai).
 
-``with_structured_output`` sends a format, which is enforced. So are tools that are bound with ``strict=True``.
+``with_structured_output`` sends a format, which is enforced. Tools that are bound with ``strict=True`` are, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Weather(BaseModel):
-    """The weather of a city."""
+    """The weather in a city."""
 
     model_config = ConfigDict(extra="forbid")
     city: str = Field(max_length=40)

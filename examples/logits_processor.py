@@ -1,4 +1,4 @@
-"""A factory of logits processors for a framework of your own: ``python examples/logits_processor.py``.
+"""A factory of logits processors for your own framework: ``python examples/logits_processor.py``.
 
 Many frameworks take a function (token ids so far, logits) → logits for each request. One index serves all requests.
 """
@@ -18,13 +18,13 @@ Processor = Callable[[list[int], NDArray[np.float32]], NDArray[np.float32]]
 
 
 def factory(index: Index) -> Callable[[], Processor]:
-    """Makes a processor for each new request."""
+    """Return a function that makes the processor of a new request."""
 
     def make() -> Processor:
         guide, bitmask = index.guide(), allocate_token_bitmask(1, index.vocabulary.size)
 
         def process(tokens: list[int], logits: NDArray[np.float32]) -> NDArray[np.float32]:
-            """``tokens``: those generated, without the prompt; ``logits``: float [vocabulary]."""
+            """``tokens``: the generated ids, without the prompt; ``logits``: float [vocabulary]."""
             for token in tokens[guide.tokens_taken :]:
                 if not guide.advance(token):
                     raise ValueError(f"token {token} is not allowed: the framework has changed what was sampled")

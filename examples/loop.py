@@ -1,7 +1,7 @@
 """A generation loop over the engine alone, with NumPy: ``python examples/loop.py``.
 
-The other library examples call `write`. Its model is random: what comes out is nonsense of the right form. Set
-``TOKENIZER`` to the name or folder of a tokenizer of transformers; else the demo's is made on the spot.
+The other library examples call `write`. Its model is random, so its texts are nonsense of the right form. Set
+``TOKENIZER`` to the name or folder of a transformers tokenizer; otherwise the demo's is made on the spot.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def vocabulary() -> Vocabulary:
 
 
 def write(index: Index, seed: int = 1) -> str:
-    """One text of the index, each token drawn at random from those that are allowed."""
+    """One text of the index; each token is drawn at random from the allowed ones."""
     words, random = index.vocabulary, np.random.default_rng(seed)
     guide, bitmask, text = index.guide(), allocate_token_bitmask(1, words.size), b""
     while not guide.is_finished:
         logits = random.gumbel(
             size=(1, words.size)
-        )  # your model's; adding Gumbel noise and taking the best is sampling
+        )  # your model's; taking the largest after adding Gumbel noise is sampling
         fill_next_token_bitmask(guide, bitmask)
         apply_token_bitmask_inplace(logits, bitmask)
         token = int(logits.argmax())

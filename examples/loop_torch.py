@@ -1,4 +1,4 @@
-"""A generation loop with torch, on whatever device the model is: ``python examples/loop_torch.py``.
+"""A generation loop with torch, on the model's device: ``python examples/loop_torch.py``.
 
 Bitmasks are filled on the CPU and applied where the logits are.
 """

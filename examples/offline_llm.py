@@ -1,4 +1,4 @@
-"""vLLM without a server, a batch of prompts with several constraints: ``python examples/offline_llm.py MODEL``."""
+"""vLLM without a server, a batch of prompts with different constraints: ``python examples/offline_llm.py MODEL``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dotllm.vllm_plugin
 
 
 def main(model: str) -> None:
-    """Print an answer of each kind."""
+    """Print an answer for each kind of constraint."""
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 

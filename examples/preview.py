@@ -1,8 +1,8 @@
-"""What dotllm would refuse of the traffic of a server: ``OPENAI_BASE_URL=http://localhost:8000/v1 python …``.
+"""What dotllm would refuse of a server's traffic: ``OPENAI_BASE_URL=http://localhost:8000/v1 python …``.
 
-The server runs with ``--dotllm-preview``: vLLM's own backend answers, and dotllm counts. Let your clients use it for a
-day; then this prints the counts, and ends with status 1 if a request would have been refused. The server's log has a
-line for each of those.
+Start the server with ``--dotllm-preview``: vLLM's own backend answers, and dotllm counts. Let your clients use it for a
+day; then this program prints the counts, and ends with status 1 if dotllm would have refused a request. The server's
+log has a line for each such request.
 """
 
 from __future__ import annotations

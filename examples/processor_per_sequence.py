@@ -1,4 +1,4 @@
-"""A logits processor with a state for each sequence, for ``dotllm serve`` and ``LLM``; constraints hold with it.
+"""A logits processor with a state for each sequence, for ``dotllm serve`` and ``LLM``; constraints still hold.
 
 PYTHONPATH=examples dotllm serve MODEL --logits-processors processor_per_sequence:no_token_twice
 curl localhost:8000/v1/completions -d '{"prompt": "Letters: ", "vllm_xargs": {"no_token_twice": true}, …}'
@@ -12,7 +12,7 @@ import dotllm
 
 
 class NoTokenTwice:
-    """Forbids what its sequence has said. It reads each token once: its state is ``said``."""
+    """Forbids the tokens that its sequence has already had (``said``). It reads each token once."""
 
     def __init__(self) -> None:
         self.said: set[int] = set()
@@ -28,7 +28,7 @@ class NoTokenTwice:
 
 @dotllm.logits_processor_factory
 def no_token_twice(params: Any) -> NoTokenTwice | None:
-    """One for each sequence that asks for it; ``params`` are vLLM's SamplingParams."""
+    """Return a processor for a sequence that asks for one; ``params`` are vLLM's SamplingParams."""
     return NoTokenTwice() if (params.extra_args or {}).get("no_token_twice") else None
 
 

@@ -1,4 +1,4 @@
-"""What cannot be enforced is refused, with a code, a place and a remedy: ``python examples/refusals.py``."""
+"""A schema that cannot be enforced is refused, with a code, a place and a remedy: ``python examples/refusals.py``."""
 
 from __future__ import annotations
 

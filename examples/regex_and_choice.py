@@ -8,7 +8,7 @@ from loop import vocabulary, write
 
 from dotllm import Index
 
-# The whole text must match; look-around and \b are understood (docs/regex.md).
+# The whole text must match; look-around and \b are supported (docs/regex.md).
 PHONE = r"\+[1-9][0-9]{1,2}( [0-9]{2,4}){3}"
 PASSWORD = r"(?=.*[0-9])(?=.*[a-z])[a-z0-9]{8}"
 

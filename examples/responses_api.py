@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Ticket(BaseModel):
-    """What is read out of the customer's text."""
+    """What the customer's text says."""
 
     model_config = ConfigDict(extra="forbid")
     product: str = Field(max_length=20)
@@ -22,7 +22,7 @@ if __name__ == "__main__":
     with client.responses.stream(
         model=client.models.list().data[0].id,
         input="My toaster burns! Send help. Reply in JSON.",
-        text_format=Ticket,  # response_format does not exist here, and is refused
+        text_format=Ticket,  # this API has no response_format and refuses it
         max_output_tokens=400,
     ) as stream:
         for event in stream:

@@ -1,4 +1,4 @@
-"""Drafts under a constraint: which may be taken, and how they are taken back: ``…/rollback_and_speculation.py``."""
+"""Drafts under a constraint: how many tokens fit, and how to take them back: ``…/rollback_and_speculation.py``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if __name__ == "__main__":
     for token in draft[:fits]:
         guide.advance(token)
 
-    # The model rejects the draft: back to where it began. A fork goes another way meanwhile.
+    # The model rejects the draft: go back to where it began. The fork stays after the draft.
     other = guide.fork()
     guide.rollback(fits)
     print("may end:", guide.can_finish, "and the fork:", other.forced_bytes())

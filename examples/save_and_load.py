@@ -1,6 +1,6 @@
-"""An index is compiled once, and loaded where it is needed: ``python examples/save_and_load.py``.
+"""Compile an index once, and load it where it is needed: ``python examples/save_and_load.py``.
 
-It grows while sequences walk it; `save` keeps what they have found, so later processes start with known masks.
+An index grows while sequences walk it. `save` keeps what they have found, so later processes start with known masks.
 """
 
 from __future__ import annotations

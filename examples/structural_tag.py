@@ -1,4 +1,4 @@
-"""Free text with a formatted part, as tool parsers ask for it: ``python examples/structural_tag.py``."""
+"""Free text with a formatted part, as tool parsers request it: ``python examples/structural_tag.py``."""
 
 from __future__ import annotations
 

@@ -23,5 +23,5 @@ if __name__ == "__main__":
         print(f"{kind:8}", answer.choices[0].message.content)
     try:
         client.completions.create(model=model, prompt="x", extra_body={"structured_outputs": {"regex": r"(a+)\1"}})
-    except BadRequestError as error:  # what cannot be enforced is refused, never ignored
+    except BadRequestError as error:  # a constraint that cannot be enforced is refused, never ignored
         print(error.code, error.param, error.message)

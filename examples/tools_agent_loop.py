@@ -39,7 +39,7 @@ if __name__ == "__main__":
     messages: list[Any] = [{"role": "user", "content": "What is 12 times 34? Use the tool, then reply in JSON."}]
     tools = [pydantic_function_tool(kind, name=name) for name, (kind, _) in TOOLS.items()]
     for _ in range(MOST_ROUNDS):
-        # Tools with a format, and "auto": the model calls a tool or gives the answer, each as its schema says.
+        # With tools, a format and "auto", the model calls a tool or answers; each follows its own schema.
         completion = client.chat.completions.parse(
             model=model, messages=messages, tools=tools, response_format=Answer, parallel_tool_calls=False
         )
@@ -50,6 +50,6 @@ if __name__ == "__main__":
         messages.append(message)
         for call in message.tool_calls:
             kind, run = TOOLS[call.function.name]
-            result = run(kind.model_validate_json(call.function.arguments))  # it is valid
+            result = run(kind.model_validate_json(call.function.arguments))  # always valid
             print("call:", call.function.name, call.function.arguments, "=", result)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})

@@ -1,4 +1,4 @@
-"""A tool whose arguments are valid: ``OPENAI_BASE_URL=http://localhost:8000/v1 python examples/tools_strict.py``.
+"""A tool with valid arguments: ``OPENAI_BASE_URL=http://localhost:8000/v1 python examples/tools_strict.py``.
 
 The server needs ``--enable-auto-tool-choice --tool-call-parser NAME`` (hermes for Qwen3).
 """

@@ -1,6 +1,6 @@
-"""JSON from a model of transformers: ``python examples/transformers_generate.py [MODEL]``.
+"""JSON from a transformers model: ``python examples/transformers_generate.py [MODEL]``.
 
-Without a model's name it takes the demo model, made on the spot: what it writes is nonsense under the schema.
+Without MODEL, it makes the demo model on the spot, which writes nonsense that fits the schema.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "city": {"type": "string", "maxLength": 8},
-        "degrees": {"type": "integer", "minimum": -60, "maximum": 60},  # without a minimum it may have endless digits
+        "degrees": {"type": "integer", "minimum": -60, "maximum": 60},  # without a minimum, it may have endless digits
     },
     "required": ["city", "degrees"],
     "additionalProperties": False,
@@ -38,7 +38,7 @@ def main(name: str) -> list[str]:
     inputs = tokenizer(PROMPTS, padding=True, return_tensors="pt")
     out = model.generate(
         **inputs,
-        max_new_tokens=150,  # no text of SCHEMA has as many bytes, so no document is cut
+        max_new_tokens=150,  # every text of SCHEMA has fewer bytes, so no document is cut
         do_sample=True,
         num_return_sequences=3,
         pad_token_id=tokenizer.pad_token_id,
