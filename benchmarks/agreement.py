@@ -1,8 +1,8 @@
-"""Do the engines allow the same tokens? Every mask along the samples, engine against engine, each difference explained.
+"""Do the engines allow the same tokens? Compares every two engines' masks along the samples, and explains differences.
 
-Measured with compact JSON, since engines differ in how much white space they grant. A difference is *explained* when
-known rules of a peer account for all its tokens, or when all other engines agree against the one; what is left over is
-listed, and counts against the run where dotllm is one of the two.
+JSON is compact, because engines differ in the white space that they allow. A difference is *explained* if known rules
+of a peer account for all its tokens, or if a third engine agrees with one of the two. All others are listed, and count
+against the run if dotllm is one of the two.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def token_set(bits: Bitmask) -> frozenset[int]:
 
 
 def _forced(matcher: Matcher) -> bool:
-    """llguidance is in forced text (its LLMatcher tells)."""
+    """Whether llguidance is in forced text, as its LLMatcher says."""
     return bool(matcher.raw.compute_ff_tokens())  # type: ignore[attr-defined]
 
 
@@ -130,7 +130,7 @@ class Comparison:
         matchers: dict[str, Matcher],
         so_far: bytes,
     ) -> set[str]:
-        """Rules that account for every differing token; empty if one is left over."""
+        """Rules that account for every differing token; empty if a token is left over."""
         reasons: set[str] = set()
         rest = set(token_set(masks[pair[0]] ^ masks[pair[1]]))
         if "llguidance" in pair:

@@ -1,7 +1,7 @@
 """Specs that blow engines up, each in a fresh watched process: ``python -m benchmarks.blowups`` (issue 3, show 5).
 
-A case passes when compile + first mask stay within 250 ms of CPU, or the spec is refused by name, and the process (with
-its vocabulary) never holds more than 512 MiB. Where a sample is given its masks are walked too, and the slowest shown.
+A case passes if compiling it and its first mask, or refusing it by name, takes at most 250 ms of CPU, and the process
+(with its vocabulary) never holds more than 512 MiB. The masks along a case's samples are measured, too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def openapi(size: int) -> dict[str, Any]:
 
 
 def nested(depth: int) -> tuple[Any, Any]:
-    """Objects within objects, and the instance."""
+    """Objects nested ``depth`` deep, and an instance."""
     spec: Any = {"type": "integer"}
     value: Any = 1
     for i in reversed(range(depth)):
@@ -75,13 +75,13 @@ def nested(depth: int) -> tuple[Any, Any]:
 
 
 def chain(length: int) -> Any:
-    """References that lead from one to the next."""
+    """A chain of ``length`` references."""
     links: dict[str, Any] = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)}
     return {"$defs": {**links, f"d{length}": {"type": "integer"}}, "$ref": "#/$defs/d0"}
 
 
 def cases() -> Iterator[Spec]:
-    """All of them; the first block is the issue's list, the second the field's advisories (FIELD.md, section D)."""
+    """All cases: first the issue's list, then those of the field's security advisories."""
     rng = random.Random(0)
     big_enum = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=10)) for _ in range(10_000)]
     eight = {"$defs": {"e": {"enum": big_enum}}, **closed({f"p{i}": {"$ref": "#/$defs/e"} for i in range(8)})}
@@ -187,7 +187,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Command line. Exit status 1 when dotllm fails a case."""
+    """Command line. Exit status 1 if dotllm fails a case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engines", default="dotllm")
     parser.add_argument("--only", default="", help="cases whose names hold this text")

@@ -2,17 +2,17 @@
 
     python -m benchmarks.calibration MODEL [--batch 32] [--json benchmarks/results/calibration.json] [--go-on]
 
-The questions are the cases of BFCL (package bfcl-eval) that call one function, which has an enumeration or a boolean
-among its parameters and in the right answer: of each function the first two, since its questions are alike. (Parallel
-calls are left out: which call an answer means would be a guess.) Each is asked once, at temperature 0, for these
-arguments alone: the others would take most of the time. A row is one argument of an answer: the probability of the
-value that was chosen, the mass that the masks left, the number of members, and whether BFCL has the value among the
-right ones. No server is needed: the rows come from the masses and log probabilities of an offline engine, by the
-function that answers ``dotllm_confidence`` (`dotllm.inspector.confidence`).
+The questions are cases of BFCL (package bfcl-eval) with one call, to a function that has an enumeration or a boolean
+among its parameters and in the right answer: the first two cases of each function, because its questions are alike.
+(Parallel calls are left out: one could only guess which call an answer means.) Each question is asked once, at
+temperature 0, and only for these arguments, because the others would take most of the time. A row is one argument of
+an answer: the probability of the chosen value, the mass that the masks left, the number of members, and whether BFCL
+lists the value as right. No server is needed: the function that answers ``dotllm_confidence``
+(`dotllm.inspector.confidence`) makes the rows from the masses and log probabilities of an offline engine.
 
-A server has the 20 likeliest tokens of each place, which do not tell the members of a large enumeration apart. If only
-known values counted, the unsure ones would be missing, so here a place has `WIDE` tokens. ``served`` is the probability
-that a server would have given, null where it would not know.
+A server has only the 20 likeliest tokens of each place, which do not distinguish the members of a large enumeration.
+If only values known to a server counted, the unsure ones would be missing, so here a place has `WIDE` tokens.
+``served`` is the probability that a server would have given, or null if it would not know.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from dotllm.inspector.confidence import LIKELIEST, Field, Place, confidence
 SETS = ("simple_python", "live_simple", "multiple", "live_multiple")
 OF_EACH_FUNCTION = 2
 WIDE = 256
-"""Tokens whose probabilities are asked for at each place."""
+"""Tokens whose probabilities are requested at each place."""
 FILE = Path(__file__).parent / "results" / "calibration.json"
 _UNREAD = re.compile(r"[ ,./\-_*^]")
 """Characters that BFCL's judge does not compare in strings."""
 
 
 def cases() -> Iterator[Case]:
-    """Those in which the right value of an enumeration or a boolean is known, with a function of such parameters."""
-    # Cases of one function follow one another, so their prompts begin alike.
+    """Cases whose right answer has an enumeration or a boolean; their functions keep only such parameters."""
+    # The cases of a function are consecutive, so that consecutive prompts begin alike.
     of_functions: dict[str, list[Case]] = {}
     for case in _all():
         alike = of_functions.setdefault(json.dumps(case.functions[0].tool(strict=None)), [])
@@ -70,13 +70,13 @@ def _all() -> Iterator[Case]:
 def _index(case: Case, vocabulary: Vocabulary) -> Index | None:
     try:
         return Index.from_json_schema(case.schema(), vocabulary, any_whitespace=False)
-    except SpecError as error:  # (an array with an enumeration that is meant for its items)
+    except SpecError as error:  # (an array with an enumeration that was meant for its items)
         print(error.message)
         return None
 
 
 def rows(case: Case, index: Index, output: Any) -> Iterator[dict[str, Any]]:
-    """Of one answer."""
+    """The rows of one answer."""
     ((_, wanted),) = case.wanted
     tokens = list(output.token_ids)
     all_known, served = (confidence(index, tokens, _places(output, most)) for most in (WIDE, LIKELIEST))
@@ -91,7 +91,7 @@ def rows(case: Case, index: Index, output: Any) -> Iterator[dict[str, Any]]:
 
 
 def _places(output: Any, most: int) -> list[Place]:
-    """Those of the tokens, with the ``most`` likeliest ones of each, as a server has them."""
+    """The places of an answer's tokens, each with its ``most`` likeliest tokens, as a server has them."""
     return [
         Place(
             position.log_mass,

@@ -1,8 +1,8 @@
-"""Timing: CPU time of this process for single calls, wall time where threads are meant to help.
+"""Timing: CPU time of this process for single calls, wall time where threads should help.
 
-CPU time (``time.process_time_ns``) does not count what other processes take from a shared core, and it counts the
-threads an engine starts. Reading it is a system call of about half a microsecond, as long as a warm mask; that cost is
-measured once per process and taken off every sample, for all engines alike.
+CPU time (``time.process_time_ns``) does not include what other processes take from a shared core, and it includes the
+threads that an engine starts. Reading it is a system call of about half a microsecond, as long as a warm mask. This
+cost is measured once per process and subtracted from every sample, for all engines alike.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OVERHEAD_NS = _overhead()
 
 
 def timed(call: Callable[[], object]) -> int:
-    """CPU nanoseconds of one call, the clock's own cost taken off (never below 0)."""
+    """CPU nanoseconds of one call, without the clock's own cost (never below 0)."""
     start = cpu_ns()
     call()
     return max(0, cpu_ns() - start - OVERHEAD_NS)
@@ -38,7 +38,7 @@ def timed(call: Callable[[], object]) -> int:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No garbage collection inside: it would be charged to whichever engine happens to run."""
+    """Prevent garbage collection inside: it would be charged to the engine that happens to run."""
     gc.collect()
     gc.freeze()
     gc.disable()

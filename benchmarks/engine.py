@@ -1,9 +1,10 @@
 """Engines side by side in one process: compile, masks, steps, growth, threads, agreement (``make bench-engine``).
 
-Every round sets all engines up anew, in random order, and takes the specs in random order; within a spec the engines
-follow each other in random order. Single calls are CPU time of this process on one core; the thread comparison alone
-(`benchmarks.scaling`) is wall time, unpinned. A mask is *cold* on the first walk of a sample after compiling, *warm*
-when the same sample is walked again on the same compiled spec (what a server sees for a schema it knows).
+Every round sets up all engines anew, in random order, and takes the specs in random order; for each spec, the engines
+take turns in random order. Single calls are measured in CPU time of this process on one core; only the thread
+comparison (`benchmarks.scaling`) is in wall time, unpinned. A mask is *cold* on the first walk of a sample after
+compiling, and *warm* when the same sample is walked again on the same compiled spec (as for a schema that a server
+knows).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Run:
         self.about: dict[str, Any] = {}
 
     def setup(self, options: Options, names: Sequence[str] = ()) -> list[Engine]:
-        """All engines (or those named) anew, in random order, each having compiled a spec: start-up is not timed."""
+        """Set up all engines (or those named), in random order. Each compiles a spec, so start-up is not timed."""
         engines = []
         for name in self.random.sample(names or self.names, len(names or self.names)):
             start = time.process_time()
@@ -62,7 +63,7 @@ class Run:
         return engines
 
     def _compile(self, engine: Engine, spec: Spec, repeats: int) -> Compiled | None:
-        """Time compile + first mask: the first time of a round, then repeats. The last one compiled is returned."""
+        """Time compile + first mask: the first of a round, then repeats. Return the last compiled spec, if any."""
         key = (engine.name, spec.name)
         spent = 0
         compiled: Compiled | None = None
@@ -82,7 +83,7 @@ class Run:
         return compiled
 
     def round(self, all_specs: Sequence[Spec], repeats: int) -> None:
-        """Compile and walk everything once on fresh engines, then the batches."""
+        """Compile and walk everything once on fresh engines, then run the batches."""
         engines = self.setup(Options())
         work: dict[str, list[tuple[Compiled, list[int]]]] = defaultdict(list)
         for spec in self.random.sample(all_specs, len(all_specs)):
@@ -107,7 +108,7 @@ class Run:
                 if "hard" not in spec.tags:
                     work[engine.name] += [(compiled, text) for text in ids]
         for engine in self.random.sample(engines, len(engines)):
-            for _ in range(2):  # the first pass finds states that the single walks did not pass with this batch's rows
+            for _ in range(2):  # the first pass finds the states of this batch that the single walks did not pass
                 with clock.quiet():
                     times = run_batch(engine, work[engine.name], BATCH, steps=150)
             if times.wrong_masks:
@@ -116,7 +117,7 @@ class Run:
                 self.batch[engine.name][what] += getattr(times, what)
 
     def growth(self, length: int) -> list[Results]:
-        """Masks, states and memory along one output of ``length`` tokens, by quarters of it."""
+        """Masks, states and memory along one output of ``length`` tokens, by quarters."""
         found = []
         for engine in self.setup(Options()):
             for spec, ids in specs.long_texts(self.tokens, length):
@@ -152,7 +153,7 @@ def _walk_part(matcher: Any, ids: Sequence[int], times: Times) -> None:
 
 
 def collect(run: Run, all_specs: Sequence[Spec]) -> Results:
-    """All samples as figures."""
+    """The figures of all samples."""
     rows = []
     for spec in all_specs:
         for name in run.names:
@@ -175,7 +176,7 @@ def collect(run: Run, all_specs: Sequence[Spec]) -> Results:
 
 
 def _per_row_us(samples: list[float]) -> dict[str, float]:
-    """Percentiles in microseconds; exact, as a row of a batch takes tens of nanoseconds."""
+    """Percentiles in microseconds; exact, because a row of a batch takes only tens of nanoseconds."""
     ordered = sorted(samples)
     at = {f"p{p}": ordered[min(len(ordered) - 1, int(p / 100 * len(ordered)))] for p in (50, 90, 99)}
     figures = at | {"mean": statistics.fmean(ordered), "max": ordered[-1]}
@@ -183,7 +184,7 @@ def _per_row_us(samples: list[float]) -> dict[str, float]:
 
 
 def overall(run: Run, all_specs: Sequence[Spec]) -> Results:
-    """Over all specs that every engine took: typical ones, and those of context-free grammars."""
+    """Figures over the specs that every engine took: typical ones, and those of context-free grammars."""
     common = [s for s in all_specs if not any((name, s.name) in run.refused for name in run.names)]
     groups = {"typical": [s for s in common if "hard" not in s.tags], "cfg": [s for s in common if "cfg" in s.tags]}
     found: Results = {}
@@ -204,7 +205,7 @@ def overall(run: Run, all_specs: Sequence[Spec]) -> Results:
 
 
 def agreement(run: Run) -> Results:
-    """Masks compared in compact JSON, of all engines that write it."""
+    """Compare the masks of all engines that can write compact JSON."""
     compact = [name for name in run.names if name not in adapters.NO_COMPACT_JSON]
     comparison = Comparison(run.setup(Options(compact=True), compact), run.tokens)
     for spec in specs.read(compact=True):
@@ -219,7 +220,7 @@ def agreement(run: Run) -> Results:
 
 
 def main() -> int:
-    """Command line. Exit status 1 when a target of dotllm's is missed."""
+    """Command line. Exit status 1 if dotllm misses a target."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engines", default="dotllm,llguidance,xgrammar,glrmask")
     parser.add_argument("--rounds", type=int, default=3)

@@ -3,20 +3,20 @@ a model.
 
     python -m benchmarks.engine_loop [--requests 1] [--steps 2000] [--workload closed] [--fresh] [--profile free]
 
-Three engines take turns of a few steps, so that whatever else the machine does hits all of them alike:
+Three engines take turns of a few steps, so that other load on the machine affects all of them alike:
 
- * vllm: without our scheduler, free requests;
- * free: with all of ours, as in a server, free requests;
- * constrained: the same, and each step's masks are rows of the table on the device (`gpu_masks`).
+ * vllm: without our scheduler, unconstrained requests;
+ * free: with everything of ours, as in a server, unconstrained requests;
+ * constrained: the same with constraints; each step's masks are rows of the table on the device (`gpu_masks`).
 
-The executor is a stand-in, `Device`, whose time does not count: it says what has been drawn beforehand from the
-masks of constrained requests, and the same for free ones, so that answers have the same lengths. Everything else that
-``EngineCore.step_with_batch_queue`` does in a step counts. Ended requests are replaced between steps, as in a closed
-loop of clients; making them does not count, what the next step does about them does.
-Reported are microseconds a step: medians, and means without the slowest hundredth (the machine's doing), of the clock
-and of the loop's thread alone (CPU time, which other programs on the machine disturb less).
-The calls of functions in a step are counted, too, after the steps that are timed: a load does not change them.
-With ``--fresh`` each constrained request has an index that has found nothing yet, as for a schema that nobody has seen.
+The executor is a stand-in, `Device`, whose time does not count. Its answers were drawn beforehand from the masks of
+constrained requests; free requests get the same ones, so that lengths are equal. Everything else that
+``EngineCore.step_with_batch_queue`` does in a step counts. Finished requests are replaced between steps, as in a closed
+loop of clients. Making the new ones does not count, but the next step's work on them does.
+The report has microseconds per step: medians, and means without the slowest hundredth (outliers of the machine), in
+wall time and in CPU time of the loop's thread, which other programs on the machine disturb less.
+After the timed steps, it also counts the function calls in a step, which do not depend on the machine's load.
+With ``--fresh``, each constrained request has an index that has found nothing yet, as for a new schema.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 PROMPT = 40
 BLOCK = 16
 WARM_STEPS = 300
-TURN = 20  # steps that an engine runs before the next one does
-ANSWERS = 512  # different ones
+TURN = 20  # steps of an engine before the next engine's turn
+ANSWERS = 512  # number of different answers
 Answer = tuple[Index, list[int]]
 KINDS = ("vllm", "free", "constrained")
 
 
 def clocks() -> Any:
-    """Seconds of the clock, and of this thread's CPU time."""
+    """Wall time and this thread's CPU time, in seconds."""
     return np.array((time.perf_counter(), time.thread_time()))
 
 
 class Device:
-    """vLLM's executor, as far as the loop calls it."""
+    """The part of vLLM's executor that the loop calls."""
 
     max_concurrent_batches = 2
 
@@ -70,7 +70,7 @@ class Device:
         self.seconds = np.zeros(2)
 
     def execute_model(self, output: Any, non_block: bool) -> Any:
-        """Launch a step. (Only one without tokens has results already.)"""
+        """Launch a step. (Only a step without tokens has results already.)"""
         from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT
 
         self.names = list(output.num_scheduled_tokens)
@@ -81,7 +81,7 @@ class Device:
         return result
 
     def sample_tokens(self, grammar_output: Any, non_block: bool) -> Any:
-        """Its results."""
+        """The results of the step."""
         from vllm.v1.outputs import ModelRunnerOutput
 
         began = clocks()
@@ -133,7 +133,7 @@ class Engine:
         self.profile = cProfile.Profile()
 
     def add(self) -> None:
-        """A new request."""
+        """Add a new request."""
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.v1.request import Request
 
@@ -175,7 +175,7 @@ class Engine:
                     self.live -= 1
 
     def report(self) -> dict[str, Any]:
-        """Microseconds a step."""
+        """Microseconds and function calls per step."""
         times = np.sort(np.array(self.times), axis=0) * 1e6
         means = times[: len(times) * 99 // 100].mean(axis=0)
         (median, cpu_median), (mean, cpu_mean) = np.median(times, axis=0).round(1).tolist(), means.round(1).tolist()
@@ -187,7 +187,7 @@ class Engine:
 
 
 def an_answer(index: Index, eos: int, length: int, random: np.random.Generator) -> list[int]:
-    """Tokens that the masks allow, up to the end; ``length`` at most."""
+    """Random tokens that the masks allow, up to the end token; at most ``length``."""
     guide, answer = index.guide(), list[int]()
     while len(answer) < length and eos not in answer:
         allowed = np.flatnonzero(np.unpackbits(index.masks[guide.mask_row].view(np.uint8), bitorder="little"))
@@ -198,7 +198,7 @@ def an_answer(index: Index, eos: int, length: int, random: np.random.Generator) 
 
 
 def configuration(requests: int) -> Any:
-    """vLLM's, with asynchronous scheduling."""
+    """vLLM's configuration, with asynchronous scheduling."""
     from vllm.engine.arg_utils import EngineArgs
 
     from dotllm.demo import model
@@ -209,7 +209,7 @@ def configuration(requests: int) -> Any:
             max_num_batched_tokens=64 * max(16, requests), enable_prefix_caching=False, block_size=BLOCK,
         )  # fmt: skip
         config = arguments.create_engine_config()
-        config.model_config.skip_tokenizer_init = True  # grammars come from here
+        config.model_config.skip_tokenizer_init = True  # this program makes the grammars
     config.scheduler_config.async_scheduling = True  # (which vLLM switches off for CPUs)
     config.cache_config.num_gpu_blocks = 32 * max(16, requests)
     return config

@@ -17,7 +17,7 @@ def _triple(figures: dict[str, float]) -> str:
 
 
 def show(results: Results) -> None:
-    """Everything a reader compares at a glance; the JSON file holds the rest."""
+    """Print what a reader compares at a glance; the JSON file holds the rest."""
     console = Console(width=150)
     names = list(results["engines"])
     for name, about in results["engines"].items():

@@ -17,11 +17,11 @@ ENGINES = {
 
 
 NO_COMPACT_JSON = {"glrmask"}
-"""whose JSON always has flexible white space"""
+"""Engines whose JSON always has flexible white space."""
 
 
 def load(name: str, tokens: Tokens, options: Options) -> Engine:
-    """Set up an engine by name. Raises KeyError for an unknown name, ImportError where it is not installed."""
+    """Set up an engine by name. Raises KeyError for an unknown name, ImportError if it is not installed."""
     module, factory = ENGINES[name]
     engine: Engine = getattr(importlib.import_module(module), factory)(tokens, options)
     return engine

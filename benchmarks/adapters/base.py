@@ -1,7 +1,7 @@
 """What the harness asks of an engine: compile a spec, walk one sequence, fill the masks of a batch.
 
 The timed calls (`Matcher.fill`, `Matcher.advance`, `Batch.fill`) are the engine's own functions bound to their
-arguments, so that an adapter adds no Python of its own to a sample. Masks are int32 rows of 32 tokens a word.
+arguments, so that an adapter adds no Python of its own to a sample. Masks are rows of int32 words with 32 tokens each.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Bitmask = NDArray[np.int32]
 
 
 class Refused(Exception):
-    """The engine declined the spec; the message says why, ``keyword`` names the feature where the engine tells.
-    ``unsatisfiable``: it says that no text satisfies the spec."""
+    """The engine refused the spec. The message says why; ``keyword`` names the feature, if the engine does.
+    ``unsatisfiable``: the engine says that no text satisfies the spec."""
 
     def __init__(self, message: str, keyword: str = "") -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Spec:
-    """One thing to enforce and texts that satisfy it.
+    """A specification, and texts that satisfy it.
 
     ``kind`` is json_schema (spec: the schema), json_object (None), regex (str), choice (list of str) or grammar
     (``{"lark": …, "ebnf": …}``: the same language twice, for engines that read only one dialect).
@@ -43,10 +43,10 @@ class Spec:
 
 @dataclass(frozen=True)
 class Options:
-    """What a run asks of all engines alike."""
+    """The options of a run, the same for all engines."""
 
     compact: bool = False
-    """no white space in JSON, so that allowed sets can be compared; else the engine's flexible white space"""
+    """no white space in JSON, so that allowed sets can be compared; otherwise the engine's flexible white space"""
     threads: int = 1
     """worker threads for batch calls; compilation always gets one"""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Matcher(Protocol):
     """One sequence."""
 
     fill: Callable[[], object]
-    """writes the mask of the present state into ``bits``"""
+    """writes the mask of the current state into ``bits``"""
     advance: Callable[[int], object]
-    """takes one token; falsy when it is not allowed"""
+    """takes one token; falsy if it is not allowed"""
     bits: Bitmask
     """int32 [words]"""
 
@@ -69,7 +69,7 @@ class Batch(Protocol):
     fill: Callable[[], object]
     """writes all masks into ``bits``"""
     fill_ids: Callable[[], object] | None
-    """the same without copying bits: row ids of a shared table; None where the engine has no such thing"""
+    """finds row ids of a shared table instead of copying bits; None if the engine has no such table"""
     advance: Callable[[Sequence[int]], object]
     """one token for each sequence"""
     bits: Bitmask
@@ -77,13 +77,13 @@ class Batch(Protocol):
 
 
 class Compiled(Protocol):
-    """A spec an engine has accepted."""
+    """A spec that an engine has accepted."""
 
     def matcher(self) -> Matcher:
         """A new sequence at its start."""
 
     def growth(self) -> dict[str, int]:
-        """Sizes the engine can tell (states, rows, bytes); empty where it tells none."""
+        """Sizes that the engine reports (states, rows, bytes); empty if it reports none."""
 
 
 class Engine(Protocol):
@@ -95,7 +95,7 @@ class Engine(Protocol):
     """how it is set up, for the report"""
 
     def compile(self, spec: Spec) -> Compiled:
-        """Compile, as at a server's first sight of the spec (no cache). Raises `Refused`."""
+        """Compile as a server does when the spec is new to it (no cache). Raises `Refused`."""
 
     def batch(self, matchers: Sequence[Matcher], threads: int | None = None) -> Batch:
         """Bind matchers (of any specs) to one mask buffer."""

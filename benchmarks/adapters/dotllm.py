@@ -1,4 +1,4 @@
-"""dotllm through its public API. ``fill_ids`` (row ids) are what the server uses; ``fill`` copies bits as peers do."""
+"""dotllm through its public API. The server uses ``fill_ids`` (row ids); ``fill`` copies bits, as peers do."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DotllmCompiled:
         return DotllmMatcher(self.index.guide(), self.words)
 
     def growth(self) -> dict[str, int]:
-        """What the index holds, and the rows of its vocabulary's table."""
+        """Sizes of the index, and the rows in its vocabulary's table."""
         index = self.index
         return {
             "states": index.states,
@@ -74,7 +74,7 @@ class Dotllm:
         prepare()
         self.threads = options.threads
         self.json: dict[str, Any] = {"any_whitespace": False} if options.compact else {}
-        # Objects are open, as the standard has them and as the peers are asked to write them.
+        # Objects are open, as in the standard and as the peers are told to write them.
         self.settings: dict[str, Any] = {**(self.json or {"whitespace": "default"}), "additional_properties": "open"}
 
     def _index(self, spec: Spec) -> Index:
@@ -101,8 +101,8 @@ class Dotllm:
 
 
 class DotllmAnyOrder(Dotllm):
-    """The same with the keys of objects in any order, not as declared. (MaskBench's documents were written by a model
-    that saw no mask: one schema in forty has a document whose keys are in another order.)"""
+    """The same with the keys of objects in any order, not only as declared. (A model without masks wrote MaskBench's
+    documents: one schema in forty has a document whose keys are in another order.)"""
 
     name = "dotllm-any-order"
 

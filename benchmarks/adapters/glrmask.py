@@ -1,7 +1,7 @@
-"""GLRMask with its default mask strategy: a grammar compiled together with the vocabulary, slowly, for fast masks.
+"""GLRMask with its default mask strategy: it compiles a grammar for the vocabulary, slowly, to get fast masks.
 
-It has no end token of its own: its guide says to follow the grammar with a set of the tokens that end an answer. It
-reads no regular expressions and no choices; both are written as Lark here.
+It has no end token: its guide says to append a set of the tokens that end an answer to the grammar. It reads no
+regular expressions or choices; this adapter writes both as Lark.
 
 Source: https://github.com/IsaacBreen/glrmask (GUIDE.md).
 """
@@ -42,7 +42,7 @@ class GlrmaskCompiled:
         return GlrmaskMatcher(self.constraint.start(), self.words)
 
     def growth(self) -> dict[str, int]:
-        """GLRMask tells no sizes."""
+        """GLRMask reports no sizes."""
         return {}
 
 

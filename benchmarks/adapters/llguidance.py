@@ -1,6 +1,6 @@
-"""llguidance, set up as its authors do for MaskBench: JSON slices, flexible white space, default parser limits.
+"""llguidance, set up as by its authors for MaskBench: JSON slices, flexible white space, default parser limits.
 
-It returns only the canonical token where text is forced; masks are otherwise comparable.
+Where text is forced, it allows only the canonical token; all other masks are comparable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.tokens import Tokens
 
 
 def _writing_to(bits: Bitmask, call: Any, *arguments: Any) -> Any:
-    """A call that writes to the address of ``bits``, which must therefore live as long as the call does."""
+    """A call that writes to the address of ``bits``, and therefore keeps ``bits`` alive."""
     bound = partial(call, *arguments)
     bound.keeps_alive = bits  # type: ignore[attr-defined]
     return bound
@@ -36,7 +36,7 @@ class LlguidanceMatcher:
 
 
 class LlguidanceCompiled:
-    """A grammar that compiled once. A new sequence is a deep copy: llguidance's cheapest way, with its lexer shared."""
+    """A grammar, compiled once. A new sequence is a deep copy, the cheapest way; it shares the lexer."""
 
     def __init__(self, first: LLMatcher, words: int) -> None:
         self.first = first
@@ -47,7 +47,7 @@ class LlguidanceCompiled:
         return LlguidanceMatcher(self.first.deep_copy(), self.words)
 
     def growth(self) -> dict[str, int]:
-        """llguidance tells no sizes."""
+        """llguidance reports no sizes."""
         return {}
 
 

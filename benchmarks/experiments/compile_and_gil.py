@@ -1,12 +1,12 @@
 """What a compile costs the engine's loop: on a thread, on a thread with a shorter switch interval, in a process.
 
-The engine core's loop is Python on one thread; a compile thread competes with it for the GIL. The loop here does what a
-scheduler does in a step (about a millisecond of Python, then a wait without the GIL) and measures how much longer its
+The engine core's loop is Python on one thread; a compile thread competes with it for the GIL. The loop here does what
+a scheduler does in a step (some Python, then a wait of a millisecond without the GIL) and measures how much longer its
 steps become while compiles run.
 
     python -m benchmarks.experiments.compile_and_gil TOKENIZER_DIRECTORY SCHEMAS.jsonl.gz
 
-Prints a table; the decision that rests on it is docs/decisions/compilation.md.
+Prints a table, on which the decision in docs/decisions/compilation.md rests.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(seconds: float) -> np.ndarray[Any, Any]:
 
 @contextmanager
 def beside(work: Callable[[], None], threads: int) -> Iterator[list[int]]:
-    """``work`` over and over on threads; yields a counter of how often it was done."""
+    """Repeat ``work`` on threads; yields a counter of how often it was done."""
     stop = threading.Event()
     done = [0]
 

@@ -1,12 +1,12 @@
-"""What a burst of new specifications costs the engine's loop, with more and fewer processes that compile.
+"""What a burst of new specifications costs the engine's loop, by the number of processes that compile.
 
-Many requests come at once, each with a schema that nobody has seen (`dotllm.bench.workloads`). The loop here does what
-a scheduler does in a step: some Python, then a wait without the interpreter's lock.
+Many requests arrive together, each with a new schema (`dotllm.bench.workloads`). The loop here does what a scheduler
+does in a step: some Python, then a wait without the GIL.
 
     python -m benchmarks.experiments.compile_burst [--processes 0,2,4] [--requests 32,256] [--patience 0.25]
 
-Printed are medians of some bursts: ms until the first half and all of them have their index, ms of the loop's time that
-went to others meanwhile (beyond what as many steps take alone), and compiles on threads of the loop's process.
+Prints medians of some bursts: ms until half and until all of the requests have their index, ms that the loop lost to
+other work meanwhile (beyond what as many steps take alone), and compiles on threads of the loop's process.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dotllm.compilation.compiler import ENGINE, compile_specification
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.specification import Specification
 
-STEP_WORK = 20_000  # iterations of plain Python: some 0.7 ms, as a step of a small model takes
+STEP_WORK = 20_000  # iterations of plain Python: about 0.7 ms, like a step of a small model
 STEP_WAIT = 0.0005
 
 
 def burst(
     manager: manager_module.CompilationManager, workload: str, requests: int, salt: str, alone: float
 ) -> tuple[float, ...]:
-    """(ms to half, ms to all, ms lost) of one burst. alone: seconds of a step with nobody else there."""
+    """(ms to half, ms to all, ms lost) of one burst. alone: seconds of a step without other work."""
     constraints = (one for number in count() for one in workloads.load(workload, f"{salt} {number}"))
     specifications = [Specification.create(one.kind, json.dumps(one.value)) for one in islice(constraints, requests)]
     done: list[float] = []
@@ -45,7 +45,7 @@ def burst(
         step(STEP_WORK, STEP_WAIT)
         steps += 1
     lost = time.perf_counter() - start - steps * alone
-    for ticket in tickets:  # (which had to be kept until now)
+    for ticket in tickets:  # (tickets had to be kept until now)
         ticket.result(0)
     return (done[requests // 2] - start) * 1e3, (done[-1] - start) * 1e3, lost * 1e3
 

@@ -2,12 +2,11 @@
 
     python -m benchmarks.experiments.selective [--schemas N] [--out FILE]
 
-1. How many tokens are allowed, step by step, along valid instances of MaskBench's open schemas (canonical tokens,
-tekken)?
-   A batch gains only where all of its rows have small sets, because one row with a large one needs the whole matrix; so
-   batches are drawn from these steps, of any schemas and of one schema, and the union of their sets is counted.
-2. What do the full product and that of gathered rows take on this machine, for several shapes?
-3. What would a GPU gain? Not measured: the time of the product there is that of reading the matrix (see `estimate`).
+1. How many tokens does each step allow along valid instances of MaskBench's open schemas (canonical tokens, tekken)?
+   A batch gains only if all of its rows have small sets, because one row with a large set needs the whole matrix. So
+   batches are drawn from these steps, of any schemas and of one schema, and the unions of their sets are counted.
+2. How long do the full product and the product of gathered rows take on this machine, for several shapes?
+3. What would a GPU gain? Not measured: there, the product takes as long as reading the matrix (see `estimate`).
 
 The verdict is in docs/decisions/selective-multiplication.md.
 """
@@ -37,9 +36,9 @@ OUT = Path(__file__).parent.parent / "results" / "selective.json"
 SMALL = (1, 16, 256, 4096)
 BATCHES = (1, 4, 32, 256)
 DRAWS = 400
-LONGEST = 400  # tokens of an instance that are followed
+LONGEST = 400  # most tokens of an instance that are walked
 
-# hidden size, requests at once; the vocabulary is tekken's
+# hidden size, concurrent requests; the vocabulary is tekken's
 SHAPES = ((896, 1), (896, 32), (896, 256), (4096, 1), (4096, 32))
 ALLOWED = (16, 256, 4096, 16384)
 
@@ -50,7 +49,7 @@ LAUNCHES_S = 15e-6  # gather, fill and scatter: three more kernels
 
 
 class Walks:
-    """Steps of valid instances: which mask row, by schema."""
+    """The mask row of each step of valid instances, by schema."""
 
     def __init__(self, count: int, seed: int, compact: bool) -> None:
         vocabulary = tokens.load()
@@ -90,12 +89,12 @@ class Walks:
         return self._sizes[row]
 
     def shares(self) -> dict[str, float]:
-        """The share of steps with at most so many tokens."""
+        """By each number in `SMALL`: the share of steps that allow at most so many tokens."""
         sizes = np.array([self.size(row) for steps in self.steps for row in steps])
         return {str(most): round(float((sizes <= most).mean()), 4) for most in SMALL}
 
     def batches(self, one_schema: bool, seed: int = 0) -> dict[str, dict[str, float]]:
-        """By batch size: the share of batches whose union of sets has at most so many tokens."""
+        """By batch size and number in `SMALL`: the share of batches whose union has at most so many tokens."""
         generator = random.Random(seed)
         every = [row for steps in self.steps for row in steps]
         found = {}
@@ -122,7 +121,7 @@ def _best_ms(work: Callable[[], Any], repeats: int) -> float:
 
 
 def products(vocabulary: int, repeats: int) -> list[dict[str, Any]]:
-    """Milliseconds of the full product and of gathered rows, on this machine (bfloat16, as models are served)."""
+    """Milliseconds of the full product and of that of gathered rows, on this machine (bfloat16, as in servers)."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -152,10 +151,10 @@ def products(vocabulary: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def estimate(shares: dict[str, dict[str, float]], vocabulary: int) -> list[dict[str, Any]]:
-    """What a step on an H200 would be shorter by, at most: where all sets are small, nothing of the matrix is read.
+    """How much shorter a step on an H200 could be at most: if all sets are small, nothing of the matrix is read.
 
-    At these batch sizes the product's time is that of reading the matrix once (2 bytes a weight), whatever the batch:
-    32 requests need 64 operations a weight, and the GPU can do some 200 for each 2 bytes that it reads.
+    At these batch sizes, the product takes as long as reading the matrix once (2 bytes per weight): 32 requests need
+    64 operations per weight, and the GPU can do about 200 while it reads 2 bytes.
     """
     found = []
     points = json.loads(H200.read_text())["points"]
