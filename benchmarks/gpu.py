@@ -1,23 +1,24 @@
-"""What a constraint costs on a GPU, over the same requests without one, and what vLLM's own backends cost there.
+"""What a constraint costs on a GPU, compared with the same requests without one, in dotllm and in vLLM's backends.
 
     python -m benchmarks.gpu --model FOLDER [--engines dotllm,xgrammar,guidance] [--sets real,tools] [-- vLLM's flags]
 
-A *burst* is so many requests at once. Its *twin* comes right behind: other prompts without constraints, as many tokens
-for each request. ``wall_ratio`` is the burst's time from the first request sent to the last token, over its twin's:
-what somebody waits who sent it. ``tpot_ratio`` compares times per token, which hides stragglers. Engines take turns at
-every point, in several *visits*, since a shared machine's pace drifts. The first bursts of a set have schemas that the
-engine has never seen (``new``: each burst's differ in a comment); those after it are known.
+A *burst* is a number of concurrent requests. Its *twin* follows directly: other prompts without constraints, with as
+many tokens for each request. ``wall_ratio`` is the burst's time from the first request sent to the last token, divided
+by its twin's: how much longer the sender of the burst waits. ``tpot_ratio`` compares times per token, which hides
+stragglers. Engines take turns at every point, in several *visits*, because a shared machine's speed drifts. The first
+bursts of a set have schemas that the engine has never seen (``new``: each burst has another comment in them); those of
+later bursts are known.
 
-Weights are random unless the flags say otherwise, so a folder with a configuration and a tokenizer is enough. The sets
-are in ``benchmarks/data/gpu``, or a file of one JSON Schema a line: closed (enums, integers, booleans, patterns),
-bounded (and strings of 10 to 30 characters), free (strings of any length), tools (function calls with long key names),
-real (schemas of MaskBench), bfcl (functions and questions of BFCL, for a trained model: its chat template makes the
-prompts, and all schemas are known; needs bfcl-eval). Each answer that ended by itself is judged by jsonschema. With
-``--reasoning 30 -- --reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning. No schema of
-a set ``once:FILE`` comes twice, as from agents. Other switches come from the environment and the flags, as in a server
+Weights are random unless the flags say otherwise, so a folder with a configuration and a tokenizer is enough. A set is
+one of ``benchmarks/data/gpu`` or a file with one JSON Schema per line: closed (enums, integers, booleans, patterns),
+bounded (also strings of 10 to 30 characters), free (strings of any length), tools (function calls with long key
+names), real (schemas of MaskBench), bfcl (functions and questions of BFCL, for a trained model, whose chat template
+makes the prompts; all schemas are known; needs bfcl-eval). jsonschema judges each answer that was not cut. With
+``--reasoning 30 -- --reasoning-parser deepseek_r1``, each answer follows about 30 tokens of reasoning. No schema of a
+set ``once:FILE`` comes twice, as from agents. Other switches come from the environment and the flags, as in a server
 (``DOTLLM_COALESCENCE=canonical``, ``--speculative-config``).
 
-Engines of different settings are processes of their own. With ``--turns FILE --together N`` such processes share one
+Engines with different settings need separate processes. With ``--turns FILE --together N``, such processes share one
 GPU: none begins before N are ready, and each burst with its twin holds the lock on FILE (waiters get it in order).
 """
 
@@ -50,13 +51,13 @@ teach_engine_core()
 
 SETS = Path(__file__).with_name("data") / "gpu"
 QUESTIONS, CASES = "bfcl", 48
-"""A set whose schemas come with prompts, and how many there are of them."""
+"""A set whose schemas come with prompts, and its number of cases."""
 LONGEST = {"free": 128, "real": 160, QUESTIONS: 256}
-"""Tokens at which answers are cut; 1,024 for the other sets, whose answers end by themselves."""
+"""Tokens at which answers are cut; 1,024 for the other sets, whose answers end on their own."""
 ONCE = "once:"
-"""Before a file of schemas of which none is sent twice to a backend; answers are cut as those of ``real``."""
+"""Prefix of a file whose schemas go to a backend only once each; answers are cut like those of ``real``."""
 NEW_BURST, NEW_BURSTS = 32, 3
-"""Requests of a burst whose schemas are new, and how many there are of these bursts."""
+"""Requests of a burst with new schemas, and the number of these bursts."""
 
 FLAGS = (
     *("--load-format", "dummy", "--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "256"),
@@ -105,7 +106,7 @@ def steps(options: argparse.Namespace) -> Iterator[tuple[int, str, int, int, boo
 
 
 class Turns:
-    """Processes on one GPU, of which one measures at a time."""
+    """Lets one of the processes on a GPU measure at a time."""
 
     def __init__(self, file: Path | None, together: int) -> None:
         self.file, self.together = file, together
@@ -140,16 +141,16 @@ class Bursts:
         self.random = random.Random(0)
         self.begun = 0
         self.used: dict[tuple[str, str], int] = {}
-        """How many schemas of a set a backend has been sent, by (backend, set); counted for sets of `ONCE`."""
+        """How many schemas of a set a backend has been sent, by (backend, set); only for sets with `ONCE`."""
         self.warm: set[str] = set()
         """Backends that have answered all of `QUESTIONS`."""
 
     def prompt(self) -> str:
-        """ASCII, so that no token is cut."""
+        """A random prompt; ASCII, so that no token is cut."""
         return " ".join(self.random.choice(WORDS) for _ in range(40))
 
     async def pairs(self, name: str, concurrency: int, count: int, new: bool) -> list[Pair]:
-        """``count`` bursts of set ``name``, each with its twin behind it. ``new``: nobody has seen their schemas."""
+        """``count`` bursts of set ``name``, each with its twin after it. ``new``: no engine has seen their schemas."""
         if name == QUESTIONS:
             return await self.pairs_of_questions(concurrency, count)
         file, once = SETS / f"{name}.jsonl", name.startswith(ONCE)
@@ -158,7 +159,7 @@ class Bursts:
         longest = LONGEST["real"] if once else LONGEST.get(Path(name).stem, 1024)
         found = []
         for _ in range(count):
-            self.begun += 1  # so that one request at a time is not always of the same schema
+            self.begun += 1  # so that single requests do not all have the same schema
             chosen = [constraints[(self.begun + i) % len(constraints)] for i in range(concurrency)]
             if new:
                 chosen = [replace(one, value={**one.value, "$comment": f"{self.begun}"}) for one in chosen]
@@ -170,7 +171,7 @@ class Bursts:
         return found
 
     async def pairs_of_questions(self, concurrency: int, count: int) -> list[Pair]:
-        """`pairs` of `QUESTIONS`. Prompts of a twin are others of the same set."""
+        """`pairs` for `QUESTIONS`. A twin has other prompts of the same set."""
         asked, found = questions(self.model), []
         if self.target.backend not in self.warm:
             self.warm.add(self.target.backend)
@@ -185,7 +186,7 @@ class Bursts:
         return found
 
     def unused(self, name: str, constraints: Sequence[Constraint], count: int) -> Sequence[Constraint]:
-        """The next ``count`` of a set that the present backend has not been sent."""
+        """The next ``count`` schemas of a set that the current backend has not been sent."""
         key = self.target.backend, name
         start = self.used.get(key, 0)
         self.used[key] = start + count
@@ -196,7 +197,7 @@ class Bursts:
 
 @functools.cache
 def questions(model: str) -> list[BenchRequest]:
-    """Questions of BFCL as the chat template of ``model`` writes them, each under the schema of its answer."""
+    """Questions of BFCL as the chat template of ``model`` writes them, each with the schema of its answer."""
     from transformers import AutoTokenizer
 
     from dotllm.bench.quality import bfcl
@@ -215,7 +216,7 @@ def questions(model: str) -> list[BenchRequest]:
 
 
 async def measure(options: argparse.Namespace) -> list[Point]:
-    """All points; those so far are always in ``options.out``."""
+    """All points; ``options.out`` always holds those measured so far."""
     target = SharedEngine(options.model, [*FLAGS, *options.flags])
     if options.reasoning:
         target.reasoning_end = END
@@ -250,7 +251,7 @@ SHOWN = ("outputs", "concurrency", "engine", "visit", "new", "wall_ratio", "tpot
 
 
 def figures(pairs: Sequence[Pair], engine: str) -> Point:
-    """Of one visit; ratios are medians over its pairs, but ``speed_ratio``, of tokens/s, is that of all together."""
+    """Figures of one visit: ratios are medians over its pairs, except ``speed_ratio``, of tokens/s over all pairs."""
     walls = [pair.constrained.wall / pair.twin.wall for pair in pairs if pair.twin.samples]
     times = [ratio for pair in pairs if (ratio := pair.ratio()) is not None]
     constrained, twin = (
@@ -281,17 +282,17 @@ def figures(pairs: Sequence[Pair], engine: str) -> Point:
 
 
 def middle(ratios: Sequence[float]) -> float | None:
-    """The median; None of nothing."""
+    """The median; None without ratios."""
     return round(statistics.median(ratios), 4) if ratios else None
 
 
 def quartiles(ratios: Sequence[float]) -> list[float] | None:
-    """The first and the third; None of fewer than two."""
+    """The first and the third quartile; None for fewer than two ratios."""
     return [round(q, 4) for q in statistics.quantiles(ratios, method="inclusive")[::2]] if len(ratios) > 1 else None
 
 
 def show(points: Sequence[Point]) -> None:
-    """A line for each set, concurrency and engine: medians over its visits."""
+    """Print a line for each set, concurrency and engine: medians over its visits."""
     groups: dict[tuple[Any, ...], list[Point]] = {}
     for point in points:
         key = point["model"], point["outputs"], point["concurrency"], point["new"], point["engine"]

@@ -1,8 +1,8 @@
-"""One vLLM engine that every structured-output backend takes its turn in, so that all of them have the same settings,
-memory and machine.
+"""One vLLM engine in which all structured-output backends take turns, so that they have the same settings, memory and
+machine.
 
-vLLM keeps one backend an engine. Here the engine core learns one call more, which puts the present backend aside, with
-what it has compiled, and takes out another one; nothing else of vLLM is changed.
+vLLM keeps one backend per engine. This module adds a call to the engine core, which sets the current backend aside with
+everything that it has compiled, and takes out another one; nothing else of vLLM is changed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ def _configured(name: str) -> str:
 
 
 def _use_backend(core: Any, name: str) -> None:
-    """In the engine core: from now on requests are guided by the backend of this name."""
+    """In the engine core: from now on, the backend of this name guides requests."""
     manager = core.structured_output_manager
     manager.vllm_config.structured_outputs_config.backend = _configured(name)
     backends: dict[str, Any] = manager.__dict__.setdefault("backends", {})
     if manager.backend is not None:
         backends[manager.in_use] = manager.backend
     manager.backend, manager.in_use = backends.get(name), name
-    manager.backend_name = name if manager.backend is not None else None  # since 0.33 others are refused
-    manager._grammar_bitmask = None  # of the size and kind that the backend wants
+    manager.backend_name = name if manager.backend is not None else None  # since 0.33, vLLM refuses others
+    manager._grammar_bitmask = None  # its size and kind depend on the backend
 
 
 def teach_engine_core() -> None:
-    """Called while `benchmarks.gpu` is imported: vLLM's engine process imports it again, or is forked from it."""
+    """Called when `benchmarks.gpu` is imported, because vLLM's engine process imports it again or is forked from it."""
     from vllm.v1.engine.core import EngineCore
 
     EngineCore.use_backend = _use_backend
@@ -41,33 +41,33 @@ def teach_engine_core() -> None:
 class SharedEngine(EngineTarget):
     """The engine as a target of `dotllm.bench`: nothing is streamed, and times are those of the engine core.
 
-    A streaming client's work for each token would weigh more than what is measured.
+    A streaming client's work for each token would outweigh what is measured.
     """
 
     logit_bias: Mapping[int, float] | None = None
-    """of all requests"""
+    """The logit bias of all requests."""
     reasoning_end: str = ""
-    """Where answers begin, in a text that reasons first; "": at its beginning."""
+    """The text that ends the reasoning before an answer; "" if a text is all answer."""
     backend: str = "dotllm"
 
     async def use(self, name: str) -> None:
-        """Take another backend for what is sent from now on; nothing may be in flight."""
+        """Use another backend for later requests; none may be in flight."""
         self.backend = name
         # (an object that the input processor shares)
         self.engine.vllm_config.structured_outputs_config.backend = _configured(name)
         await self.engine.engine_core.call_utility_async("use_backend", name)
 
     async def send(self, request: BenchRequest) -> Sample:
-        """See `BenchTarget`. ``chunks`` are the first token's time and the last's."""
+        """See `BenchTarget`. ``chunks`` are the times of the first and the last token."""
         from vllm.sampling_params import RequestOutputKind
 
         sample = Sample(request, 0.0)
         try:
             parameters = parameters_of(request, RequestOutputKind.FINAL_ONLY)
             parameters.logit_bias = None if self.logit_bias is None else dict(self.logit_bias)
-            parameters.skip_clone = True  # as a server's: they are made for this request
+            parameters.skip_clone = True  # as in a server: they are made for this request
             if self.backend == "dotllm" and parameters.structured_outputs is not None:
-                # As a server does: its engine gives the verdict. (Offline our front end compiles half before it sends.)
+                # As in a server, whose engine gives the verdict. (Offline, our front end does half of a compile first.)
                 claim(parameters.structured_outputs)
             async for output in self.engine.generate(request.prompt, parameters, f"bench-{next(self.numbers)}"):
                 answer, times = output.outputs[0], output.metrics
@@ -81,6 +81,6 @@ class SharedEngine(EngineTarget):
                     sample.finish_reason = "length"
             if answer.finish_reason == "error":
                 sample.error = "ended with an error"
-        except Exception as error:  # a refused constraint, or whatever vLLM raises: the sample says so
+        except Exception as error:  # a refused constraint, or anything else that vLLM raises
             sample.error = f"{type(error).__name__}: {error}"[:300]
         return sample

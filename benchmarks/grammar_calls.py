@@ -1,15 +1,15 @@
-"""Calls of custom tools with a grammar, on a server that runs: each input that has ended is a text of its grammar.
+"""Calls of custom tools with a grammar, on a running server: each whole input must be a text of its grammar.
 
     python -m benchmarks.grammar_calls http://127.0.0.1:8000 [--calls 250] [--seed 0] [--at-once 16] [--name MODEL]
 
-The server needs a tool parser (``--enable-auto-tool-choice --tool-call-parser hermes``). Requests go to chats and to
-Responses, streamed and not, with tool choice required, named and auto. Grammars are written by hand, Codex's
-``apply_patch`` among them, or at random. They end by ``dotllm_finish``, but for some whose limit may cut them. The
-judges are Lark's own parser and `re.fullmatch`; they know no beginnings, so an input that is cut is judged by dotllm's
-own automaton, and counted apart. It runs until so many whole inputs have been judged. The counts are printed, and with
-``--name`` stand under that name in ``benchmarks/results/grammar-calls.json``, where a further run goes on. The exit
-status is 1 if an input is not of its grammar, a status is not 200, or a stream says another input in its parts than at
-its end.
+The server needs a tool parser (``--enable-auto-tool-choice --tool-call-parser hermes``). Requests go to chat
+completions and to Responses, streamed and not, with tool choice required, named and auto. Grammars are written by
+hand, Codex's ``apply_patch`` among them, or random. Most requests use ``dotllm_finish``, so that inputs end; the limit
+of the others may cut them. Lark's own parser and `re.fullmatch` judge whole inputs. They cannot judge beginnings, so
+dotllm's own automaton judges cut inputs, which are counted separately. The program runs until ``--calls`` whole inputs
+have been judged, and prints the counts. With ``--name``, it also keeps them under that name in
+``benchmarks/results/grammar-calls.json``, where a further run continues. The exit status is 1 if an input does not fit
+its grammar, a status is not 200, or the parts of a stream differ from the input at its end.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Grammar(NamedTuple):
     definition: str
 
     def accepts(self, text: str) -> bool:
-        """Whether Lark's own parser, or `re`, takes a text."""
+        """Whether Lark's own parser, or `re`, accepts a text."""
         if self.syntax == "regex":
             return re.fullmatch(self.definition, text) is not None
-        # Lark has no terminals that may be empty, and its default lexer takes the longest match alone.
+        # Lark allows no empty terminals, and its default lexer takes only the longest match.
         parser = lark.Lark(self.definition.replace("/(.*)/", "/(.+)/?"), lexer="dynamic_complete")
         try:
             parser.parse(text)
@@ -58,7 +58,7 @@ class Grammar(NamedTuple):
         return True
 
     def begins(self, text: str) -> bool:
-        """Whether a text of the grammar begins so, by dotllm."""
+        """Whether dotllm finds that a text of the grammar can begin like this."""
         return _index(self).guide().accept_string(text)
 
 
@@ -91,7 +91,7 @@ _SETS = ("[a-z]", "[0-9]", "[A-F0-9]", r"[^\n]", r"[ \t]", r'["\\<>/]', "[é-ü]
 
 
 def random_grammar(chance: Random) -> Grammar:
-    """One whose texts are short, since no rule calls one that is written before it."""
+    """A grammar whose texts are short, because no rule calls itself or an earlier rule."""
     if chance.random() < 0.5:
         return Grammar("regex", _random_pattern(chance, 2))
     rules = [f"r{i}" for i in range(chance.randint(1, 4))]
@@ -110,7 +110,7 @@ def _any_grammar(chance: Random) -> Grammar:
 
 
 def _random_parts(chance: Random, below: list[str]) -> Iterator[str]:
-    """Not empty, as at least the first part is a text."""
+    """Parts of a rule. They are never empty, because the first part is a literal."""
     yield json.dumps(chance.choice(_WORDS), ensure_ascii=False)
     for _ in range(chance.randint(0, 3)):
         part = chance.choice([f"/{chance.choice(_SETS)}{{1,{chance.randint(1, 6)}}}/".replace('<>/', '<>\\/'),
@@ -155,12 +155,12 @@ SHOWN = (
     {"role": "user", "content": "Good. Now the next one."},
     {"role": "assistant", "content": '<tool_call>\n{"name": "write_a", "arguments": {"input": ""}}\n</tool_call>'},
 )
-"""What makes a small model call with auto, where it may say anything."""
+"""A conversation that makes a small model call a tool with auto, where it may say anything."""
 
 
 @dataclass
 class Question:
-    """A request, and the grammars of its tools by their names."""
+    """A request, and the grammars of its tools by name."""
 
     number: int
     grammars: dict[str, Grammar]
@@ -174,11 +174,11 @@ class Question:
 
     @property
     def path(self) -> str:
-        """Of its API."""
+        """The path of its API."""
         return "/v1/chat/completions" if self.is_chat else "/v1/responses"
 
     def body(self, model: str) -> dict[str, Any]:
-        """As it is sent."""
+        """The body as it is sent."""
         tools = list[dict[str, Any]]()
         if self.has_json_tool:
             function = {"function": JSON_TOOL} if self.is_chat else JSON_TOOL
@@ -204,7 +204,7 @@ class Question:
 
 
 def questions(seed: int) -> Iterator[Question]:
-    """Without end."""
+    """Yield questions without end."""
     chance, number = Random(seed), 0
     while True:
         for is_chat in (True, False):
@@ -225,12 +225,12 @@ class Call(NamedTuple):
     name: str
     text: str
     parts: str
-    """The text, as a stream's events have it in parts."""
+    """The text, joined from the parts in a stream's events."""
 
 
 @dataclass
 class Seen:
-    """What has come so far."""
+    """What the answers so far have shown."""
 
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[dict[str, Any]] = field(default_factory=list)
@@ -327,11 +327,11 @@ def _of_response(answer: Any, is_streamed: bool) -> tuple[list[Call], bool]:
 async def ask(
     url: str, calls: int, seen: Seen, *, seed: int, at_once: int, seconds: float, save: Callable[[], None]
 ) -> None:
-    """Ask until so many inputs have been judged, or the time is over; ``save`` after each answer."""
+    """Ask until ``calls`` inputs have been judged or ``seconds`` have passed; call ``save`` after each answer."""
     asked = islice(questions(seed), seen.counts["requests"], None)
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
-    # Lark takes seconds for some texts; meanwhile the server would close connections under a loop that waits.
+    # Lark takes seconds for some texts. If the event loop waited for it, the server would close connections.
     judge = ThreadPoolExecutor(1)
     async with httpx.AsyncClient(base_url=url, timeout=600.0) as client:
         model = (await client.get("/v1/models")).json()["data"][0]["id"]

@@ -1,8 +1,9 @@
 """How time and memory grow with a specification: ``python -m benchmarks.growth``.
 
-Each construct at sizes 1, 2, 4 and 8, each in a fresh process: CPU milliseconds of compiling with the first mask, MiB
-that this adds to the process, and the mean and slowest mask of a walk. The exponent is that of the last doubling (1:
-linear); refusals are shown. The vocabulary is made up and small, so that what grows with it is not in the way.
+Measures each construct at 1, 2, 4 and 8 times its smallest size, each in a fresh process: CPU milliseconds of
+compiling and the first mask, MiB that they add to the process, and the mean and slowest mask of a walk. The exponent
+is that of the last doubling (1: linear); refusals are shown. The vocabulary is made up and small, so that costs that
+grow with it do not interfere.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ INTEGER = {"type": "integer"}
 
 
 class Case(NamedTuple):
-    """A construct. ``make``: the specification of a size, the constructor of Index and its options; ``text``: what is
-    walked, "" for nothing."""
+    """A construct. ``kind``: the constructor of Index; ``make``: the specification for a size; ``text``: the text to
+    walk, "" for none; ``options``: those of the constructor."""
 
     name: str
     smallest: int

@@ -1,15 +1,14 @@
-"""What hostile requests cost the others of an engine: vLLM's own loop and asynchronous scheduler, without a model.
+"""What hostile requests cost an engine's other requests: vLLM's own loop and asynchronous scheduler, without a model.
 
     python -m benchmarks.hostile [--requests 32] [--steps 1500] [--every 100] [--device-ms 5] [--kinds regex,dangling]
 
 Ordinary requests, whose schemas are known, are replaced when they end. Every hundred steps (a second, if a step takes
-10 ms) a hostile request comes, with an index of its own that has found nothing yet. Its tokens have been drawn
-beforehand. The executor is that of `engine_loop`, but a step takes some milliseconds of the device, in which threads go
-on.
+10 ms) a hostile request arrives, with its own index that has found nothing yet. Its tokens have been drawn beforehand.
+The executor is that of `engine_loop`, but each step takes the device some milliseconds, during which threads run.
 
-Reported are milliseconds of the loop in a step with ordinary requests, without the device's time: the clock's, and
-those of the loop's thread on a processor, which other programs disturb less; to these the time is added for which it
-waited for locks of hostile indexes. First without hostile requests, then with them.
+The report has the milliseconds of the loop in a step, without the device's time: wall time, CPU time of the loop's
+thread (which other programs disturb less), and this CPU time plus the time for which the thread waited for locks of
+hostile indexes. It has them first without hostile requests, then with them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ LONGEST = 150  # tokens of a hostile answer
 
 
 class TimedLock:
-    """The lock of an index, which says how long the engine's thread has waited for it."""
+    """The lock of an index. ``waited``: the seconds for which the engine's thread has waited for such locks."""
 
     waited = 0.0
 
@@ -88,7 +87,7 @@ class SlowDevice(Device):
 
     step_s = 0.0
     requests: Mapping[str, Any]
-    """the scheduler's"""
+    """those of the scheduler, by name"""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +95,7 @@ class SlowDevice(Device):
         """the tokens of hostile requests"""
 
     def sample_tokens(self, grammar_output: Any, non_block: bool) -> Any:
-        """Its results."""
+        """The results of the step."""
         before = np.array((time.perf_counter(), time.thread_time()))
         time.sleep(self.step_s)
         for name in self.drawn.keys() & self.names:
@@ -107,13 +106,13 @@ class SlowDevice(Device):
 
 
 def percentiles(seconds: Any) -> dict[str, float]:
-    """In milliseconds."""
+    """Percentiles in milliseconds."""
     found = np.percentile(np.array(seconds) * 1e3, [50, 99, 99.9, 100]).round(2).tolist()
     return dict(zip(("p50", "p99", "p99.9", "max"), found, strict=True))
 
 
 def run(engine: Engine, steps: int, every: int, newcomers: Iterator[Any]) -> dict[str, Any]:
-    """So many steps; a newcomer after ``every`` so many."""
+    """Run ``steps`` steps, with a newcomer every ``every`` steps."""
     engine.times.clear()
     came, waits = set[str](), list[float]()
     for number in range(steps):

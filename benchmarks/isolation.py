@@ -1,4 +1,4 @@
-"""Runs questions in a process of its own that may be killed: a crash, endless loop or memory blow-up costs one answer.
+"""Answers questions in a process that may be killed: a crash, endless loop or memory blow-up costs only one answer.
 
 The child sets up once (``factory(*args)`` returns the function that answers) and then answers one question after
 another over a pipe; the parent watches the clock and the child's resident memory, and starts a new child after a kill.
@@ -96,7 +96,7 @@ class Isolated:
         return ours
 
     def ask(self, question: Any) -> Outcome:
-        """The child's answer, or what became of it. Starts a child if there is none."""
+        """The child's answer, or what happened to the child. Starts a child if there is none."""
         connection = self._connection or self._start()
         connection.send(question)
         outcome = self._wait(connection, self.seconds)

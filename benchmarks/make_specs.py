@@ -1,9 +1,9 @@
 """Writes benchmarks/data/specs.json, the specs of `benchmarks.engine`: ``python -m benchmarks.make_specs``.
 
-Kept as a program because half of the specs are long lists; the file is committed, so that a run needs only the data.
-``values`` (JSON) or ``texts`` are samples that satisfy the spec: the first is walked cold. ``long`` is
-``[prefix, units, separator, suffix]``, from which a text of any length is put together. ``tags``: ``cfg`` (the targets
-for context-free grammars apply), ``hard`` (known blow-ups: reported, not part of the typical percentiles), ``slow`` (a
+A program makes the specs because half of them are long lists; the file is committed, so that a run needs only the
+data. ``values`` (JSON) or ``texts`` are samples that satisfy the spec: the first is walked cold. ``long`` is
+``[prefix, units, separator, suffix]``, from which a text of any length is built. ``tags``: ``cfg`` (the targets for
+context-free grammars apply), ``hard`` (known blow-ups: reported, not part of the typical percentiles), ``slow`` (a
 peer compiles it for seconds: left out by ``--quick``).
 """
 
@@ -59,7 +59,7 @@ string ::= "'" [^'\\n]* "'"
 
 
 def closed(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
-    """A closed object; all properties required unless told otherwise."""
+    """A closed object; all properties are required unless ``required`` names some."""
     names = list(properties) if required is None else required
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
@@ -74,7 +74,7 @@ def words(count: int, low: int, high: int) -> list[str]:
 
 
 def prose(chars: int) -> str:
-    """Text of about ``chars`` characters, ordinary and not."""
+    """Text of ``chars`` ordinary and unusual characters."""
     parts = []
     while sum(map(len, parts)) < chars:
         parts += [*words(6, 1, 4), RANDOM.choice([".", ",", "é", "日本", "“so”", "\n", '"', "🙂"])]

@@ -1,7 +1,7 @@
 """MaskBench's open half through every engine, each schema in a watched process (``make bench-maskbench``).
 
-Data: ``maskbench-open.jsonl.gz`` (guidance-ai/jsonschemabench). Engines take turns schema by schema, so that whatever
-else the machine does falls on all alike. Results are written line by line and a second call goes on where the first
+Data: ``maskbench-open.jsonl.gz`` (guidance-ai/jsonschemabench). Engines take turns schema by schema, so that other
+load on the machine affects all alike. Results are written line by line, and a second run continues where the first
 stopped, unless the engine's version, settings or (dotllm) sources have changed.
 """
 
@@ -37,7 +37,7 @@ Record = dict[str, Any]
 
 
 def read(path: Path, sample: int = 0, only: str = "") -> list[Record]:
-    """The data set, or a fixed random sample of it; ``only`` keeps names that hold it."""
+    """The data set, or a fixed random sample of it; ``only`` keeps names that contain it."""
     with gzip.open(path, "rt") as file:
         rows = [json.loads(line) for line in file]
     rows = [row for row in rows if only in row["name"]]
@@ -77,7 +77,7 @@ class Ledger:
 
 
 def record_of(row: Record, outcome: Outcome) -> Record:
-    """What is kept of an answer, whatever became of it."""
+    """The record of an outcome, whether the schema was judged or not."""
     if outcome.kind == "done":
         record: Record = outcome.value
         return record
@@ -85,8 +85,8 @@ def record_of(row: Record, outcome: Outcome) -> Record:
 
 
 def compile_kernels(engines: Iterable[str]) -> None:
-    """Compile here, once per machine, what a worker would otherwise compile when it starts: its peak memory would be
-    that of a compiler. (Machine code is kept on disk.)"""
+    """Compile the kernels here, once per machine. A worker that compiled them at its start would have the peak memory
+    of a compiler. (Machine code is kept on disk.)"""
     if any(engine.startswith("dotllm") for engine in engines):
         for module in ("dotllm.api", "dotllm.languages.json_schema.build"):
             importlib.import_module(module)
@@ -153,7 +153,7 @@ def run(rows: list[Record], ledgers: dict[str, Ledger], options: argparse.Namesp
 
 
 def main() -> int:
-    """Command line. Exit status 1 when a target of dotllm's is missed."""
+    """Command line. Exit status 1 if dotllm misses a target."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engines", default="dotllm,dotllm-any-order,llguidance,xgrammar")
     parser.add_argument("--data", type=Path, default=DATA)

@@ -19,7 +19,7 @@ VERDICTS = ("pass", "refused", "valid_rejected", "invalid_accepted", "timeout", 
 
 
 def verdicts(record: Record) -> set[str]:
-    """A schema's verdicts: one of `VERDICTS`, or both kinds of wrong."""
+    """A schema's verdicts: one of `VERDICTS`, or both kinds of wrong answers."""
     return {wrong["problem"] for wrong in record["wrong"]} or {record["verdict"]}
 
 
@@ -51,7 +51,7 @@ def times(records: list[Record]) -> Record:
 
 
 def summarise(found: dict[str, Records], asked: int) -> Record:
-    """The summary file's content. ``common`` compares on the schemas that every engine took to the end."""
+    """The summary file's content. ``common`` covers the schemas that every engine finished."""
     finished = [{k for k, r in records.items() if "ttfm_ms" in r} for records in found.values()]
     shared = set.intersection(*finished) if finished else set()
     engines: Record = {}
@@ -84,8 +84,8 @@ def _largest(records: Records, what: str) -> list[tuple[float, str]]:
 
 
 def _wrong(found: dict[str, Records]) -> Record:
-    """Per engine, every answer that is neither right nor a refusal; of dotllm's with the reason, where that is the
-    order of keys alone (then the same engine accepts the document if keys may be in any order)."""
+    """For each engine, every answer that is neither right nor a refusal. An answer of dotllm has a reason if that is
+    only the order of keys (the same engine accepts the document when keys may come in any order)."""
     lists: Record = {}
     freely = found.get("dotllm-any-order", {})
     for name, records in found.items():
@@ -106,8 +106,8 @@ def _wrong(found: dict[str, Records]) -> Record:
 
 
 def targets(summary: Record) -> list[Target]:
-    """Issue "JSON Schema, all of it, exactly", 1 and 2. Verdicts are judged with keys in any order; in declared
-    order none may be wrong for another reason. Times are asked of both."""
+    """Points 1 and 2 of the issue "JSON Schema, all of it, exactly". Verdicts are judged with keys in any order; in
+    declared order, none may be wrong for another reason than the order. Times are judged with both."""
     found: list[Target] = []
     engines = summary["engines"]
     for name in ("dotllm-any-order", "dotllm"):
@@ -147,7 +147,7 @@ def _time_targets(name: str, ours: Record, peer: Record | None) -> list[Target]:
 
 
 def _kind(row: Record) -> str:
-    """Wrong answers of one kind belong together: the same problem, and for exceptions the same message."""
+    """The kind of a wrong answer: its problem, and the first line of its reason or description."""
     what = row.get("reason") or row["description"]
     return f"{row['problem']}: {what.splitlines()[0][:120] if what else ''}"
 

@@ -1,7 +1,7 @@
-"""One schema in one engine: compile, feed every instance token by token, say what the engine got right.
+"""One schema in one engine: compile it, feed every instance token by token, and record the engine's verdicts.
 
 An instance is fed as ``json.dumps(data, ensure_ascii=False)``, cut into the tokenizer's canonical tokens. It is
-*accepted* when every mask on the way holds the token that comes next and the last one holds EOS; MaskBench's rule.
+*accepted* if every mask on the way allows the next token and the last mask allows EOS, which is MaskBench's rule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Record = dict[str, Any]
 
 
 class Judge:
-    """An engine, set up once, judging schema after schema."""
+    """An engine that is set up once and judges schema after schema."""
 
     def __init__(self, engine: Engine, vocabulary: tokens.Tokens) -> None:
         self.engine = engine
@@ -37,7 +37,7 @@ class Judge:
         except Refused as error:
             took = (clock.cpu_ns() - start) / 1e6
             if error.unsatisfiable and not any(test["valid"] for test in row["tests"]):
-                # Refused by name because nothing is valid: every instance is judged rightly.
+                # Refused by name because nothing is valid: every verdict is right.
                 return record | {"reason": str(error), "compile_ms": took}
             return record | {"verdict": "refused", "reason": str(error), "keyword": error.keyword, "compile_ms": took}
         compiled_at = clock.cpu_ns()
@@ -62,7 +62,7 @@ class Judge:
             text = specs.dumps(test["data"], compact=False)
             try:
                 ids = self.tokens.encode(text)
-            except UnicodeEncodeError:  # a lone surrogate: not a text, only its escaped spelling is
+            except UnicodeEncodeError:  # a lone surrogate is not text; its escaped spelling is
                 text = json.dumps(test["data"])
                 ids = self.tokens.encode(text)
             stopped = self._feed(matcher or compiled.matcher(), ids, fill, advance, filled=matcher is not None)
@@ -86,7 +86,7 @@ class Judge:
     def _feed(
         self, matcher: Matcher, ids: list[int], fill: Histogram, advance: Histogram, *, filled: bool
     ) -> int | None:
-        """Position of the first token (or EOS) that a mask lacks; None if the text is accepted."""
+        """Position of the first token (or EOS) that is not allowed; None if the text is accepted."""
         compute, step, bits = matcher.fill, matcher.advance, matcher.bits
         now, overhead = clock.cpu_ns, clock.OVERHEAD_NS
         fills, advances = [], []

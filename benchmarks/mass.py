@@ -1,12 +1,12 @@
-"""The cost of masses: the time of a step in which nobody asks, in which all ask for log probabilities, and for masses.
+"""The cost of masses: the time of a step whose requests ask for nothing, for log probabilities, and for masses.
 
     python -m benchmarks.mass MODEL                 # on a GPU; prints a table
     python -m benchmarks.mass MODEL --batches 1 4 --tokens 16 --rounds 2
 
-All requests of a batch write as many tokens, so its time is that of so many steps. The kinds take turns, since a
-machine's speed drifts. For masses vLLM is asked for the log probability of the sampled token (``logprobs=0``), so the
-difference of the last two columns is ours. ``tests/serve/mass_script.py MODEL GPU null 200`` says whether masses are
-right.
+All requests of a batch write the same number of tokens, so the batch takes that number of steps. The kinds take turns,
+because a machine's speed drifts. A request for masses also asks vLLM for the log probability of the sampled token
+(``logprobs=0``), so the difference between the last two columns is ours.
+``tests/serve/mass_script.py MODEL GPU null 200`` checks whether masses are right.
 """
 
 from __future__ import annotations

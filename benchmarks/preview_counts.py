@@ -1,16 +1,16 @@
-"""A preview changes no answer, and counts as ``dotllm check --requests`` does: mixed requests to two servers.
+"""Checks with mixed requests to two servers that a preview changes no answer and counts like ``dotllm check``.
 
     python -m benchmarks.preview_counts make REQUESTS.jsonl --requests 1000
     python -m benchmarks.preview_counts ask URL REQUESTS.jsonl PLAIN.jsonl      # of vllm serve
     python -m benchmarks.preview_counts ask URL REQUESTS.jsonl PREVIEW.jsonl    # of dotllm serve --dotllm-preview
     python -m benchmarks.preview_counts compare REQUESTS.jsonl PLAIN.jsonl PREVIEW.jsonl --tokenizer MODEL
 
-Both servers have the same flags, a tool parser among them, and ``--no-enable-prefix-caching``. Requests are asked one
-after the other, so that both servers run the same batches, at temperature 0. ``ask`` goes on where an interrupted one
-has ended. The exit status of ``compare`` is 1 if an answer differs, or a count.
+Both servers have the same flags, among them a tool parser and ``--no-enable-prefix-caching``. Requests are sent one
+after another, at temperature 0, so that both servers run the same batches. ``ask`` continues where an interrupted run
+ended. The exit status of ``compare`` is 1 if an answer or a count differs from that of ``dotllm check --requests``.
 
-The requests are those of client libraries, of this project's tests, of BFCL where its package is installed, and those
-that the fuzzer makes; the later ones are the earlier ones with another constraint, field or tool choice.
+The requests come from client libraries, this project's tests, BFCL (if its package is installed) and the fuzzer; the
+last quarter are copies of these with another constraint, field or tool choice.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ CHAT, COMPLETION, RESPONSES, MESSAGES = PATHS = (
 )  # fmt: skip
 KINDS = {"chat": CHAT, "completion": COMPLETION, "response": RESPONSES, "message": MESSAGES}
 TOKENS = 6
-"""Of an answer."""
+"""Most tokens of an answer."""
 WORDS = ("a", "[0-9]{4}", "(a", r"(a)\1", "yes|no")
 METRIC = re.compile(r'dotllm_preview_requests_total\{code="([^"]*)",outcome="([^"]*)"\} ([\d.e+]+)')
 Request = tuple[str, dict[str, Any]]
 
 
 def mixed(most: int, seed: int = 0) -> list[Request]:
-    """So many different requests."""
+    """``most`` different requests."""
     chance, found, seen = Random(seed), list[Request](), set[str]()
 
     def add(path: str, body: Any) -> None:
@@ -83,7 +83,7 @@ def mixed(most: int, seed: int = 0) -> list[Request]:
 
 
 def _settled(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """``body`` for a short answer of this server, which is the same each time."""
+    """``body``, changed so that its answer is short and the same each time."""
     limit = "max_output_tokens" if path == RESPONSES else "max_tokens"
     short: dict[str, Any] = {limit: TOKENS, "temperature": 0, "model": "demo"}
     if "max_completion_tokens" in body:
@@ -101,7 +101,7 @@ def _of_bfcl() -> Iterator[dict[str, Any]]:
 
 
 def _varied(body: dict[str, Any], chance: Random) -> dict[str, Any]:
-    """``body`` with something else in it."""
+    """``body`` with a random change."""
     changes: list[dict[str, Any]] = [
         {"stream": not body.get("stream")},
         {"tool_choice": chance.choice(["none", "auto", "required"])},
@@ -116,7 +116,7 @@ def _varied(body: dict[str, Any], chance: Random) -> dict[str, Any]:
 
 
 def ask(url: str, requests: list[Request], file: Path) -> None:
-    """Add the answers to ``file``, and what the server's preview has counted."""
+    """Append the answers, and the counts of the server's preview, to ``file``."""
     before = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done = sum("status" in line for line in before)
     with file.open("a") as out:
@@ -147,7 +147,7 @@ def _headers(response: Any) -> dict[str, str]:
 
 
 def _counts(url: str, most: int) -> list[tuple[str, str, int]]:
-    """What a preview says when it has checked everything; nothing without one."""
+    """The counts of a preview after it has checked everything; empty without a preview."""
     ends = time.monotonic() + 600  # (the process that checks has a low priority)
     while True:
         with urllib.request.urlopen(f"{url}/metrics", timeout=60) as response:
@@ -160,7 +160,7 @@ def _counts(url: str, most: int) -> list[tuple[str, str, int]]:
 
 
 def compare(requests: list[Request], files: list[Path], expected: Counter[tuple[str, str]]) -> dict[str, Any]:
-    """What differs."""
+    """The differences between the answers of two files, and of the second one's counts from ``expected``."""
     lines = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
     plain, ours = ([Answer(**line) for line in one if "status" in line] for one in lines)
     different = []
@@ -186,7 +186,7 @@ def compare(requests: list[Request], files: list[Path], expected: Counter[tuple[
 
 
 def counts_of_the_command(file: Path, tokenizer: str) -> Counter[tuple[str, str]]:
-    """What ``dotllm check --requests`` counts."""
+    """The counts of ``dotllm check --requests``."""
     from dotllm.cli import check
 
     out = io.StringIO()
