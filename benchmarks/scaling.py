@@ -1,12 +1,12 @@
-"""Do a batch's cold masks take less time on two threads? With what the machine itself has to give.
+"""Do a batch's cold masks take less time on two threads, compared with what the machine can give?
 
-Wall time, so it is at the mercy of what else runs, and two threads need not have two whole cores: these may be
-hyper-threads of one, or those of a virtual machine whose neighbours are busy. So measurements come in rounds of half a
-second, in which everything that is compared takes its turn, in random order: each engine's masks on one thread, on two,
-and on one thread here and in a second process at once. Such *copies* share nothing but the machine, so what both
-together get done is the most that two threads could. Rounds in which other processes took a part of the cores are left
-out where the system tells (Linux): with a third process, two threads are not what is measured. Of the others the best
-and the median are reported, and how many were left out.
+This is wall time, so it depends on what else runs, and two threads need not have two whole cores: the cores may be
+hyper-threads of one, or belong to a virtual machine with busy neighbours. So measurements come in rounds of half a
+second, in which everything that is compared takes its turn, in random order: each engine's masks on one thread, on two
+threads, and on one thread both here and in a second process. These *copies* share nothing but the machine, so their
+combined work is the most that two threads could do. Where the system reports it (Linux), rounds in which other
+processes took part of the cores are left out, because they do not measure two threads. The best and the median of the
+other rounds are reported, and the number left out.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from benchmarks.adapters.base import Batch, Engine, Options, Spec
 BATCH, STEPS = 64, 24
 ROUNDS = 60
 BUDGET_S = 30.0
-"""for an engine, most of which goes into compiling; at least `FEWEST` rounds"""
+"""for an engine, mostly for compiling; it gets at least `FEWEST` rounds"""
 FEWEST = 5
 DISTURBED = 0.1
-"""of a core, taken by others in a round that does not count"""
+"""share of a core; a round in which others take more does not count"""
 LIGHT = ("flat 10 fields", "recursive tree", "any JSON object", "e-mail", "arithmetic", "tool call")
 """specs that every engine compiles quickly: 64 copies of them make a batch"""
 KINDS = ONE, TWO, COPIES = "1 thread", "2 threads", "two copies"
@@ -49,11 +49,11 @@ class Work:
         self._tokens = [[row[min(step, len(row) - 1)] for row in ids] for step in range(STEPS)]
 
     def prepare(self, threads: int) -> Batch:
-        """Compile, which is not measured."""
+        """Compile the specs; this is not measured."""
         return self._engine.batch([self._engine.compile(spec).matcher() for spec in self._specs], threads)
 
     def wall_ms(self, batch: Batch) -> float:
-        """What all masks took."""
+        """The time of all masks."""
         total = 0
         with clock.quiet():
             for step in self._tokens:
@@ -65,7 +65,7 @@ class Work:
 
 
 def _copy(connection: Connection, names: Sequence[str]) -> None:
-    """The second process: prepares when it is sent an engine's name, runs when it is sent anything more."""
+    """The second process: it prepares when it receives an engine's name, and runs at the next message."""
     vocabulary = tokens.load()
     works = {name: Work(_ready(name, vocabulary), vocabulary) for name in names}
     while (name := connection.recv()) is not None:
@@ -92,7 +92,7 @@ def measure(names: Sequence[str], vocabulary: tokens.Tokens, seed: int = 0) -> R
     samples: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in KINDS} for name in names}
     spent, disturbed = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
     order, cpu = random.Random(seed), Cpu()
-    for number in range(-1, 10 * ROUNDS):  # the first one does not count: threads start, tables are made
+    for number in range(-1, 10 * ROUNDS):  # the first round does not count: threads start, tables are made
         for name in order.sample(list(names), len(names)):
             done = len(samples[name][ONE])
             if done == ROUNDS or (spent[name] > BUDGET_S and (done >= FEWEST or spent[name] > 2 * BUDGET_S)):
@@ -115,7 +115,7 @@ def measure(names: Sequence[str], vocabulary: tokens.Tokens, seed: int = 0) -> R
 
 
 class Cpu:
-    """CPU seconds on all cores that were none of ours."""
+    """CPU seconds of other processes on all cores."""
 
     def __init__(self) -> None:
         self.copy = 0.0
@@ -123,7 +123,7 @@ class Cpu:
         self._last = (0.0, 0.0)
 
     def by_others(self) -> float:
-        """Since the last call; 0 where the system does not tell. What the hypervisor gave to others counts, too."""
+        """Seconds since the last call; 0 if the system reports none. Time that the hypervisor took counts, too."""
         try:
             user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
         except OSError:
@@ -146,8 +146,8 @@ def _once(work: Work, kind: str, name: str, connection: Connection, cpu: Cpu) ->
 
 
 def summary(samples: dict[str, list[float]]) -> Results:
-    """Best and median milliseconds of each kind, and how many times as much is done in the time of one thread: by two
-    threads, and by two copies, which do twice the work."""
+    """Best and median milliseconds of each kind, and the speed of two threads and of two copies (which do twice the
+    work) relative to one thread."""
     best = {kind: min(found) for kind, found in samples.items()}
     median = {kind: statistics.median(found) for kind, found in samples.items()}
     found: Results = {"rounds": len(samples[ONE])}

@@ -2,14 +2,14 @@
 
     python -m benchmarks.scheduler_steps [--requests 1,32,256] [--workloads closed,free] [--asynchronous] [--profile]
 
-Synchronous scheduling with vLLM's n-gram proposer (three drafts at most), or asynchronous scheduling without drafts
-(``--asynchronous``). The model and the device are stand-ins whose time does not count: each request gets a token that
-its mask allows, any of them (the end only where nothing else may follow, or where it is drawn), and drafts are verified
-against such tokens. Ended requests are replaced at once. The twin runs the same requests without constraints, each as
-long as its constrained one, on a scheduler of its own. Both take turns, so that a machine whose pace drifts slows both.
+Scheduling is synchronous with vLLM's n-gram proposer (at most three drafts), or asynchronous without drafts
+(``--asynchronous``). The model and the device are stand-ins whose time does not count: each request gets a random token
+of its mask (the end token only if it is drawn or nothing else is allowed), and drafts are verified against such tokens.
+Finished requests are replaced immediately. The twin runs the same requests without constraints, each as long as its
+constrained one, on its own scheduler. Both take turns, so that drift in the machine's speed affects both.
 
-Reported are microseconds a step, by what vLLM's loop calls (means without the slowest and fastest tenth), their sum and
-its difference to the twin's.
+The report has microseconds per step for each call of vLLM's loop (means without the slowest and fastest tenth), their
+sum, and its difference from the twin's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dotllm.demo import model
 
 PROMPT, LONGEST = 40, 256
 DRAFTS = 3
-GRAPH_TOKENS = 512  # of vLLM's largest graph, where there are graphs (`draft_limit`)
+GRAPH_TOKENS = 512  # tokens of vLLM's largest graph, if there are graphs (`draft_limit`)
 TURN = 50  # steps before the twin's turn
 BLOCK = 16
 
@@ -70,7 +70,7 @@ class Loop:
     def __init__(
         self, config: Any, indexes: Sequence[Index] | None, vocabulary: Vocabulary, lengths: list[int]
     ) -> None:
-        """``indexes`` None: the twin, whose request i has ``lengths[i]`` tokens; else these are entered."""
+        """``indexes`` is None for the twin, whose request i has ``lengths[i]`` tokens; the other loop sets them."""
         import torch
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
@@ -106,7 +106,7 @@ class Loop:
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """Times what is inside."""
+        """Times the block."""
         if self.profile is not None:
             self.profile.enable()
         start = time.perf_counter()
@@ -117,7 +117,7 @@ class Loop:
         self.times.setdefault(what, []).append(took)
 
     def add(self) -> None:
-        """One more request."""
+        """Add a request."""
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.v1.request import Request
 
@@ -150,20 +150,20 @@ class Loop:
         self.scheduler.add_request(request)
 
     def draw(self, slot: int | None) -> int:
-        """A token of the mask in ``slot``, any where there is none."""
+        """A random token of the mask in ``slot``, or any token without a mask."""
         if slot is None or slot < 0:
             return int(self.random.integers(1000, 100000))
         allowed = self.slots[slot]
         return int(allowed[self.random.integers(len(allowed))])
 
     def masks(self, message: Any) -> list[int]:
-        """The slots of the step's positions; keeps what comes with them."""
+        """The slots of the step's positions; stores the new masks that come with them."""
         for slot, row in zip(message.new_slots.tolist(), message.new_rows, strict=True):
             self.slots[slot] = np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))
         return list(message.slots.tolist())
 
     def sample(self, scheduled: Any, grammar: Any) -> Any:
-        """What the model says: vLLM's ``ModelRunnerOutput``."""
+        """The model's output, vLLM's ``ModelRunnerOutput``."""
         from vllm.v1.outputs import ModelRunnerOutput
 
         names = list(scheduled.num_scheduled_tokens)
@@ -179,7 +179,7 @@ class Loop:
         sampled: list[list[int]] = []
         for name in names:
             request = self.scheduler.requests.get(name)
-            if request is None or request.is_prefill_chunk:  # it has ended meanwhile
+            if request is None or request.is_prefill_chunk:  # it has ended, or its prompt is not finished
                 sampled.append([])
                 continue
             own = slots.get(name)
@@ -195,7 +195,7 @@ class Loop:
         )
 
     def propose(self, scheduled: Any, output: Any) -> Any:
-        """What vLLM's n-gram proposer makes of it."""
+        """The drafts of vLLM's n-gram proposer after ``output``."""
         from vllm.v1.outputs import DraftTokenIds
 
         texts, ends = np.zeros((len(output.req_ids), 2048), np.int32), np.zeros(len(output.req_ids), np.int32)
@@ -223,7 +223,7 @@ class Loop:
                 self.add()
 
     def step(self) -> None:
-        """One turn of the loop."""
+        """One step of the loop."""
         self.steps += 1
         if self.asynchronous:
             self._step_asynchronously()
@@ -258,7 +258,7 @@ class Loop:
 
 
 def _backend(space: Any, metrics: Any) -> Any:
-    """A `EngineBackend` of these tokens, without what compiles."""
+    """An `EngineBackend` of this token space, without a compiler."""
     from types import SimpleNamespace
 
     from dotllm.device_masks.sender import RowSender
@@ -276,18 +276,18 @@ def _proposer(config: Any) -> Any:
 
 
 def trimmed(values: list[float]) -> float:
-    """The mean without the tenths at both ends."""
+    """The mean without the lowest and the highest tenth."""
     cut = len(values) // 10
     return statistics.fmean(sorted(values)[cut : len(values) - cut])
 
 
 def compare(loop: Loop, twin: Loop, requests: int, steps: int) -> dict[str, Any]:
-    """Microseconds a step, of both."""
+    """Microseconds per step of both loops."""
     for one in (loop, twin):
         for _ in range(requests):
             one.add()
         if one is loop:
-            for _ in range(LONGEST + 2 * TURN):  # ahead, so that the twin's requests know how long they are
+            for _ in range(LONGEST + 2 * TURN):  # ahead, so that the lengths of the twin's requests are known
                 loop.step()
     for _ in range(TURN):
         twin.step()
@@ -315,7 +315,7 @@ def compare(loop: Loop, twin: Loop, requests: int, steps: int) -> dict[str, Any]
 
 
 class Lengths(list[int]):
-    """Of requests by number; unknown ones are 0."""
+    """Lengths of requests by number; unknown ones are 0."""
 
     def __setitem__(self, at: Any, value: Any) -> None:
         if isinstance(at, int):

@@ -1,4 +1,4 @@
-"""Where the tail comes from: the slowest cold masks of MaskBench, with their text, and a peer's time there.
+"""Where the tail of mask times comes from: MaskBench's slowest cold masks, with their texts and a peer's times.
 
     python -m benchmarks.slow_masks --sample 200 [--engine dotllm] [--peer llguidance] [--top 25]
 
@@ -31,7 +31,7 @@ class Slow(NamedTuple):
 
 
 def items_of(matcher: Matcher) -> str:
-    """What a dotllm guide's state consists of; empty for other engines."""
+    """The items of a dotllm guide's state; empty for other engines."""
     guide = getattr(matcher, "raw", None)
     index = getattr(guide, "index", None)
     if index is None:

@@ -1,17 +1,17 @@
-"""Mixed and hostile traffic on a server, for minutes: memory, latency, and what went wrong.
+"""Mixed and hostile traffic to a server for minutes: memory, latency and failures.
 
     python -m benchmarks.soak [--minutes 10] [--clients 40] [--interval 15] [--json FILE] [--svg FILE]
-    python -m benchmarks.soak --model FOLDER --flags "--max-num-seqs 256"     # a server of one's own, on a GPU say
-    python -m benchmarks.soak --url http://127.0.0.1:8000 --pid 4711          # a server that runs
+    python -m benchmarks.soak --model FOLDER --flags "--max-num-seqs 256"     # your own server, on a GPU for example
+    python -m benchmarks.soak --url http://127.0.0.1:8000 --pid 4711          # a running server
 
-Each client sends one request after another: known constraints, whose answers are judged by `re` and `jsonschema`; new
-schemas; requests as `tests.fuzz` makes them (spoilt schemas, patterns, grammars, tags, bodies); and requests that are
-given up. A line every ``--interval`` seconds has the resident memory of all the server's processes, answers a second,
-the median and the 99th percentile of the seconds an answer took, and how many were of which status. The exit status is
-1 if an answer is wrong, a status is 5xx (but 503, and what vLLM's own backends answer with 5xx, too), or memory grows
-by more than a tenth between the second third and the last.
+Each client sends one request after another: known constraints, whose answers `re` and `jsonschema` judge; new schemas;
+requests that `tests.fuzz` makes (spoilt schemas, patterns, grammars, tags, bodies); and requests that the client
+abandons. Every ``--interval`` seconds, a line gives the resident memory of all the server's processes, answers per
+second, the median and the 99th percentile of the seconds per answer, and the number of answers by status. The exit
+status is 1 if an answer is wrong, a status is 5xx (except 503, and requests that vLLM's own backends also answer with
+5xx), the server has died, or memory grows by more than a tenth between the second third and the last.
 
-Without ``--model`` the demo's model is served. A running server needs a tool call parser, as in `FLAGS`.
+Without ``--model``, the demo's model is served. A running server needs a tool call parser, as in `FLAGS`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.serve.specifications import CASES
 
 FLAGS = ("--max-model-len", "2048", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 MEMORY = {"DOTLLM_CACHE_MEMORY_BYTES": str(64 << 20), "DOTLLM_DISK_BYTES": str(16 << 20)}
-"""Small, so that both caches are full, and evict, within minutes."""
+"""Small, so that both caches fill up and evict within minutes."""
 GROWTH = 1.1
 PANELS = {
     "rss_mib": "resident memory of all processes, MiB",
@@ -54,7 +54,7 @@ class Soak:
     """What the clients have seen since the last line."""
 
     def __init__(self, url: str, pid: int | None) -> None:
-        """``pid``: the server's process; memory is not looked at without it."""
+        """``pid``: the server's process; without it, memory is not measured."""
         self.url, self.pid = url, pid
         with urllib.request.urlopen(f"{url}/v1/models", timeout=30) as response:
             self.model = json.loads(response.read())["data"][0]["id"]
@@ -63,7 +63,7 @@ class Soak:
         self.statuses: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.stop = threading.Event()
-        requests.ask_vllm({"model": self.model})  # imports vLLM, half a minute that is none of the clients'
+        requests.ask_vllm({"model": self.model})  # imports vLLM: half a minute that no client should wait for
 
     def client(self, number: int) -> None:
         chance = random.Random(number)
@@ -81,7 +81,7 @@ class Soak:
                     self.seconds.append(time.monotonic() - began)
 
     def ask(self, chance: random.Random) -> str:
-        """One request; its status."""
+        """Send one request and return its status."""
         pick = chance.random()
         if pick < 0.5:
             return self.judged(chance)
@@ -111,14 +111,14 @@ class Soak:
     def noted(self, status: int, body: Any, fields: Any = None) -> str:
         if status < 500 or status == 503:
             return str(status)
-        with self.lock:  # the judge has a global
+        with self.lock:  # the judge uses a global variable
             if requests.ask_vllm({"model": self.model, **fields} if fields else {}) is not None:
                 return f"{status} of vLLM"
         print(f"{status}: {json.dumps(body)[:400]} for {json.dumps(fields)[:1000]}", flush=True)
         return str(status)
 
     def line(self, since: float) -> dict[str, Any]:
-        """What has happened since the last one."""
+        """The figures since the last line."""
         with self.lock:
             seconds, statuses = sorted(self.seconds), self.statuses
             self.seconds, self.statuses = [], Counter()
@@ -135,7 +135,7 @@ class Soak:
 
 
 def resident(root: int) -> dict[str, int]:
-    """MiB of memory of a process and of all that descend from it."""
+    """MiB of memory of a process and of each of its descendants."""
     children, found = defaultdict(list), {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -150,7 +150,7 @@ def resident(root: int) -> dict[str, int]:
 
 
 def run(soak: Soak, minutes: float, clients: int, interval: float) -> list[dict[str, Any]]:
-    """The lines."""
+    """Run the clients and return the lines."""
     threads = [threading.Thread(target=soak.client, args=(number,), daemon=True) for number in range(clients)]
     for thread in threads:
         thread.start()

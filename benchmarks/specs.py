@@ -29,7 +29,7 @@ def _spec(row: dict[str, Any], compact: bool) -> Spec:
 
 
 def long_texts(tokens: Tokens, length: int, path: Path = DEFAULT) -> list[tuple[Spec, list[int]]]:
-    """Specs that describe outputs of any length, each with one of at least ``length`` tokens."""
+    """Specs that describe outputs of any length, each with an output of at least ``length`` tokens."""
     found = []
     for row in json.loads(path.read_text()):
         if "long" in row:

@@ -1,4 +1,4 @@
-"""Stand-ins for parts of an engine, where its loop is run without a model."""
+"""Stand-ins for parts of an engine whose loop runs without a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def a_backend(**attributes: Any) -> Any:
-    """A `EngineBackend` that has these attributes alone: it neither has read a vocabulary nor started what compiles."""
+    """An `EngineBackend` with only these attributes: it has neither read a vocabulary nor started a compiler."""
     from dotllm.vllm_plugin.enforce.backend import EngineBackend
 
     backend = object.__new__(EngineBackend)

@@ -2,11 +2,11 @@
 
     python -m benchmarks.stored [--schemas 300]
 
-For a random sample of MaskBench's schemas on the tekken vocabulary: compile, walk the schema's own valid test documents
-through the index (which is what warms it), put it into a `DiskCache` as the server does, and load it ten times through
-the same code as the server: find, verify the checksum, map, rebuild. Times are wall-clock and CPU of the whole way; the
-file is in the page cache, as it is on a machine whose replicas share a directory. Beside them what compiling the schema
-and walking its documents had cost. Exit status 1 if the median load takes longer than `TARGET_MS`.
+For a random sample of MaskBench's schemas on the tekken vocabulary: compile, walk the schema's own valid test
+documents through the index (which warms it), put it into a `DiskCache` as the server does, and load it ten times with
+the server's code: find, verify the checksum, map, rebuild. Times are the wall and CPU time of the whole load; the file
+is in the page cache, as on a machine whose replicas share a directory. The time of compiling the schema and walking
+its documents is given, too. Exit status 1 if the median load takes longer than `TARGET_MS`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def warm(index: Any, documents: list[list[int]]) -> None:
 
 
 def measure(one: Row, vocabulary: Any, encode: Any, stored: StoredIndexes) -> Row | None:
-    """A row of one schema; None if it is refused."""
+    """The row of a schema; None if the schema is refused."""
     specification = Specification.from_value("json_schema", one["schema"])
     key = specification.key(b"benchmark")
     start = time.perf_counter()

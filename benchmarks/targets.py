@@ -1,4 +1,4 @@
-"""What the project promises, as figures to be met: each function reads a result file's data and says yes or no."""
+"""What the project promises, as figures to be met: each function judges the data of a result file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Results = dict[str, Any]
 
 @dataclass(frozen=True)
 class Target:
-    """A promise, what was measured, whether it holds."""
+    """A promise, what was measured, and whether the promise holds."""
 
     name: str
     measured: str
@@ -65,7 +65,7 @@ def _single(results: Results) -> list[Target]:
 
 
 def _threads(figures: Results | None) -> Target:
-    """By the median of the rounds, whatever the machine had to give in them, which is said."""
+    """Judged by the median of the rounds, whatever the machine could give; the text says how much that was."""
     if figures is None:
         return Target("64 guides' cold masks scale on 2 threads", "no round without other processes", False)
     best, median = figures["best"], figures["median"]
@@ -75,7 +75,7 @@ def _threads(figures: Results | None) -> Target:
 
 
 def _growth(results: Results) -> list[Target]:
-    """No growth: from the second quarter of a long output to its end, sizes, memory and time per mask stay put."""
+    """No growth: from the second quarter of a long output to its end, sizes, memory and time per mask stay the same."""
     found = []
     for row in results["growth"]:
         if row["engine"] != "dotllm":

@@ -1,7 +1,7 @@
-"""The vocabulary every engine is measured on: Mistral's tekken, 131,072 tokens, as a Hugging Face fast tokenizer.
+"""The vocabulary for measuring every engine: Mistral's tekken, 131,072 tokens, as a Hugging Face fast tokenizer.
 
-Decoded here on our own (GPT-2's byte alphabet, 256 characters standing for 256 bytes) rather than by any engine under
-test, so that one engine's mistake about a token would show as a difference between engines.
+This module decodes it (GPT-2's byte alphabet: 256 characters stand for 256 bytes), not one of the engines, so that an
+engine's mistake about a token shows as a difference between engines.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Tokens:
         return (len(self.tokens) + 31) // 32
 
     def encode(self, text: str) -> list[int]:
-        """Canonical token ids of a text, no special tokens added."""
+        """Canonical token ids of a text, without added special tokens."""
         ids: list[int] = self.encoder.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -1,13 +1,13 @@
-"""Time to first token over HTTP: schemas never seen, seen before, and no constraint, in turns.
+"""Time to first token over HTTP: with new schemas, with known schemas, and without a constraint, in turns.
 
     python -m benchmarks.ttft [--schemas 120] [--words 400] [--bursts 5] [--together 32] [--url http://127.0.0.1:8000]
 
-Starts a CPU server on the demo model (or --model), if no --url names one that runs (its model is called "demo"). For
-every schema of a random sample of MaskBench three requests with fresh prompts of one length, one at a time: the schema
-as new, the same again, and no constraint, which comes first or last by chance. Then bursts: so many requests at once,
-each with a schema of its own that is new, and as many without one; the median and the slowest first token count. The
-server's own first compile (kernels, tables) is warmed away before. Prints medians and their ratios, writes them to
---out, and ends with status 1 if a new schema costs more than `TARGET` allows.
+Starts a CPU server with the demo model (or --model), unless --url names a running one (whose model is called "demo").
+For every schema of a random sample of MaskBench, it sends three requests with fresh prompts of one length, one at a
+time: with the schema as a new one, with the schema again, and without a constraint (first or last, by chance). Then
+come bursts: requests sent together, each with its own new schema, and as many without one; the median and the slowest
+first token count. The server's own first compile (kernels, tables) happens before. The program prints medians and
+their ratios, writes them to --out, and ends with status 1 if a new schema costs more than `TARGET` allows.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def first_token(url: str, prompt: str, schema: Any) -> float | None:
 
 
 def words_of(generator: random.Random, count: int) -> str:
-    """A prompt that no other shares."""
+    """A prompt of ``count`` random words, unlike any other."""
     return " ".join(f"{generator.getrandbits(16):04x}" for _ in range(count))
 
 
 def bursts(url: str, schemas: list[Row], words: int, count: int, together: int) -> list[Row]:
-    """Seconds to the median and the slowest first token of ``count`` bursts of each kind, and how many were refused.
+    """Seconds to the median and the slowest first token of ``count`` bursts of each kind, and the refused requests.
 
-    ``schemas`` are used up from their end.
+    The bursts take their schemas from the end of ``schemas``.
     """
     generator = random.Random(8)
 
@@ -91,7 +91,7 @@ def bursts(url: str, schemas: list[Row], words: int, count: int, together: int) 
 
 
 def run(url: str, schemas: list[Row], words: int, wanted: int) -> tuple[list[Row], int]:
-    """A row of times for each of the first ``wanted`` schemas that are not refused, and how many were."""
+    """A row of times for each of the first ``wanted`` schemas that are not refused, and the number of refused ones."""
     generator = random.Random(7)
 
     def ask(schema: Any) -> float | None:
@@ -118,7 +118,7 @@ def run(url: str, schemas: list[Row], words: int, wanted: int) -> tuple[list[Row
 
 
 def summary(rows: list[Row]) -> dict[str, dict[str, float]]:
-    """Quartiles in ms by kind, each median also over the unconstrained one."""
+    """Quartiles in ms by kind; each median also divided by the unconstrained one."""
     base = statistics.median(row["unconstrained"] for row in rows)
     found = {}
     for kind in KINDS:
@@ -161,7 +161,7 @@ def main() -> int:
 
 
 def report(arguments: argparse.Namespace, url: str, schemas: list[Row]) -> int:
-    """Measure, print, write; the status to end with."""
+    """Measure, print, write; return the exit status."""
     rows, refused = run(url, schemas, arguments.words, arguments.number)
     together = bursts(url, schemas, arguments.words, arguments.bursts, arguments.together)
     found = summary(rows)

@@ -1,11 +1,11 @@
-"""Ten thousand different specifications through one live server: memory, disk and throughput as they go by.
+"""Ten thousand different specifications through one live server: memory, disk and throughput over time.
 
     python -m benchmarks.unique_specs [--number 10000] [--memory 256MiB] [--disk 64MiB] [--concurrency 16]
 
-Prints a line per --every requests, and writes them to --out: requests/s, resident memory of the engine core, bytes of
-the two caches as /metrics says and as the disk shows. Exit status 1 if a bound was broken (the engine core may take the
-bound of its cache and `OTHER_MEMORY` more than it had before the first specification), a request failed, or the last
-quarter ran at less than 0.8 of the second quarter's rate.
+Prints a line per --every requests, and writes the lines to --out: requests/s, resident memory of the engine core,
+bytes of the two caches according to /metrics and on disk. Exit status 1 if a bound was broken (the engine core may
+grow by the bound of its cache and `OTHER_MEMORY` after the first specification), a request failed, or the last quarter
+ran at less than 0.8 of the second quarter's rate.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from dotllm.system import user_cache_directory
 
 NAME = "demo"
 RESULTS = Path(__file__).parent / "results" / "unique_specs.json"
-# What an engine core takes for its work besides the cache: arenas of threads, what a compile in progress needs, vLLM's
-# own bookkeeping.
+# Memory that an engine core needs besides the cache: arenas of threads, compiles in progress, vLLM's own bookkeeping.
 OTHER_MEMORY = 96 << 20
 
 
@@ -49,7 +48,7 @@ def specification(number: int) -> dict[str, Any]:
 
 
 def ask(server: Server, number: int) -> int:
-    """One request; its status."""
+    """Send one request and return its status."""
     body = {"model": NAME, "prompt": "x", "max_tokens": 12, "structured_outputs": specification(number)}
     request = urllib.request.Request(
         f"{server.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -63,7 +62,7 @@ def ask(server: Server, number: int) -> int:
 
 
 def resident(server: Server) -> dict[str, int]:
-    """Resident bytes of the server's processes by the name they gave themselves."""
+    """Resident bytes of the server's processes, by the names that they gave themselves."""
     found: dict[str, int] = {}
     group = server.process.pid
     for status in Path("/proc").glob("[0-9]*/status"):
@@ -79,14 +78,14 @@ def resident(server: Server) -> dict[str, int]:
 
 
 def gauges(server: Server) -> dict[str, float]:
-    """Our gauges."""
+    """The gauges of our caches."""
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
         lines = [line for line in response.read().decode().splitlines() if line.startswith("dotllm_cache")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 def run(server: Server, cache: Path, arguments: argparse.Namespace) -> tuple[list[dict[str, float]], list[str]]:
-    """A row of figures for every ``--every`` requests, and what was broken."""
+    """A row of figures for every ``--every`` requests, and which bounds were broken."""
     rows: list[dict[str, float]] = []
     broken: list[str] = []
     first = engine_memory(server)
@@ -113,7 +112,7 @@ def run(server: Server, cache: Path, arguments: argparse.Namespace) -> tuple[lis
             )
             if statuses != {200}:
                 broken.append(f"statuses {sorted(statuses)} at {start}")
-            # Measured some times a minute, so the cache may be over its bound for a moment.
+            # The server measures it a few times a minute, so the cache may be over its bound for a moment.
             if row["memory_cache_mib"] * 2**20 > 1.25 * arguments.memory:
                 broken.append(f"memory cache at {start}: {row['memory_cache_mib']:.1f} MiB")
             if row["disk_used_mib"] * 2**20 > arguments.disk + (1 << 20):
@@ -152,7 +151,7 @@ def main() -> int:
         model = arguments.model or demo_model.make(Path(directory, "model"))
         cache = Path(directory, "cache")
         cache.mkdir()
-        for name in ("kernels", "vocabulary"):  # only the cache of indexes is to be empty
+        for name in ("kernels", "vocabulary"):  # only the cache of indexes starts empty
             Path(user_cache_directory(), name).mkdir(parents=True, exist_ok=True)
             (cache / name).symlink_to(user_cache_directory() / name)
         environment = {"DOTLLM_CACHE_MEMORY_BYTES": str(arguments.memory), "DOTLLM_DISK_BYTES": str(arguments.disk)}

@@ -1,4 +1,4 @@
-"""Walks a text through an engine, token by token, timing every mask and every step. Also what a batch is."""
+"""Walks a text through an engine, token by token, timing every mask and every step; does the same for batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def allowed(bits: Bitmask, token: int) -> bool:
 
 @dataclass
 class Times:
-    """Samples in nanoseconds: masks and steps of walks; and how many masks lacked the token that came next."""
+    """Samples in nanoseconds, of masks and steps of walks; and how many masks did not allow the next token."""
 
     fill: list[int] = field(default_factory=list)
     advance: list[int] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Times:
 
 
 def walk(matcher: Matcher, ids: Sequence[int], eos: int, times: Times) -> None:
-    """One text to its end, where EOS must be allowed. Raises `NotAllowed` if a step is refused."""
+    """Walk one text to its end, where EOS must be allowed. Raises `NotAllowed` if the engine refuses a step."""
     fill, advance, bits = matcher.fill, matcher.advance, matcher.bits
     clock_ns, overhead = clock.cpu_ns, clock.OVERHEAD_NS
     for position, token in enumerate(ids):
@@ -62,7 +62,7 @@ class BatchTimes:
 
 @dataclass
 class Slot:
-    """One sequence of a batch: which text it writes and how far it is."""
+    """One sequence of a batch: its text and its position."""
 
     compiled: Compiled
     ids: Sequence[int]
@@ -73,11 +73,11 @@ class Slot:
 def run_batch(
     engine: Engine, work: Sequence[tuple[Compiled, Sequence[int]]], size: int, steps: int, seed: int = 0
 ) -> BatchTimes:
-    """``size`` sequences over all the work, started at random places of their texts, ``steps`` calls.
+    """Time ``steps`` calls for ``size`` sequences over all the work, started at random places of their texts.
 
-    A sequence that ends is replaced by a new one at its text's start (not timed, as is making the batch). Where the
-    engine has row ids they are timed first: the copy that follows finds every mask known, so the cost of finding it
-    is charged to ``fill_ids``, and ``fill`` is then a warm mask and its copy.
+    A sequence that ends is replaced by a new one at the start of its text. This is not timed, and neither is making
+    the batch. If the engine has row ids, they are timed first: the copy that follows finds every mask known, so
+    ``fill_ids`` bears the cost of finding it, and ``fill`` is then a warm mask and its copy.
     """
     order = random.Random(seed)
     slots = []

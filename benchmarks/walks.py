@@ -92,9 +92,9 @@ def parse(text: str) -> Any:
 
 
 def _number(text: str) -> float | int | Fraction:
-    """As a float; as an int where the value is whole, so that ``type: integer`` is judged by value, and as a fraction
-    where only the float would be whole. What is too large or too small for a float is a number of that kind, not
-    infinite and not 0."""
+    """A float; an int if the value is whole, so that ``type: integer`` is judged by value; a fraction if only the
+    float would be whole. A value that is too large or too small for a float becomes a huge or a tiny number, not
+    infinity or 0."""
     try:
         value = Decimal(text)
     except InvalidOperation:  # an exponent of more than 18 digits
@@ -113,15 +113,15 @@ def _number(text: str) -> float | int | Fraction:
 
 
 def validator(schema: Any) -> Any:
-    """The validator of the schema's own dialect; 2020-12 where it names none. Patterns are read as ECMA-262 has them,
-    formats where the standard library knows them exactly, ``multipleOf`` of numbers of any size."""
+    """The validator of the schema's own dialect; 2020-12 if it names none. It reads patterns as ECMA-262 does, checks
+    the formats that the standard library knows exactly, and ``multipleOf`` for numbers of any size."""
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     kind = jsonschema.validators.extend(kind, {"multipleOf": _multiple_of})
     return kind(_with_python_patterns(schema), format_checker=jsonschema.FormatChecker(["ipv4", "ipv6"]))
 
 
 def _multiple_of(validator: Any, step: Any, instance: Any, _schema: Any) -> Iterator[jsonschema.ValidationError]:
-    """jsonschema's own divides floats, and overflows where the number is too large for one."""
+    """jsonschema's own check divides floats, and overflows if the number is too large for a float."""
     if validator.is_type(instance, "number") and Fraction(str(instance)) % Fraction(str(step)):
         yield jsonschema.ValidationError(f"{instance!r} is not a multiple of {step}")
 
@@ -147,8 +147,8 @@ _CLASSES = {
 
 
 def python_pattern(pattern: str) -> str:
-    """A regular expression of ECMA-262 for Python, whose dot matches more line ends, whose ``$`` also matches before a
-    last line feed, and whose ``\\d``, ``\\s`` and ``\\w`` hold other characters. (``[\\S]``, ``[\\D]`` and ``[\\W]``
+    """An ECMA-262 regular expression for Python, where the dot matches more line ends, ``$`` also matches before a
+    final line feed, and ``\\d``, ``\\s`` and ``\\w`` hold other characters. (``[\\S]``, ``[\\D]`` and ``[\\W]``
     stay Python's.)"""
     out, in_class, i = "", False, 0
     while i < len(pattern):
@@ -170,7 +170,7 @@ def python_pattern(pattern: str) -> str:
 
 
 def refuses(index: Index, limit: int) -> bool:
-    """Whether a limit is refused at the beginning."""
+    """Whether an index refuses a limit at the beginning."""
     try:
         index.guide().mask_within(limit)
     except TooFewTokensError as error:
@@ -222,7 +222,7 @@ def run(rows: list[dict[str, Any]], walks: int, options: argparse.Namespace) -> 
 
 
 def main() -> int:
-    """Command line. Exit status 1 when a walk does not finish or a text is invalid."""
+    """Command line. Exit status 1 if a walk does not finish or a text is invalid."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--walks", type=int, default=20_000)
     parser.add_argument("--schemas", type=int, default=500, help="a fixed random sample of MaskBench's")
@@ -232,7 +232,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     sys.set_int_max_str_digits(0)
-    # Some to spare: another is taken for one that is refused.
+    # Some spare schemas, which replace refused ones.
     rows = maskbench.read(maskbench.DATA, options.schemas + SPARE, options.only)
     found = run(rows, options.walks, options)
     options.out.parent.mkdir(parents=True, exist_ok=True)
