@@ -1,7 +1,7 @@
-"""Known vulnerabilities of the packages that requirements/ names, with pip-audit (`make audit`).
+"""Known vulnerabilities of the packages in requirements/, found by pip-audit (`make audit`).
 
-The exit status is 0 if none is known, 1 if one is, and 2 if not all could be
-looked up: without a network, say, or without pip-audit.
+The exit status is 0 if none is known, 1 if one is, and 2 if a look-up failed,
+for example without a network or without pip-audit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> int:
     except ValueError:
         print(done.stderr.strip()[-1000:], file=sys.stderr)
         packages = []
-    # An index without advisories makes pip-audit skip every package, and end as if all were well.
+    # With an index that has no advisories, pip-audit skips every package and still reports success.
     audited = [package for package in packages if "vulns" in package]
     found = [(package, fault) for package in audited for fault in package["vulns"]]
     for package, fault in found:

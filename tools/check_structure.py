@@ -1,16 +1,16 @@
-"""The structure of ``src/dotllm`` in figures, as a ratchet: none may rise, and what has fallen stays down.
+"""The structure of ``src/dotllm`` in figures, as a ratchet: no figure may rise, and one that has fallen stays down.
 
-    python -m tools.check_structure              # prints the figures and what is behind them; fails if one has risen
+    python -m tools.check_structure              # prints the figures and their causes; fails if a figure has risen
     python -m tools.check_structure --update     # after an improvement: lowers the limits in tools/structure.json
 
-Specifications come from strangers. So no loop of what reads them (`BUDGETED`) may run for minutes because one is long:
-each spends a budget, looks for cancellation, or says on its line what ends it soon: ``# bounded: by …``. These are the
-loops of ``while``, and of ``for`` over what they lengthen themselves. Kernels cannot be cancelled; the arrays that
-Python has made for them bound them.
+Specifications come from strangers. So no loop in the code that reads them (`BUDGETED`) may run for minutes because a
+specification is long: each loop spends a budget, checks for cancellation, or says on its line what ends it soon:
+``# bounded: by …``. This holds for ``while`` loops, and for ``for`` loops over a list that the body lengthens. Kernels
+cannot be cancelled; the arrays that Python makes for them bound them.
 
-A cycle counts whichever way its imports are written: at the top of a file, in a function, for type checkers only. To
-read one file of a cycle, one has to read all of them. Files and folders have no limit: a file holds one concept, as
-long as that is.
+A cycle counts wherever its imports are written: at the top of a file, in a function, or only for type checkers. To read
+one file of a cycle, a reader has to read all of them. Files and folders have no limit: a file holds one concept,
+however long that is.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ LIMITS = Path(__file__).with_name("structure.json")
 
 FUNCTION_LINES, PARAMETERS = 100, 12
 TIERS = {"workarounds": "workaround"} | {tier: tier for tier in ("enforce", "speed", "api", "tools", "extra")}
-"""The folders of the plugin, and the tier of each. What lies next to them is what all of them need."""
+"""The folders of the plugin, and the tier of each. Modules next to the folders are those that all of them need."""
 HEIGHTS = {"workarounds": 1, "enforce": 2, "speed": 3, "api": 4, "tools": 4, "extra": 4}
-"""Imports go down only: what enforces imports nothing that is faster, and neither imports a feature."""
+"""Imports only go down: enforce does not import speed, and neither imports a feature."""
 ABOVE_ALL_FOLDERS = ("", "registry", "processes")
 BUDGETS = {"lines of enforce": 2000, "lines of enforce and speed": 2800, "functions that enforce replaces": 12}
-"""What the figures are to come down to; until then each has a limit of its own, as all others."""
+"""The goals of these figures; until they are reached, each figure has its own limit, like all others."""
 BUDGETED = ("languages", "grammar")
 _SPENDING = frozenset({"spend", "_spend", "exceeded", "_step"})
 _BOUNDED = re.compile(r"# bounded: by \w")
 _KERNELS = frozenset({"kernel", "inner_kernel", "njit", "inlined"})
 Found = dict[str, list[str]]
-"""What is behind each figure. Lines of the plugin are a figure by themselves."""
+"""The places behind each figure, except counts of lines."""
 
 
 def imports() -> list[tuple[str, str]]:
-    """(Module, module that it imports), of all of dotllm's."""
+    """(Module, module that it imports), for all modules of dotllm."""
     graph = grimp.build_graph("dotllm", cache_dir=None)
     return [(module, other) for module in graph.modules for other in graph.find_modules_directly_imported_by(module)]
 
 
 def height(module: str) -> int:
-    """How high the folder of a plugin's module is; 0: the plugin's root, below all; -1: in no order."""
+    """The height of the folder of a plugin's module; 0: the plugin's root, below all folders; -1: in no order."""
     _, package, name, *_ = (*module.split("."), "", "")
     if package != "vllm_plugin" or name in ABOVE_ALL_FOLDERS:
         return -1
@@ -64,12 +64,12 @@ def height(module: str) -> int:
 
 
 def imports_upward(arrows: list[tuple[str, str]]) -> list[str]:
-    """Imports of the plugin's from a higher folder."""
+    """Imports in the plugin from a higher folder."""
     return sorted(f"{module}: {other}" for module, other in arrows if 0 <= height(module) < height(other))
 
 
 def modules_in_cycles(imported: list[tuple[str, str]]) -> list[str]:
-    """Modules that import each other, by whatever way."""
+    """Modules that import each other, directly or not."""
     arrows = networkx.DiGraph(imported)
     return sorted(
         module for group in networkx.strongly_connected_components(arrows) if len(group) > 1 for module in group
@@ -77,7 +77,7 @@ def modules_in_cycles(imported: list[tuple[str, str]]) -> list[str]:
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """All of a file, methods and inner ones included."""
+    """All functions of a file, including methods and inner functions."""
     return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
@@ -107,7 +107,7 @@ def _lengthens_itself(loop: ast.For) -> bool:
 
 
 def _may_stop(loop: ast.AST) -> bool:
-    """Whether a loop spends a budget, hands one on, is stopped by one, or looks for cancellation."""
+    """Whether a loop spends a budget, passes one on, is stopped by one, or checks for cancellation."""
     for node in ast.walk(loop):
         if isinstance(node, ast.Raise) and node.exc is not None and "BudgetExceeded" in ast.unparse(node.exc):
             return True
@@ -126,7 +126,7 @@ def _name_of(decorator: ast.expr) -> str:
 
 
 def measure() -> tuple[Found, dict[str, int]]:
-    """(What is behind the figures, figures that are counts of lines)."""
+    """(The places behind the figures, the figures without places)."""
     arrows = imports()
     found: Found = defaultdict(
         list, {"modules in cycles": modules_in_cycles(arrows), "imports upward": imports_upward(arrows)}

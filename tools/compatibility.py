@@ -1,11 +1,11 @@
-"""The table of what dotllm has been tested with, in ``docs/operations.md``, from what was recorded.
+"""Writes the table in ``docs/operations.md`` of the environments in which dotllm has been tested, from records.
 
-    python -m tools.compatibility                       # writes the table anew
-    python -m tools.compatibility --record "HOW"        # first adds this environment to the records: HOW has passed
+    python -m tools.compatibility                       # renews the table
+    python -m tools.compatibility --record "HOW"        # first records that HOW has passed in this environment
 
-What CI does with each commit is read from its workflow and the pinned requirements. Other runs (GPUs, releases without
-a CPU build) are records in ``benchmarks/results/tested.json``; ``record`` names the file next to it with what was
-measured. What nobody wrote down is "not recorded".
+CI's tests of each commit are read from its workflow and the pinned requirements. Other runs (GPUs, releases without a
+CPU build) are records in ``benchmarks/results/tested.json``; ``record`` names the file next to it with the
+measurements. Values that nobody wrote down are "not recorded".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def records() -> list[Record]:
-    """What was recorded, oldest first."""
+    """The records, oldest first."""
     found: list[Record] = json.loads(RECORDS.read_text(encoding="utf-8"))
     return found
 
@@ -83,7 +83,7 @@ def _device() -> str:
 
 
 def of_ci() -> Iterator[Record]:
-    """What CI runs with each commit, by job."""
+    """What CI runs for each commit, by job."""
     pins = dict(re.findall(r"^([a-z-]+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE))
     _, _, jobs = CI.read_text(encoding="utf-8").partition("\njobs:\n")
     parts = re.split(r"^  ([\w-]+):\n", jobs, flags=re.MULTILINE)[1:]
@@ -115,7 +115,7 @@ def _only(pattern: str, text: str) -> str:
 
 
 def rows() -> list[Record]:
-    """All of the table: CI's, then what was recorded, newest first."""
+    """All rows of the table: CI's, then the records, newest first."""
     return [*of_ci(), *sorted(records(), key=lambda record: record["date"], reverse=True)]
 
 

@@ -1,10 +1,10 @@
-"""What a constraint costs, as README shows it: its picture and the rows of its table, out of the measured points.
+"""What a constraint costs, as README shows it: makes its picture and the rows of its table from the measured points.
 
     python -m tools.cost_picture             # writes docs/images/cost-*.svg and README's rows
 
-A figure is the wall time of a burst over that of the same burst without a constraint. Hosts differ, so a cell of the
-table is the range over all runs on vLLM 0.33, the worst included, and README's sentence of the worst is written from
-the same points. ``tests/test_cost_picture.py`` fails where README or a picture differs from the points.
+A figure is the wall time of a burst divided by that of the same burst without a constraint. Hosts differ, so a cell of
+the table is the range over all runs on vLLM 0.33, the worst included. README's sentence about the worst points comes
+from the same points. ``tests/test_cost_picture.py`` fails if README or a picture differs from the points.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 FIRST_RUN = 54
-"""The first one on vLLM 0.33 that measured wall time."""
+"""The first run on vLLM 0.33 that measured wall time."""
 ENGINES = ("dotllm", "xgrammar", "guidance")
 CONCURRENCIES = (1, 32, 256)
 
@@ -64,7 +64,7 @@ class Point(NamedTuple):
 
 
 def points() -> list[Point]:
-    """All of the runs that count: on vLLM 0.33, of code as it was committed, without coalescence."""
+    """All points of the runs that count: on vLLM 0.33, of committed code, without coalescence."""
     results = ROOT / "benchmarks" / "results"
     measured = [point for raw in json.loads((results / "h200.json").read_text())["points"] for point in _point(raw)]
     for raw in json.loads((results / "h100.json").read_text())["points"]:
@@ -91,7 +91,7 @@ def speculation_of(flags: str) -> str:
 
 
 def cell(measured: list[Point], row: Row, engine: str) -> str:
-    """The ranges of an engine at each of `CONCURRENCIES`; "-" where nothing was measured."""
+    """The ranges of an engine at each of `CONCURRENCIES`; "-" if one was not measured."""
     parts = []
     for requests in CONCURRENCIES:
         ratios = sorted(
@@ -122,7 +122,7 @@ def worst(measured: list[Point]) -> str:
 
 
 def with_rows(text: str, measured: list[Point]) -> str:
-    """README's text with the rows of `ROWS` and the sentence after `WORST` as measured."""
+    """README's text with the measured rows of `ROWS`, and the sentence after `WORST` from the same points."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         for name, row in ROWS.items():

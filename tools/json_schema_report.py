@@ -1,8 +1,8 @@
-"""Writes ``docs/json-schema.md``: keyword by keyword what is enforced, from the verdicts on the official test suite.
+"""Writes ``docs/json-schema.md``: what is enforced of each keyword, from the verdicts on the official test suite.
 
     python -m tools.json_schema_report [--check]
 
-The tables are counted, not claimed; the sentences next to them are data below. A test compares the document
+The program counts the verdicts for the tables; the sentences next to them are data below. A test compares the document
 with what this would write, so it cannot fall behind the engine.
 """
 
@@ -21,7 +21,7 @@ from tests.languages.json_schema.official_suite import DIALECTS, SUITE, Verdicts
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "json-schema.md"
 
-# Files of the suite by the keyword they are about, where that is not the file's name; and what else there is to say.
+# The keyword that a file of the suite tests, if it is not the file's name; and notes on keywords.
 KEYWORD = {
     "anchor": "$anchor",
     "boolean_schema": "true, false",
@@ -251,7 +251,7 @@ def _cell(found: list[Verdicts]) -> str:
 
 
 def _reasons(found: list[Verdicts]) -> list[str]:
-    """Why tests are refused or differ, without what is particular to one schema."""
+    """Why tests are refused or differ, without the details of single schemas."""
     out: Counter[str] = Counter()
     for verdicts in found:
         for reason, count in verdicts.refused.items():
@@ -306,7 +306,7 @@ def document() -> str:
 
 
 def main() -> int:
-    """Write the document, or compare it."""
+    """Write the document, or only compare it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
     options = parser.parse_args()

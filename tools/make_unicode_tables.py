@@ -1,12 +1,12 @@
 """Write ``src/dotllm/languages/regex/unicode.txt``: the Unicode properties that ``\\p{…}`` and case folding need.
 
-The standard library has no scripts, and its tables change with the Python version; two replicas must agree on what a
-pattern means. The data is read out of the `regex` package (whose tables come from the Unicode Character Database).
+The standard library has no scripts, and its tables change with the Python version, but all replicas must agree on what
+a pattern means. The data comes from the `regex` package (whose tables come from the Unicode Character Database).
 
     python tools/make_unicode_tables.py
 
-Lines: ``kind name,alias,… ranges``. Ranges are pairs of base-36 numbers: the gap since the end of the range before, and
-the length less one, which is left out when 0: ``1t`` or ``1t+p``. The line ``fold`` has the simple case folding as
+Lines: ``kind name,alias,… ranges``. Ranges are pairs of base-36 numbers: the gap since the end of the previous range,
+and the length less one, which is left out if 0: ``1t`` or ``1t+p``. The line ``fold`` has the simple case folding as
 classes of code points (hexadecimal), each with all its members.
 """
 
@@ -33,7 +33,7 @@ BINARY = (
     "QUOTATIONMARK", "RADICAL", "REGIONALINDICATOR", "SENTENCETERMINAL", "SOFTDOTTED", "TERMINALPUNCTUATION",
     "UNIFIEDIDEOGRAPH", "UPPERCASE", "VARIATIONSELECTOR", "WHITESPACE", "XIDCONTINUE", "XIDSTART",
 )  # fmt: skip
-# CaseFolding.txt gives these two a folding only for Turkic languages (status T), the package always.
+# CaseFolding.txt folds these two only in Turkic languages (status T); the package always does.
 TURKIC = {0x130, 0x131}
 
 
@@ -47,7 +47,7 @@ def base36(number: int) -> str:
 
 
 def ranges(expression: str) -> str:
-    """The code points that match ``expression``, as the file has them."""
+    """The code points that match ``expression``, as ranges in the file's form."""
     parts, after = [], 0
     for match in regex.finditer(f"{expression}+", ALL):
         for low, high in without_surrogates(ord(match[0][0]), ord(match[0][-1])):
@@ -57,7 +57,7 @@ def ranges(expression: str) -> str:
 
 
 def without_surrogates(low: int, high: int) -> list[tuple[int, int]]:
-    """ALL has U+E000 right after U+D7FF, so a match may span the gap."""
+    """Split a range at the surrogates: ALL has U+E000 right after U+D7FF, so a match may span the gap."""
     return [(low, 0xD7FF), (0xE000, high)] if low <= 0xD7FF and high >= 0xE000 else [(low, high)]
 
 

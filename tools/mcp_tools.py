@@ -2,7 +2,7 @@
 
     python -m tools.mcp_tools 'mcp-server-time 2026.8.1' mcp-server-time --local-timezone UTC
 
-The schemas keep their structure; texts that people wrote are left out.
+The schemas keep their structure; human-written texts are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 60
 
 
 def shape(schema: Any) -> Any:
-    """A schema without the texts that people wrote."""
+    """A schema without human-written texts."""
     if isinstance(schema, list):
         return [shape(part) for part in schema]
     if not isinstance(schema, dict):
