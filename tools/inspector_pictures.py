@@ -1,6 +1,6 @@
 """Pictures of the inspector on its five examples, for docs/inspector.md.
 
-python -m tools.inspector_pictures TOKENIZER [FOLDER]         # a folder or hub name; Chromium must be in PATH
+python -m tools.inspector_pictures TOKENIZER [FOLDER]         # TOKENIZER: a folder or hub name; Chromium in PATH
 """
 
 from __future__ import annotations

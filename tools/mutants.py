@@ -1,14 +1,14 @@
-"""How many faults put into our functions on purpose the tests notice; a share for each file.
+"""How many deliberate faults in our functions the tests notice, for each file.
 
     python -m tools.mutants src/dotllm/compilation [--sample 10] [--seed 0] [--tests "tests/…"] [--seconds 30]
     python -m tools.mutants src/dotllm/automata/machine --python-kernels --longest 4
 
-A fault changes an operator, a constant, a condition, or drops a call. No file is touched: this process imports the
-tests, and each mutant is a fork of it in which the function has other code. So a mutant costs the tests that call the
-function, the fastest first, until one fails, and not the start of an interpreter. Left out is what runs at import, and
-what other processes run. Kernels have machine code: ``--python-kernels`` runs them as Python, and mutates them alone.
+A fault changes an operator, a constant or a condition, or drops a call. No file is changed: this process imports the
+tests, and each mutant is a fork of it in which the function has other code. So a mutant does not start an interpreter:
+it runs only the tests that call the function, the fastest first, until one fails. Code that runs at import or in other
+processes is left out. Kernels have machine code: ``--python-kernels`` runs them as Python, and mutates only them.
 
-Survivors are printed: each wants a test, or changes nothing.
+Survivors are printed: each needs a test, or changes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TESTS = {
     "vllm_plugin/enforce": "tests/vllm_plugin/engine_core",
     "vllm_plugin/speed": "tests/vllm_plugin/engine_core tests/vllm_plugin/gpu_masks",
 }
-"""The tests of a folder of src/dotllm; the longest one counts."""
+"""The tests of a folder of src/dotllm; the longest matching name counts."""
 OTHER: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
@@ -53,30 +53,30 @@ OTHER: dict[type[ast.AST], type[ast.AST]] = {
     ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
     ast.BitXor: ast.BitAnd, ast.Break: ast.Continue, ast.Continue: ast.Break,
 }  # fmt: skip
-NOT_MUTATED = (ast.Raise, ast.JoinedStr, ast.Assert)  # messages, and checks of what cannot be
+NOT_MUTATED = (ast.Raise, ast.JoinedStr, ast.Assert)  # messages, and checks that cannot fail
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Mutant(NamedTuple):
     file: Path
     function: Function
-    """The outermost one."""
+    """The outermost function."""
     place: int
-    """Of the node, in the order of `ast.walk` of the function."""
+    """The number of the node among the function's `nodes`."""
     change: int
-    """Which of its `changes`."""
+    """The number of the change among the node's `changes`."""
 
 
 class Test(NamedTuple):
     number: int
     seconds: float
-    """of a core"""
+    """CPU seconds."""
     called: set[tuple[str, int]]
-    """File and first line of the functions it calls."""
+    """File and first line of the functions that it calls."""
 
 
 def changes(node: ast.AST) -> list[ast.AST]:
-    """What ``node`` becomes."""
+    """The mutations of ``node``."""
     if isinstance(node, ast.Compare):
         return [
             with_field(node, ops=[*node.ops[:i], OTHER[type(op)](), *node.ops[i + 1 :]])
@@ -91,7 +91,7 @@ def changes(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.If | ast.IfExp | ast.While):
         return [with_field(node, test=ast.UnaryOp(ast.Not(), node.test))]
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return [ast.If(ast.Constant(False), [node], [])]  # (a function that calls super() stays one)
+        return [ast.If(ast.Constant(False), [node], [])]  # (a function that calls super() still does)
     if isinstance(node, ast.Break | ast.Continue):
         return [OTHER[type(node)]()]
     return []
@@ -106,7 +106,7 @@ def with_field(node: ast.AST, **fields: Any) -> ast.AST:
 
 
 def nodes(function: Function) -> list[ast.AST]:
-    """What is mutated in a function, in a fixed order."""
+    """The nodes of a function that are mutated, in a fixed order."""
     out: list[ast.AST] = []
     todo: list[ast.AST] = list(function.body)
     while todo:
@@ -122,7 +122,7 @@ def nodes(function: Function) -> list[ast.AST]:
 
 
 def functions(tree: ast.AST) -> Iterator[Function]:
-    """The outermost ones."""
+    """The outermost functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Function):
             yield node
@@ -131,7 +131,7 @@ def functions(tree: ast.AST) -> Iterator[Function]:
 
 
 def first_line(function: Function) -> int:
-    """As its code has it: that of the first decorator."""
+    """The first line of the function's code object: that of its first decorator."""
     return min([function.lineno, *(one.lineno for one in function.decorator_list)])
 
 
@@ -140,7 +140,7 @@ def decorators(function: Function) -> list[str]:
 
 
 def mutants(file: Path, kernels: bool) -> list[Mutant]:
-    """All of a file."""
+    """All mutants of a file."""
     return [
         Mutant(file, function, place, change)
         for function in functions(ast.parse(file.read_text()))
@@ -152,7 +152,7 @@ def mutants(file: Path, kernels: bool) -> list[Mutant]:
 
 
 class Replace(ast.NodeTransformer):
-    """Puts ``new`` in the place of ``old``."""
+    """Replaces ``old`` by ``new``."""
 
     def __init__(self, old: ast.AST, new: ast.AST) -> None:
         self.old, self.new = old, new
@@ -162,7 +162,7 @@ class Replace(ast.NodeTransformer):
 
 
 def apply(mutant: Mutant) -> str:
-    """Give the function its new code in this process; what has changed, "" if nothing has it that could be changed."""
+    """Give the function its new code in this process. Returns the change, or "" if no live function has the code."""
     tree = ast.parse(mutant.file.read_text())
     function = next(one for one in functions(tree) if one.lineno == mutant.function.lineno)
     old = nodes(function)[mutant.place]
@@ -193,7 +193,7 @@ def all_codes(code: CodeType) -> Iterator[CodeType]:
 
 
 class Mutate:
-    """The plugin that runs the collected tests of a file, first as they are, then on mutants."""
+    """The plugin that runs the collected tests, first on the real code, then on mutants."""
 
     def __init__(self, files: list[Path], options: argparse.Namespace) -> None:
         self.files, self.options = files, options
@@ -223,7 +223,7 @@ class Mutate:
         return True
 
     def is_killed(self, session: pytest.Session, tests: list[Test], mutant: Mutant) -> bool | None:
-        """None: no test calls it (or what they call is a copy of it)."""
+        """Whether a test fails; None if no test calls the function (or if tests call a copy of it)."""
         here = str(mutant.file), first_line(mutant.function)
         fitting, seconds = [], 0.0
         for test in tests:
@@ -235,7 +235,7 @@ class Mutate:
         survived = forked(
             lambda: (apply(mutant), not any(fails(session, number) for number in fitting)),
             3 * seconds + 10,
-            5 * seconds + 15,  # a mutant that waits for ever is noticed, too
+            5 * seconds + 15,  # a mutant that waits forever is noticed, too
         )
         if survived is not None and not survived[0]:
             return None
@@ -245,13 +245,13 @@ class Mutate:
 
 
 def import_module(file: Path) -> None:
-    """What tests import while they run would be imported as it is, behind the mutation."""
+    """Import the module before it is mutated: a test that imported it while it runs would get the original code."""
     parts = file.relative_to(ROOT / "src").with_suffix("").parts
     importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
 
 
 def fails(session: pytest.Session, number: int) -> bool:
-    """Run a test, and take down its fixtures."""
+    """Run a test and take down its fixtures; whether it fails."""
     return any(report.failed for report in runtestprotocol(session.items[number], log=False, nextitem=None))
 
 
@@ -264,7 +264,7 @@ def measured(session: pytest.Session, number: int) -> Test | None:
             called.add(frame.f_code)
 
     began = time.process_time()
-    profiler = cProfile.Profile(builtins=False)  # of this thread, with less work for each call
+    profiler = cProfile.Profile(builtins=False)  # profiles this thread, with less work for each call
     threading.setprofile(note)
     profiler.enable()
     failed = fails(session, number)

@@ -4,15 +4,15 @@
     python tools/peer_tests.py                        # or: make peer-tests
     python tools/peer_tests.py -k registry            # further arguments are pytest's
     python tools/peer_tests.py --pairs                # plain and with our hooks (an hour)
-    python tools/peer_tests.py --pairs tests/v1/core  # the same of some
+    python tools/peer_tests.py --pairs tests/v1/core  # the same for some
 
 The source distribution is downloaded once into ``.cache/peer-tests`` (nothing of it is kept in the repository), its
 ``tests/`` are extracted, and the files that ``tools/peers/cases.json`` lists are run with the plugin
-``tools/peers/plugin.py``. A case that fails must be listed there with the reason (what of another library it asserts,
-or what it needs that no package index has); a listed case that passes must be struck off. Both end the run with 1.
+``tools/peers/plugin.py``. A case that fails must be listed there with the reason (an assertion about another library,
+or something that no package index has); a listed case that passes must be struck off. Otherwise the status is 1.
 
-``--pairs`` runs all of the folders in ``pairs.folders`` twice, plain and with our hooks (`tools/peers/pairs.py`): what
-passes on plain vLLM passes with us, or is listed with the reason. The table is benchmarks/results/peer-tests.json.
+``--pairs`` runs all folders of ``pairs.folders`` twice, plain and with our hooks (`tools/peers/pairs.py`): a test that
+passes on plain vLLM must pass with us, or be listed with the reason. The table is benchmarks/results/peer-tests.json.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ STAND_INS = (
     "HuggingFaceTB/SmolLM2-135M-Instruct", "hmellor/tiny-random-LlamaForCausalLM",
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
 )  # fmt: skip
-"""Models of a hub that these tests name; a local directory of that name is taken instead."""
+"""Models of a hub that these tests name; each is replaced by a local directory of that name."""
 STARTS = re.compile(
     r"Remote\w*Server|vllm_runner|VllmRunner|\bLLM\(|from_engine_args|from_vllm_config|EngineCoreProc|subprocess"
 )
-"""What a file says that starts servers or engines of models: `make twin-tests` has those of ours."""
+"""Found in files that start servers or engines; `make twin-tests` has ours of this kind."""
 TABLE = ROOT / "benchmarks" / "results" / "peer-tests.json"
 
 
@@ -90,7 +90,7 @@ def archive_of(version: str, cache: Path) -> Path:
     if not archive.exists():
         print(f"downloading vLLM {version}'s source distribution …", file=sys.stderr, flush=True)
         install(BUILD, cache / "build")
-        # pip asks the distribution's build for its metadata, which must not look for a GPU or a git checkout.
+        # pip runs the distribution's build for its metadata; the build must not look for a GPU or a git checkout.
         environment = {"VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": version}
         command = ["download", "--quiet", "--no-deps", "--no-binary", "vllm", "--no-build-isolation"]
         pip([*command, "--dest", str(cache), f"vllm=={version}"], [cache / "build"], environment)
@@ -98,7 +98,7 @@ def archive_of(version: str, cache: Path) -> Path:
 
 
 def install(packages: tuple[str, ...], target: Path) -> None:
-    """Packages for this run only, next to the environment."""
+    """Install packages for this run only, outside the environment."""
     if not target.is_dir():
         pip(["install", "--quiet", "--no-deps", "--target", str(target), *packages])
 
@@ -110,7 +110,7 @@ def pip(arguments: list[str], path: list[Path] | None = None, environment: dict[
 
 
 def make_stand_ins(folder: Path, cache: Path) -> None:
-    """Directories of the hub models' names with the demo model, whose tokenizer is a byte-level BPE as theirs."""
+    """Link the demo model under the hub models' names; its tokenizer is a byte-level BPE, as theirs are."""
     from dotllm.demo import model
 
     made = model.make(cache / "model")
@@ -122,7 +122,7 @@ def make_stand_ins(folder: Path, cache: Path) -> None:
 
 
 def run(group: dict[str, Any], folder: Path, cache: Path, for_pytest: list[str]) -> dict[str, Any]:
-    """One pytest over the files of a group; ``conftest``: the folder whose conftest.py they need."""
+    """Run pytest once on the files of a group; ``conftest`` names the folder whose conftest.py they need."""
     results = cache / "results.json"
     results.unlink(missing_ok=True)
     path = [ROOT / "src", ROOT / "tools", cache / "run-packages", folder]
@@ -157,7 +157,7 @@ def run(group: dict[str, Any], folder: Path, cache: Path, for_pytest: list[str])
 
 
 def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str]) -> int:
-    """Both runs and what they come to; the exit status."""
+    """Make both runs and compare them; returns the exit status."""
     files, starters = files_of(folder, chosen or cases["pairs"]["folders"])
     results = {how: cache / f"pairs-{how}.jsonl" for how in ("plain", "ours")}
     path = [ROOT / "src", ROOT / "tools", cache / "run-packages", folder]
@@ -178,7 +178,7 @@ def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str]) -
 
 
 def files_of(folder: Path, places: list[str]) -> tuple[list[str], int]:
-    """The files of tests below ``places``, and how many were left out because they start servers of models."""
+    """The test files below ``places``, and how many were left out because they start model servers."""
     found = set[Path]()
     for place in places:
         found |= {folder / place} if place.endswith(".py") else {*(folder / place).rglob("test_*.py")}
@@ -187,7 +187,7 @@ def files_of(folder: Path, places: list[str]) -> tuple[list[str], int]:
 
 
 def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, whole: bool) -> int:
-    """Print what differs, and keep the table; the exit status."""
+    """Print the differences and keep the table; returns the exit status."""
     runs = [{row["file"]: row for row in map(json.loads, file.read_text().splitlines())} for file in (plain, ours)]
     reasons = {case: row["reason"] for row in cases["pairs"]["differences"] for case in row["cases"]}
     table: dict[str, Counter[str]] = {}
@@ -221,7 +221,7 @@ def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, wh
 
 
 def report(outcomes: dict[str, str], judged: int, exceptions: dict[str, str], whole: bool) -> int:
-    """Print what there is to say; the exit status."""
+    """Print the findings; returns the exit status."""
 
     def listed(case: str) -> str | None:
         return next((name for name in (case, case.split("[")[0]) if name in exceptions), None)

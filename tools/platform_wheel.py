@@ -1,11 +1,11 @@
-"""Build the wheel of this platform and Python: the wheel of every platform, and the kernels' machine code in it.
+"""Build the wheel for this platform and Python: the wheel for every platform plus the kernels' machine code.
 
     python tools/platform_wheel.py dist                           # for vLLM's Numba and the newest
     python tools/platform_wheel.py dist --numba 0.65.0 --numba 0.66.0
 
-With another Python or Numba the wheel compiles its kernels at the first use, as that of every platform does. vLLM pins
-Numba, and the engine alone gets the newest: hence two. At the end the wheel is installed with each of them into an
-environment of its own, where ``dotllm check`` must not compile anything.
+With another Python or Numba, the wheel compiles its kernels at the first use, like the wheel for every platform. There
+are two versions of Numba, because vLLM pins one and the engine alone gets the newest. At the end the wheel is installed
+with each version into its own environment, where ``dotllm check`` must not compile anything.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ print(seconds)
 
 
 def main() -> None:
-    """Ends with a message and status 1 where a step fails."""
+    """Ends with a message and status 1 if a step fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the wheel goes")
     parser.add_argument("--numba", action="append", metavar="VERSION", help="for this one; may be repeated")
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def vllm_numba() -> str:
-    """The Numba that vLLM requires, as ``requirements/cpu.txt`` has it."""
+    """The requirement of the Numba that vLLM needs, from ``requirements/cpu.txt``."""
     (line,) = re.findall("^numba==.*", (ROOT / "requirements" / "cpu.txt").read_text(), re.MULTILINE)
     return str(line)
 
@@ -95,7 +95,7 @@ def add_machine_code(content: Path, wheel: Path, numba: str, folder: Path) -> No
 
 
 def first_check(wheel: Path, numba: str, folder: Path) -> float:
-    """Seconds of the first ``dotllm check`` where ``wheel`` was installed. It must not compile anything."""
+    """Seconds of the first ``dotllm check`` after installing ``wheel``. It must not compile anything."""
     python = environment(folder)
     run(python, "-m", "pip", "-q", "install", wheel.resolve(), numba)
     return float(run(python, "-c", CHECK, DOTLLM_CACHE_DIR=str(folder / "fresh")).split()[-1])

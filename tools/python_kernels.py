@@ -1,7 +1,7 @@
-"""Kernels as Python functions, for `tools.mutants`: what Numba compiles, without Numba.
+"""Kernels as Python functions, for `tools.mutants`: the code that Numba compiles, without Numba.
 
-Numbers out of arrays are Python's, and those put into one are cut to its width, as in machine code. What Numba lacks
-(`dotllm.index.helper_pool`) is done with ctypes.
+Numbers read from arrays become Python's, and numbers written to an array are cut to its width, as in machine code. The
+intrinsics (`dotllm.index.helper_pool`) use ctypes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUMBERS = {f"{sign}int{bits}": bits for sign in ("", "u") for bits in (8, 16, 32
 
 
 class AsPython(ast.NodeTransformer):
-    """What is read from an array passes `value_read`, what is written `value_to_write`."""
+    """Passes values read from an array through `value_read`, and values to write through `value_to_write`."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         self.generic_visit(node)
@@ -65,7 +65,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.Call:
 
 
 def as_python(tree: ast.Module) -> ast.Module:
-    """The functions of a module with kernels, to be run as they are."""
+    """A module with kernels, changed so that its functions run as Python."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.body = [AsPython().visit(one) for one in node.body]
@@ -147,7 +147,7 @@ def are_installed() -> bool:
 
 
 def install() -> None:
-    """From here on, kernels that are imported are Python."""
+    """Make kernels that are imported from now on Python functions."""
     extending.intrinsic = lambda function: INTRINSICS[function.__name__]
     jit.kernel = jit.inner_kernel = lambda *_, **__: lambda function: function
     numba.carray = carray

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A release of vLLM to run tests on that has no CPU build for this environment: 0.33 has none.
+"""Prepares a release of vLLM for tests that has no CPU build for this environment, such as 0.33.
 
     python tools/release_sources.py 0.33.0 FOLDER       # then: PYTHONPATH=FOLDER python -m pytest …
 
-The Python sources are the release's own, the compiled libraries those of the installed CPU build. Our hooks are in
-Python, and what vLLM's CPU worker calls of the libraries seldom changes; what a GPU's worker calls is not tried so.
-vLLM's Rust front end comes along, which the CPU build of no release has: it needs no GPU.
+The Python sources are the release's own; the compiled libraries are those of the installed CPU build. Our hooks are in
+Python, and the functions of the libraries that vLLM's CPU worker calls seldom change; those of a GPU's worker are not
+tested like this. vLLM's Rust front end is included, which needs no GPU and which no CPU build has.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def main() -> int:
 
 
 def is_source(name: str) -> bool:
-    """Whether a file of the wheel is taken: no compiled libraries, nor what is for GPUs alone."""
+    """Whether a file of the wheel is extracted: neither compiled libraries nor files only for GPUs."""
     foreign = name.startswith("vllm/third_party/") and not name.endswith(".py")
     return name.startswith("vllm/") and not name.endswith(".so") and not foreign
 
 
 def installed() -> Path:
-    """The folder of the installed vLLM, which is not imported."""
+    """The folder of the installed vLLM; it is not imported."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise SystemExit("vLLM is not installed")
@@ -54,7 +54,7 @@ def installed() -> Path:
 
 
 def describe(folder: Path, version: str) -> None:
-    """Metadata by which vLLM, and our tests, know the release and that it is a CPU build."""
+    """Write metadata that tells vLLM and our tests the release, and that it is a CPU build."""
     about = folder / f"vllm-{version}+cpu.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")

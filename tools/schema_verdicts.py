@@ -1,9 +1,9 @@
 """Runs every schema of a MaskBench file through the front end and the machine, and compares verdicts on its instances.
-Objects are open, as the standard has them.
+Objects are open, as in the standard.
 
-Not a benchmark (``benchmarks/maskbench.py`` is): no vocabulary, no masks, no peers. Documents are fed as bytes, so it
-takes about a minute and says what is wrong: which valid instance was rejected at which byte, what was refused and why,
-and which schemas cost most in the front end.
+This is not a benchmark (``benchmarks/maskbench.py`` is): it has no vocabulary, masks or peers. It feeds documents as
+bytes, takes about a minute and says what is wrong: which valid instance was rejected at which byte, what was refused
+and why, and which schemas cost most in the front end.
 
     python tools/schema_verdicts.py [--order any] [--only NAME …] [--slowest 20] [FILE.jsonl.gz]
 """
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        """All verdicts right. A schema that nothing satisfies is refused, and that is right too."""
+        """Whether all verdicts are right. Refusing a schema that nothing satisfies is right, too."""
         return self.refusal is None and not self.rejected and not self.accepted
 
 
@@ -57,7 +57,7 @@ def judge(row: dict[str, Any], vocabulary: Vocabulary, options: dict[str, Any]) 
         try:
             data = text.encode()
         except UnicodeEncodeError:
-            continue  # a lone surrogate: no UTF-8 text at all
+            continue  # a lone surrogate has no UTF-8
         at = read(index, data)
         if test["valid"] and at is not None:
             before, behind = data[max(0, at - 40) : at], data[at : at + 30]
@@ -68,7 +68,7 @@ def judge(row: dict[str, Any], vocabulary: Vocabulary, options: dict[str, Any]) 
 
 
 def read(index: Index, data: bytes) -> int | None:
-    """None if ``data`` is a whole text, else how many of its bytes can be one's beginning."""
+    """None if ``data`` is a whole text; otherwise how many of its bytes can begin one."""
     guide_start = index.guide().config
     config = index.advance_bytes(guide_start, data)
     if config >= 0 and index.can_finish(config):

@@ -1,4 +1,4 @@
-"""What mkdocs does in addition to its plugins: references, links to the repository's files, and ``llms.txt`` (https://llmstxt.org)."""
+"""Hooks of mkdocs next to its plugins: references, links to the repository's files, and ``llms.txt`` (https://llmstxt.org)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 ONLY_HERE = re.compile(r"<!-- site\n(.*?)-->\n", re.DOTALL)
-"""What a Git host would show as it stands, such as the directives of mkdocstrings"""
+"""Text that a Git host would show literally, such as the directives of mkdocstrings."""
 OUTSIDE = re.compile(r"\[([^]]+)\]\(((?:\.\./)+[^)]+)\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Links from docs/ to other files of the repository lead to ``repo_url``; without one they are names of files."""
+    """Make links from docs/ to other files of the repository lead to ``repo_url``; without one, write file names."""
     here = (Path(config.docs_dir) / page.file.src_uri).parent
 
     def link(match: re.Match[str]) -> str:
@@ -36,7 +36,7 @@ def on_nav(nav: Any, *, config: Any, **_: Any) -> Any:
 
 
 def on_post_build(*, config: Any, **_: Any) -> None:
-    """``llms.txt``: the site's table of contents for programs; and each page's Markdown."""
+    """Write ``llms.txt``, the site's table of contents for programs, and each page's Markdown."""
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     for section in config.extra["nav_of_llms"].items:
         lines.append(f"## {section.title}\n")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The changes to vLLM in ``upstream/``: whether they apply to its release, and whether its own tests pass with them.
+"""Whether the changes to vLLM in ``upstream/`` apply to its release, and whether its own tests pass with them.
 
     python tools/upstream.py                      # or: make check-upstream; downloads the source distribution
-    python tools/upstream.py --tests              # and runs vLLM's tests and those of the patches, as far as a CPU can
+    python tools/upstream.py --tests              # also runs vLLM's tests and those of the patches that a CPU can run
 
-The patches are a series: each is applied to what those before it have made. Tests run on the patched Python sources
-with the compiled libraries of the installed CPU build (`release_sources`), first without the patches and then with
-them: what fails only with them fails this. Models of a hub are stood in for by the demo model.
+The patches are a series: each is applied after those before it. Tests run on the patched Python sources with the
+compiled libraries of the installed CPU build (`release_sources`), first without the patches and then with them: a test
+that fails only with them makes this program fail. The demo model replaces models of a hub.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TESTS = (
     *("tests/entrypoints/openai/responses/test_protocol.py", "tests/tool_use/test_custom_tool_grammars.py"),
 )
 """vLLM's tests of what the patches change, those of the patches among them."""
-# (Some nest JSON deeper than Python 3.11 lets them.)
+# (Some tests nest JSON deeper than Python 3.11 allows.)
 PYTEST = "import sys, pytest; sys.setrecursionlimit(20_000); raise SystemExit(pytest.main(sys.argv[1:]))"
 
 
@@ -64,12 +64,12 @@ def series() -> list[Path]:
 
 
 def files_of(patch: Path) -> list[str]:
-    """The files that a patch changes or makes."""
+    """The files that a patch changes or creates."""
     return re.findall(r"^\+\+\+ b/(.+)$", patch.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """vLLM's Python sources and tests in ``folder``, anew."""
+    """Extract vLLM's Python sources and tests into ``folder``, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
     root = f"vllm-{VERSION}/"
     with tarfile.open(archive) as opened:
@@ -80,8 +80,8 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def apply(patch: Path, folder: Path) -> None:
-    """Apply one patch to ``folder``, exactly. Raises RuntimeError if it does not."""
-    # (Within a repository, git would pass over what it ignores.)
+    """Apply one patch to ``folder``, exactly. Raises RuntimeError if it does not apply."""
+    # (Within a repository, git would skip ignored files.)
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
     done = subprocess.run(
         ["git", "apply", str(patch.resolve())], cwd=folder, env=environment, capture_output=True, text=True

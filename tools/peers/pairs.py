@@ -1,9 +1,9 @@
-"""vLLM's own tests, a fork for each file: plain, or with our hooks. `tools/peer_tests.py --pairs` compares the two.
+"""Runs vLLM's own tests, each file in a fork: plain, or with our hooks. `tools/peer_tests.py --pairs` compares the two.
 
 python pairs.py plain|ours RESULTS FILE …      in the folder of the sources; a line of JSON in RESULTS for each file
 
-A fork has imported vLLM already, so that a file takes seconds. It may crash or hang: its tests so far count, and the
-one that runs has died.
+A fork has already imported vLLM, so a file takes seconds. If it crashes or hangs, its finished tests count, and the
+running test counts as "died".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPTIONS = (
 
 
 class Outcomes:
-    """A pytest plugin: outcomes go to a pipe as they come."""
+    """A pytest plugin that writes each outcome to a pipe."""
 
     def __init__(self, pipe: Any) -> None:
         self._pipe = pipe
@@ -50,7 +50,7 @@ class Outcomes:
 
 
 def run(file: str, is_ours: bool) -> dict[str, Any]:
-    """The outcome of each test of ``file``, and why it did not pass."""
+    """The outcome of each test of ``file``, and the reason if the test did not pass."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -79,7 +79,7 @@ def run(file: str, is_ours: bool) -> dict[str, Any]:
     os.waitpid(child, 0)
     late.cancel()
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what the tests have started
+        os.killpg(child, signal.SIGKILL)  # processes that the tests have started
     return {"file": file, "outcomes": outcomes, "reasons": {name: why for name, why in reasons.items() if why}}
 
 

@@ -1,12 +1,12 @@
-"""A pytest plugin: vLLM's own tests, run on dotllm where they say xgrammar.
+"""A pytest plugin that runs vLLM's own tests on dotllm where they name xgrammar.
 
-Loaded by ``tools/peer_tests.py`` with ``-p peers.plugin``. Three things make the tests ours without a change in
-them: our backend answers to the name ``xgrammar`` in this process; a structural tag that a test hands to xgrammar's
+``tools/peer_tests.py`` loads it with ``-p peers.plugin``. Three things run the tests on dotllm without changing them:
+our backend answers to the name ``xgrammar`` in this process; a structural tag that a test passes to xgrammar's
 ``Grammar.from_structural_tag`` becomes an `Index` of ours, which then judges the strings of the test; and all our hooks
-are applied, as in a server. What a test builds of xgrammar's own classes stays xgrammar.
+are applied, as in a server. Objects that a test builds from xgrammar's own classes stay xgrammar's.
 
-Beside that it stands in for what vLLM's conftest.py and its plugins would give (it imports half of vLLM): coroutine
-tests are run by asyncio. Outcomes go to the file that ``DOTLLM_PEER_RESULTS`` names.
+The plugin also replaces vLLM's conftest.py (which imports half of vLLM) and the plugins that it needs: asyncio runs
+coroutine tests. Outcomes go to the file that ``DOTLLM_PEER_RESULTS`` names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _judged = 0
 
 
 class _Grammar:
-    """What our ``Grammar.from_structural_tag`` returns: all that the tests do with it is to ask about strings."""
+    """The result of our ``Grammar.from_structural_tag``: tests only ask it about strings."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """One file parses JSON nested 2,000 deep while it is imported, which Python 3.11 counts as recursion."""
+    """One file parses JSON nested 2,000 deep when it is imported; Python 3.11 counts this as recursion."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)
     try:
