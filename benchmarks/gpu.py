@@ -6,7 +6,7 @@ A *burst* is a number of concurrent requests. Its *twin* follows directly: other
 many tokens for each request. ``wall_ratio`` is the burst's time from the first request sent to the last token, divided
 by its twin's: how much longer the sender of the burst waits. ``tpot_ratio`` compares times per token, which hides
 stragglers. Engines take turns at every point, in several *visits*, because a shared machine's speed drifts. The first
-bursts of a set have schemas that the engine has never seen (``new``: each burst has another comment in them); those of
+bursts of a set have schemas that the engine has never seen (``new``: a comment in them differs in each burst); those of
 later bursts are known.
 
 Weights are random unless the flags say otherwise, so a folder with a configuration and a tokenizer is enough. A set is

@@ -87,7 +87,7 @@ class SlowDevice(Device):
 
     step_s = 0.0
     requests: Mapping[str, Any]
-    """those of the scheduler, by name"""
+    """the scheduler's requests, by name"""
 
     def __init__(self) -> None:
         super().__init__()

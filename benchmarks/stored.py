@@ -1,4 +1,4 @@
-"""Warmed indexes on disk: how large they are, and how long it takes until one is ready again.
+"""Warmed indexes on disk: how large they are, and how long it takes to load one.
 
     python -m benchmarks.stored [--schemas 300]
 

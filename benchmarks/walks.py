@@ -62,7 +62,7 @@ class Walker:
         return ids
 
     def walk(self, index: Index, limit: int) -> bytes:
-        """One text. Raises `DeadEnd`."""
+        """Draw one text. Raises `DeadEnd`."""
         guide, text = index.guide(), b""
         for left in range(limit, 0, -1):
             ids = self._allowed(guide, left)

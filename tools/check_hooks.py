@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does every hook fit the sources of some vLLM releases? Needs neither a GPU nor the releases' C extensions.
+"""Does every hook fit the sources of the given vLLM releases? Needs neither a GPU nor the releases' C extensions.
 
     python tools/check_hooks.py                       # the releases we support
     python tools/check_hooks.py 0.33.0 0.34.0         # others

@@ -1,4 +1,4 @@
-"""Writes the table in ``docs/operations.md`` of the environments in which dotllm has been tested, from records.
+"""Writes the table of tested environments in ``docs/operations.md``.
 
     python -m tools.compatibility                       # renews the table
     python -m tools.compatibility --record "HOW"        # first records that HOW has passed in this environment

@@ -1,4 +1,4 @@
-"""What the engine makes of every specification in the corpus, as a hash for each: a restructuring changes none.
+"""Hashes of what the engine makes of each specification in the corpus: a restructuring changes none of them.
 
     python -m tools.digest             # prints a line per specification
     python -m tools.digest --check     # fails, and names what differs, if a hash is not that of tools/digest.json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prepares a release of vLLM for tests that has no CPU build for this environment, such as 0.33.
+"""Prepares, for tests, a vLLM release that has no CPU build for this environment, such as 0.33.
 
     python tools/release_sources.py 0.33.0 FOLDER       # then: PYTHONPATH=FOLDER python -m pytest …
 

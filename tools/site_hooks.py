@@ -1,4 +1,4 @@
-"""Hooks of mkdocs next to its plugins: references, links to the repository's files, and ``llms.txt`` (https://llmstxt.org)."""
+"""Hooks of mkdocs for references, links to the repository's files, and ``llms.txt`` (https://llmstxt.org)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TESTS = (
     *("tests/tool_use/test_tool_choice_required.py", "tests/tool_parsers/test_structural_tag_registry.py"),
     *("tests/entrypoints/openai/responses/test_protocol.py", "tests/tool_use/test_custom_tool_grammars.py"),
 )
-"""vLLM's tests of what the patches change, those of the patches among them."""
+"""vLLM's tests of the code that the patches change, and the patches' own tests."""
 # (Some tests nest JSON deeper than Python 3.11 allows.)
 PYTEST = "import sys, pytest; sys.setrecursionlimit(20_000); raise SystemExit(pytest.main(sys.argv[1:]))"
 

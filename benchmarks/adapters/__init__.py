@@ -1,4 +1,4 @@
-"""One file per engine; `load` imports only the one asked for."""
+"""One file per engine; `load` imports only the requested one."""
 
 from __future__ import annotations
 
