@@ -37,7 +37,7 @@ demo: install  ## Install everything for a CPU, serve a small trained model and 
 test: install-dev  ## Install and run the tests (PYTEST="-k name" for some of them).
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
-test-quick:  ## A minute of tests to run on every change, without vLLM (see tests/quick.txt).
+test-quick:  ## Two minutes of tests to run on every change, without vLLM (see tests/quick.txt).
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m pytest -q -p no:cacheprovider $(shell grep -v '^#' tests/quick.txt) -m "not serve" $(PYTEST)
 
 model-test: install-dev  ## EXAMPLES new sequences for each of the six model-based tests (docs/testing.md).
