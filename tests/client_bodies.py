@@ -1,7 +1,7 @@
-"""Requests that 27 client libraries sent, and what an answer to one must be.
+"""Requests that 27 client libraries sent, and what an answer to each must be.
 
-``corpus/client_bodies.jsonl`` has them as they were recorded, with other texts. Each is answered with what it asks for
-enforced, or refused with a remedy: never with a server's error, with free text, or with keys that nobody has named.
+``corpus/client_bodies.jsonl`` holds the recorded requests with other texts. Each is answered with what it asks for
+enforced, or refused with a remedy: never with a server error, with free text, or with keys that nobody has named.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNTS_TOKENS = "/v1/messages/count_tokens"
 
 
 def sample() -> list[dict[str, Any]]:
-    """Bodies that have something new: a client, a kind of request, a field or a keyword of JSON Schema."""
+    """Bodies that contain something new: a client, a kind of request, a field or a keyword of JSON Schema."""
     seen, found = set[Any](), []
     for row in BODIES:
         body, wanted = row["body"], asked(row["body"])
@@ -35,7 +35,7 @@ def sample() -> list[dict[str, Any]]:
 
 
 def _fields(value: Any) -> Iterator[str]:
-    """The names in a body, without those that its schemas give to properties and definitions."""
+    """The names in a body, except those that its schemas give to properties and definitions."""
     for name, inner in value.items() if isinstance(value, dict) else ():
         yield name
         is_named = name in ("properties", "$defs") and isinstance(inner, dict)
@@ -48,11 +48,11 @@ class Asked(NamedTuple):
     """What a request asks of its answer."""
 
     form: dict[str, Any] | None
-    """``structured_outputs``, or one that says the same as the format."""
+    """``structured_outputs``, or the equivalent of the format."""
     tools: dict[str, dict[str, Any] | None]
-    """The schema of each tool's arguments, by the name in calls; None if they are as free as upstream's."""
+    """The schema of each tool's arguments by the name in calls; None if vLLM leaves the arguments free."""
     is_forced: bool
-    """Whether a call is demanded."""
+    """Whether the answer must be a call."""
 
     @property
     def is_constrained(self) -> bool:
@@ -61,13 +61,13 @@ class Asked(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What became of an answer with HTTP 200."""
+    """The judgement of an answer with HTTP 200."""
 
     finished: bool
     valid: bool
-    """If it has finished, everything in it is what was asked for."""
+    """If the answer has finished, everything in it is what was asked for."""
     invented: bool
-    """It has keys that no schema names, in an object that lists its keys."""
+    """The answer has keys that no schema names, in an object that lists its keys."""
     what: Any
     """What was judged."""
 
@@ -93,7 +93,7 @@ _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "requir
 
 def _tools(tools: Any, is_forced: bool) -> Iterator[tuple[str, dict[str, Any] | None]]:
     for tool in tools:
-        if tool.get("type") == "custom":  # (whose grammars have tests of their own)
+        if tool.get("type") == "custom":  # (other tests cover their grammars)
             custom = tool.get("custom") or tool
             yield custom["name"], _INPUT if (custom.get("format") or {}).get("type") == "grammar" else None
             continue
@@ -127,7 +127,7 @@ def judge(path: str, body: dict[str, Any], answer: dict[str, Any]) -> Verdict:
 
 
 def _read(path: str, answer: dict[str, Any]) -> tuple[str, list[tuple[str, Any]], bool]:
-    """The text, the calls with their parsed arguments, and whether all has come to its end."""
+    """The text, the calls with their parsed arguments, and whether the answer is complete."""
     if path == "/v1/messages":
         calls = [(block["name"], block["input"]) for block in answer["content"] if block["type"] == "tool_use"]
         text = "".join(block["text"] for block in answer["content"] if block["type"] == "text")
@@ -146,7 +146,7 @@ def _read(path: str, answer: dict[str, Any]) -> tuple[str, list[tuple[str, Any]]
 
 
 def _form(form: dict[str, Any], text: str) -> Any:
-    """What ``text`` says in the form that was asked for; None if it is not in it."""
+    """The value of ``text`` in the form that was asked for; None if it does not have this form."""
     if form.get("json") or form.get("json_object"):
         try:
             return json.loads(text)
@@ -167,7 +167,7 @@ def _validator(schema: Any) -> Any:
 
 
 def _closed(schema: Any) -> Any:
-    """``schema`` without keys that it does not name. (None of these has properties in two parts of an ``allOf``.)"""
+    """``schema`` without unnamed keys. (No schema here has properties in two parts of an ``allOf``.)"""
     if isinstance(schema, list):
         return [_closed(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""`dotllm.numpy` and `dotllm.torch` say the same, and what the guides say."""
+"""`dotllm.numpy` and `dotllm.torch` agree with each other and with the guides."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_wrong_arguments(number: int) -> None:
 
 
 def test_a_loop_of_twelve_lines() -> None:
-    """As the documentation has it: the guide and the model's favourites."""
+    """The loop of the documentation: the guide and the model's favourites."""
     guide = INDEX.guide()
     bitmask = on_arrays.allocate_token_bitmask(1, VOCABULARY.size)
     text = b""

@@ -1,4 +1,4 @@
-"""``model.generate`` of a tiny random model under an index: whatever the search, every row is a text of the index."""
+"""``model.generate`` of a tiny random model under an index: with every search, each row is a text of the index."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_index_for_each_prompt(model: Any, tokenizer: Any, vocabulary: Vocabu
 
 
 def test_a_processor_serves_one_generation(model: Any, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """What looks like a new generation is an error, never a text that nobody constrains."""
+    """Anything that looks like a new generation is an error, never a text without a constraint."""
     processor = StructuredLogitsProcessor(Index.from_regex(PATTERN, vocabulary))
     for prompts in (["x"], ["x x"], ["x x x"]):  # the next one is a token longer: it could be a continuation
         for text in generate(model, tokenizer, processor, prompts, do_sample=True):

@@ -34,7 +34,7 @@ def test_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("wanted", "right"), [("RED", True), ("rose", False)])
 def test_a_row(wanted: str, right: bool) -> None:
-    """The text has a token for each byte, and 30 tokens that are likelier than the blue color's."""
+    """The text has one token for each byte. At one place 30 tokens are likelier than the first byte of "blue"."""
     vocabulary = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], 256)
     asked = case("a", {"color": COLORS}, color=[wanted])
     asked.functions[0].parameters["required"] = ["color"]
@@ -46,7 +46,7 @@ def test_a_row(wanted: str, right: bool) -> None:
     chances[11] = {ord("e"): 0.6, ord("o"): 0.4}
     positions = []
     for likely in chances:
-        ranked = sorted(likely, key=lambda token: token == ord("b"))  # (it is the last)
+        ranked = sorted(likely, key=lambda token: token == ord("b"))  # ("b" comes last)
         position = Position({
             token: SimpleNamespace(logprob=math.log(likely[token]) if likely[token] else -math.inf, rank=rank)
             for rank, token in enumerate(ranked, 1)
@@ -61,6 +61,6 @@ def test_a_row(wanted: str, right: bool) -> None:
 
 
 class Position(dict[int, Any]):
-    """As the offline engine gives it."""
+    """A position as the offline engine returns it."""
 
     log_mass = 0.0

@@ -1,4 +1,4 @@
-"""The engine that `benchmarks.gpu` measures, without vLLM's: what is sent for each backend."""
+"""The engine that `benchmarks.gpu` measures, with a stand-in for vLLM's: what is sent for each backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dotllm.bench.workloads import Constraint
 
 
 class Engine:
-    """Keeps the parameters that it is given; every answer is one token."""
+    """Keeps the parameters that it receives; every answer is one token."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -35,7 +35,7 @@ class Engine:
 @pytest.mark.parametrize("backend", ["dotllm", "xgrammar"])
 @pytest.mark.parametrize("constraint", [None, Constraint("number", "json_schema", {"type": "integer"})])
 def test_requests_are_sent_as_a_server_sends_them(backend: str, constraint: Constraint | None) -> None:
-    """The engine core gives dotllm's verdict, so nothing is compiled before sending; other backends are vLLM's."""
+    """The engine core gives dotllm's verdict, so nothing is compiled before sending; the others are vLLM's."""
     target = SharedEngine.__new__(SharedEngine)
     target.engine, target.numbers, target.backend = Engine(), itertools.count(), backend
     sample = asyncio.run(target.send(BenchRequest(constraint, "a prompt", 16)))

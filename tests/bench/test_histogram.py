@@ -11,7 +11,7 @@ from benchmarks.histogram import Histogram
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9, 0.99, 0.999, 1.0])
 def test_percentiles_within_a_bucket(share: float) -> None:
-    """2 % wide buckets: at most 2 % off."""
+    """Buckets are 2 % wide, so a percentile is at most 2 % off."""
     rng = random.Random(3)
     samples = sorted(int(rng.lognormvariate(8, 2)) + 20 for _ in range(10_000))
     exact = samples[max(0, int(-(-share * len(samples) // 1)) - 1)]
@@ -19,7 +19,7 @@ def test_percentiles_within_a_bucket(share: float) -> None:
 
 
 def test_merge_and_round_trip() -> None:
-    """Two halves merged, written and read back are the whole."""
+    """Two halves, merged, written and read back, equal the whole."""
     samples = [random.Random(5).randrange(10**7) for _ in range(1000)]
     left, right = Histogram(samples[:300]), Histogram(samples[300:])
     left.merge(Histogram.from_json(right.to_json()))
@@ -29,5 +29,5 @@ def test_merge_and_round_trip() -> None:
 
 
 def test_empty() -> None:
-    """No samples, no figures, no error."""
+    """Without samples there are neither figures nor errors."""
     assert Histogram().summary_us()["p50"] == 0

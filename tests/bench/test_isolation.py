@@ -1,4 +1,4 @@
-"""A child that crashes, hangs, swells or raises costs one answer, and the next question is answered."""
+"""A child that crashes, hangs, takes too much memory or raises costs one answer; the next question is answered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def worker() -> Iterator[Isolated]:
     ("question", "kind"), [("crash", "crash"), ("hang", "timeout"), ("swell", "memory"), ("raise", "error")]
 )
 def test_one_answer_is_lost(worker: Isolated, question: str, kind: str) -> None:
-    """The outcome names what happened; the child is replaced where it had to be."""
+    """The outcome names what happened; the child is replaced where necessary."""
     if question == "hang":
         worker.seconds = 2
     outcome = worker.ask(question)

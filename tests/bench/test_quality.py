@@ -145,7 +145,7 @@ def test_extractions_are_many_valid_and_the_same_each_time() -> None:
         right = [Call(one.functions[0].name, facts)]
         assert one.judge(right) == "" and one.valid(right)
         jsonschema.Draft202012Validator.check_schema(one.schema())
-        for key in facts:  # nothing but the facts is right
+        for key in facts:  # only the facts are right
             assert one.judge([Call("", {k: v for k, v in facts.items() if k != key})]) == "a key is missing"
             assert one.judge([Call("", facts | {key: None})]) != ""
 

@@ -15,14 +15,14 @@ SPECS = read()
 
 
 def test_enough_and_distinct() -> None:
-    """Issue 2 asks for ten specs; names are the keys of the results."""
+    """Issue 2 asks for ten specs. Their names are the keys of the results."""
     assert len(SPECS) >= 12
     assert len({spec.name for spec in SPECS}) == len(SPECS)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_samples_satisfy(spec: Spec) -> None:
-    """Every sample is valid under an oracle that is not an engine under test (grammars are judged in the run itself)."""
+    """Every sample is valid under an oracle that is not an engine under test. (The run itself judges grammars.)"""
     assert spec.texts
     for text in spec.texts:
         if spec.kind == "regex":

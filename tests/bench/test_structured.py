@@ -21,7 +21,7 @@ STEP_S = 0.002
 
 
 def answer(body: dict[str, Any]) -> list[str]:
-    """Tokens of a reply: right for a choice, wrong for any schema, filler for a twin."""
+    """Tokens of a reply: right for a choice, wrong for every schema, filler for a twin."""
     if "structured_outputs" in body and "choice" in body["structured_outputs"]:
         return list(body["structured_outputs"]["choice"][0])
     if "response_format" in body:
@@ -30,7 +30,7 @@ def answer(body: dict[str, Any]) -> list[str]:
 
 
 class Server:
-    """Streams `answer`, one token in ``STEP_S``; refuses regexes with 400; remembers the bodies."""
+    """Streams `answer`, one token every ``STEP_S`` seconds; refuses regexes with 400; remembers the bodies."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ async def serving(server: Server) -> AsyncIterator[str]:
 
 
 def measure(plan: Plan) -> tuple[list[dict[str, Any]], Server, int]:
-    """A plan on the small server: points, server, calls of ``done``."""
+    """Run a plan on the small server. Returns the points, the server, and the number of calls of ``done``."""
     server, calls = Server(), []
 
     async def run() -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def measured() -> tuple[list[dict[str, Any]], Server, int, Plan]:
 
 
 def test_answers_are_judged(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
-    """Choices come out right, schemas wrong, and refused constraints are named, not counted as measured."""
+    """Choices are right and schemas wrong. Refused constraints are named and not counted as measured."""
     by_name = {point.get("workload"): point for point in measured[0]}
     assert by_name["choice"]["valid_share"] == 1.0
     assert by_name["closed"]["valid_share"] == 0.0
@@ -99,7 +99,7 @@ def test_answers_are_judged(measured: tuple[list[dict[str, Any]], Server, int, P
 
 
 def test_twins_have_the_same_tokens(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
-    """Same number of output tokens, by ignore_eos alone (min_tokens costs a step something); TPOT is the server's step."""
+    """ignore_eos alone makes the numbers of output tokens equal (min_tokens slows steps). TPOT is the server's step."""
     points, server, _, _ = measured
     for point in points:
         if "twin" in point:
@@ -123,7 +123,7 @@ def test_never_seen_schemas_are_new(measured: tuple[list[dict[str, Any]], Server
 
 
 def test_progress_counts_requests(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
-    """`done` is called for each request; the plan's estimate is an upper bound near it."""
+    """`done` is called for each request; the plan's estimate is an upper bound close to their number."""
     _, server, calls, plan = measured
     assert calls == len(server.bodies)
     assert calls <= plan.steps()
@@ -131,15 +131,15 @@ def test_progress_counts_requests(measured: tuple[list[dict[str, Any]], Server, 
 
 @pytest.fixture(scope="module")
 def paired() -> tuple[list[dict[str, Any]], Server, int, Plan]:
-    """A run of short pairs."""
+    """A run with short pairs."""
     plan = Plan(workloads=("closed",), concurrency=(3,), pairs=4, max_tokens=64, ttft_schemas=0)
     return (*measure(plan), plan)
 
 
 def test_short_pairs_take_turns(paired: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
-    """Bursts of three: constrained and twin, twin and constrained, …; twins as long as the last constrained ones."""
+    """Bursts of three: constrained and twin, twin and constrained, … Twins are as long as the last constrained ones."""
     _, server, calls, plan = paired
-    six = server.bodies[3 + 6 :]  # after those that warm up the server, and each constraint once
+    six = server.bodies[3 + 6 :]  # after the bodies that warm up the server, and each constraint once
     kinds = ["".join("c" if "response_format" in body else "t" for body in six[i : i + 3]) for i in range(0, 24, 3)]
     assert kinds == ["ccc", "ttt", "ttt", "ccc", "ccc", "ttt", "ttt", "ccc"]
     assert {body["max_tokens"] for body in six if "response_format" not in body} == {len('{"a": 1}')}
@@ -148,7 +148,7 @@ def test_short_pairs_take_turns(paired: tuple[list[dict[str, Any]], Server, int,
 
 @pytest.mark.parametrize("pairs", [0, 4])
 def test_each_request_can_have_a_constraint_of_its_own(pairs: int) -> None:
-    """None is sent twice, and none to warm up."""
+    """No constraint is sent twice, and none is sent to warm up."""
     plan = Plan(workloads=("closed", "regex"), concurrency=(3,), pairs=pairs, fresh=True, max_tokens=64, ttft_schemas=0)
     points, server, calls = measure(plan)
     fields = [body.get("response_format") or body.get("structured_outputs") for body in server.bodies]
@@ -159,7 +159,7 @@ def test_each_request_can_have_a_constraint_of_its_own(pairs: int) -> None:
 
 
 def test_a_file_is_not_made_anew(tmp_path: Path) -> None:
-    """Its schemas are as they are."""
+    """The schemas of a file are sent unchanged."""
     (tmp_path / "schemas.jsonl").write_text('{"type": "object"}\n')
     name = str(tmp_path / "schemas.jsonl")
     with pytest.raises(ValueError, match=r"only closed, bounded, .* can be made anew"):
@@ -167,7 +167,7 @@ def test_a_file_is_not_made_anew(tmp_path: Path) -> None:
 
 
 def test_the_ratio_of_short_pairs_is_their_median(paired: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
-    """The small server is as fast for both; all answers are judged, and one slow pair of three moves nothing."""
+    """The small server takes the same time for both. All answers are judged; one slow pair of three has no effect."""
     (point,) = paired[0]
     assert (point["pairs"], point["requests"], point["twin"]["requests"], point["judged"]) == (4, 12, 12, 12)
     assert point["tpot_ratio_quartiles"][0] <= point["tpot_ratio"] <= point["tpot_ratio_quartiles"][1]
@@ -177,7 +177,7 @@ def test_the_ratio_of_short_pairs_is_their_median(paired: tuple[list[dict[str, A
 
 
 def test_results_are_written(measured: tuple[list[dict[str, Any]], Server, int, Plan], tmp_path: Path) -> None:
-    """JSON, PNG, HTML and tables, with skipped points among them."""
+    """JSON, PNG, HTML and tables, also with skipped points."""
     points = [{"variant": "v", **point} for point in measured[0]]
     report.write(tmp_path / "results.json", {"model": "m"}, points)
     assert len(json.loads((tmp_path / "results.json").read_text())["points"]) == len(points)
@@ -194,27 +194,27 @@ def sample(chunks: list[float], tokens: int) -> Sample:
 
 
 def test_tpot_weighs_tokens() -> None:
-    """Total decode time over decoded tokens, chunks of several tokens included."""
+    """Total decode time over decoded tokens, also where a chunk has several tokens."""
     assert tpot_ms([sample([1.0, 2.0], 11), sample([1.0, 4.0], 2)]) == pytest.approx(1e3 * 4 / 11)
     assert tpot_ms([sample([1.0], 1)]) is None
 
 
 def test_errors_are_counted_not_measured() -> None:
-    """A failed request adds to errors and to nothing else."""
+    """A failed request adds to the errors and to no other figure."""
     bad = Sample(BenchRequest(), 0.0, 1.0, error="HTTP 500")
     figures = summarise([sample([0.5, 1.0], 6), bad], wall=2.0)
     assert (figures["errors"], figures["output_tokens"], figures["requests_per_s"]) == (1, 6, 0.5)
 
 
 def test_percentiles() -> None:
-    """Scaled, and empty without values."""
+    """Percentiles are scaled, and empty without values."""
     assert percentiles([]) == {}
     assert percentiles(range(101), scale=1)["p90"] == 90
 
 
 @pytest.mark.parametrize("name", [*workloads.SETS, "regex", "choice"])
 def test_salted_sets_differ_in_every_constraint(name: str) -> None:
-    """A salt leaves none of the set as it was, and no two constraints are equal."""
+    """A salt changes every constraint of the set, and no two constraints are equal."""
     plain, salted = workloads.load(name), workloads.load(name, "abc")
     assert len(plain) == len(salted)
     for one, other in zip(plain, salted, strict=True):
@@ -223,7 +223,7 @@ def test_salted_sets_differ_in_every_constraint(name: str) -> None:
 
 
 def test_schemas_of_a_file(tmp_path: Path) -> None:
-    """JSONL of schemas, or of records that hold one."""
+    """A JSONL file holds schemas, or records that contain one."""
     path = tmp_path / "s.jsonl"
     path.write_text('{"type": "integer"}\n{"name": "n", "schema": {"type": "null"}}\n')
     values = [c.value for c in workloads.load(str(path))]
@@ -250,13 +250,13 @@ def test_schemas_of_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_judges(constraint: Constraint, right: str, wrong: str) -> None:
-    """The judge of each kind says yes and no."""
+    """The judge of each kind accepts the right text and rejects the wrong one."""
     assert constraint.fault(right) is None
     assert constraint.fault(wrong)
 
 
 def test_variants_are_data(tmp_path: Path) -> None:
-    """Both groups read; vLLM's own backends run without our plugin; a wrong name is an error with the right ones."""
+    """Both groups are read; vLLM's own backends run without our plugin; the error for a wrong name lists all names."""
     assert [v.name for v in servers.read("engines")] == ["dotllm", "xgrammar", "guidance", "outlines"]
     assert "dotllm" not in servers.read("engines", ["guidance"])[0].command("m")
     assert servers.read("ablations")[0].flags == ()

@@ -1,4 +1,4 @@
-"""How `benchmarks.walks` judges: numbers of any size, patterns as ECMA-262 has them."""
+"""How `benchmarks.walks` judges numbers of any size and ECMA-262 patterns."""
 
 from __future__ import annotations
 

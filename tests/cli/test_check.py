@@ -1,4 +1,4 @@
-"""`dotllm check` in files, directories and on stdin; for people and for CI."""
+"""`dotllm check` on files, directories and stdin; for people and for CI."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_file_is_read_once_and_as_a_server_reads_it(
 
 
 def test_halves_of_surrogate_pairs_can_be_shown(tmp_path: Path) -> None:
-    """They ended a whole directory with a traceback: nothing encodes them."""
+    """Lone surrogates cannot be encoded; one of them ended the check of a whole directory with a traceback."""
     texts = {"key": {"properties": {"\udfff": {"type": "strnig"}}, "\ud800": 1}, "const": {"const": "\ud800"}, "ok": {}}
     for name, value in texts.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(value))
@@ -151,7 +151,7 @@ def test_a_line_that_is_nested_too_deeply(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_the_vocabulary_is_that_of_a_server(tmp_path: Path) -> None:
-    """With all ends that vLLM finds: in the generation config, else in the model's; and of a tokenizer alone, too."""
+    """It has all ends that vLLM finds: in the generation config, else in the model's, else in the tokenizer's."""
     from dotllm.cli.specifications import vocabulary_of
     from dotllm.demo import model
 
@@ -170,7 +170,7 @@ def test_the_vocabulary_is_that_of_a_server(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes(specs: Path) -> None:
-    """``dotllm check … | head -1``: the rest is written to nobody, which is not an error to show."""
+    """``dotllm check … | head -1``: nobody reads the rest, which is not worth an error message."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "dotllm", "check", str(specs)]
@@ -260,7 +260,7 @@ def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cannot_be_read_loads_no_kernel(tmp_path: Path) -> None:
-    """Machine code takes seconds to load; a misspelt name is told at once."""
+    """Machine code takes seconds to load; a misspelt name must be reported immediately."""
     script = (
         "import sys; from dotllm.cli import check; "
         "status = check.main(sys.argv[1:]); print(status, 'numba' in sys.modules)"

@@ -1,4 +1,4 @@
-"""`dotllm compile` and `dotllm inspect`: arguments that make no sense are told in one line."""
+"""`dotllm compile` and `dotllm inspect` reject nonsensical arguments in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``dotllm demo`` says while one waits."""
+"""What ``dotllm demo`` says while the user waits."""
 
 from __future__ import annotations
 

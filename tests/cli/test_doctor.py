@@ -1,4 +1,4 @@
-"""`dotllm doctor` on a sound machine, and on ones with a fault."""
+"""`dotllm doctor` on a sound machine, and on machines with a fault."""
 
 from __future__ import annotations
 

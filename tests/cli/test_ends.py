@@ -1,4 +1,4 @@
-"""Subcommands end without tracebacks, and leave no process behind."""
+"""Subcommands end without tracebacks and leave no process running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_demo_names_packages_that_are_missing(
 
 
 def test_no_package_of_a_name_that_is_not_ours_is_recommended() -> None:
-    """Whoever registers the name "dotllm" could put anything there: until it is ours, hints say "in a checkout"."""
+    """Anyone who registers the name "dotllm" could put anything there. Until it is ours, hints say "in a checkout"."""
     root = Path(__file__).parents[2]
     texts = [*root.joinpath("src").rglob("*.py"), *root.joinpath("docs").rglob("*.md"), root / "README.md"]
     assert texts and not [path.name for path in texts if re.search(r"pip install '?\"?dotllm", path.read_text())]
@@ -49,14 +49,14 @@ def children(pid: int) -> list[int]:
 
 
 def ignores_interrupts(pid: int) -> bool:
-    """As a process of the pool does from its beginning, since Ctrl-C is its parent's business."""
+    """Every process of the pool ignores SIGINT once it has started, since Ctrl-C is its parent's business."""
     ignored = re.search(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return ignored is not None and bool(int(ignored[1], 16) >> (signal.SIGINT - 1) & 1)
 
 
 def end_a_compile(signum: signal.Signals, status: int, folder: Path, model: Path) -> None:
-    """A compile with two processes ends of ``signum`` with ``status``, and so do they."""
-    # (Where the tests run in the background of a shell, they ignore SIGINT, and what they start does, too.)
+    """A compile with two processes ends with ``status`` after ``signum``, and its processes end, too."""
+    # (Tests in the background of a shell ignore SIGINT, and their child processes inherit that.)
     command = ["env", "--default-signal=INT", sys.executable, "-m", "dotllm", "compile", str(folder / "many.jsonl")]
     options = ["--jobs", "2", "--json", "--tokenizer", str(model), "--cache-dir", str(folder / signum.name)]
     process = subprocess.Popen(
@@ -65,11 +65,11 @@ def end_a_compile(signum: signal.Signals, status: int, folder: Path, model: Path
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None
-    assert process.stdout.readline(), process.stderr.read()  # the first result: it compiles
+    assert process.stdout.readline(), process.stderr.read()  # the first result: it is compiling
     began = children(process.pid)
     assert len(began) >= 2
     limit = time.monotonic() + 120
-    while not all(map(ignores_interrupts, began)):  # until both processes of the pool do
+    while not all(map(ignores_interrupts, began)):  # until both processes of the pool do so
         assert time.monotonic() < limit
         time.sleep(0.02)
     os.killpg(process.pid, signum) if signum == signal.SIGINT else process.send_signal(signum)

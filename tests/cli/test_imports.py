@@ -1,4 +1,4 @@
-"""What a command does not need it does not load: Numba takes 0.4 s, our kernels 1.5 s, torch 2 s and vLLM 10 s."""
+"""A command loads only what it needs: Numba takes 0.4 s, our kernels 1.5 s, torch 2 s and vLLM 10 s."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print("\\n" + json.dumps([status, [name for name in heavy if name in sys.modules
 
 
 def loaded(*arguments: str, before: str = "") -> tuple[int, list[str]]:
-    """The status of a command, and which of `HEAVY` it has loaded."""
+    """The status of a command, and which modules of `HEAVY` it has loaded."""
     command = [sys.executable, "-c", before + CODE, json.dumps(arguments), json.dumps(HEAVY)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     status, names = json.loads(said.splitlines()[-1])
@@ -71,7 +71,7 @@ def test_hooks_are_read_not_imported(command: str, most: set[str]) -> None:
 
 @pytest.mark.serve
 def test_the_plugin_loads_before_the_kernels() -> None:
-    """vLLM loads plugins first, in each of its processes; kernels come on a thread, while the model is read."""
+    """vLLM loads plugins first, in each of its processes; a thread loads kernels while vLLM reads the model."""
     code = "import sys\nfrom dotllm.vllm_plugin import registry\nprint([n for n in ('numba', 'torch') if n in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said == "[]\n"
@@ -79,7 +79,7 @@ def test_the_plugin_loads_before_the_kernels() -> None:
 
 @pytest.mark.serve
 def test_nothing_is_loaded_before_vllm_reads_the_arguments() -> None:
-    """``dotllm serve --help`` takes the time of vLLM's own."""
+    """``dotllm serve --help`` takes no longer than vLLM's own."""
     before = """
 import sys, types
 main = types.ModuleType("vllm.entrypoints.cli.main")

@@ -1,4 +1,4 @@
-"""Our flags become environment variables; nothing of vLLM's arguments is touched."""
+"""Our flags become environment variables; vLLM's arguments stay untouched."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_numbers_of_subcommands_out_of_range(arguments: str, capsys: pytest.Capt
 @pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.flag)
 @pytest.mark.parametrize("argv", ["{}=", "{}= ", "{} "])
 def test_an_empty_value_is_refused(option: options.Option, argv: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It meant the default, as an empty variable does: --dotllm-hooks "" turned all tiers on."""
+    """An empty value meant the default, like an empty variable: --dotllm-hooks "" turned all tiers on."""
     with pytest.raises(SystemExit) as ended:
         options.export(argv.format(option.flag).split(" ", 1), {})
     assert ended.value.code == 2

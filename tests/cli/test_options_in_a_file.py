@@ -1,4 +1,4 @@
-"""Our options in the file of ``--config``: taken out of it, and vLLM is given the rest."""
+"""Our options in the file of ``--config`` are taken out of it; vLLM receives the rest."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_wrong_ones_end_the_program(path: Path, line: str, capsys: pytest.Captur
 
 
 def test_flags_win(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Here the flag's value is the wrong one, and it is that which the server does not start with."""
+    """Here the flag has the wrong value, and the server refuses to start because of it."""
     monkeypatch.setenv("DOTLLM_COALESCENCE", "off")
     path.write_text("dotllm-coalescence: canonical\n")
     assert passthrough.main(["serve", "m", "--config", str(path), "--dotllm-coalescence", "nonsense"]) == 2

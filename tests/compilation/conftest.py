@@ -1,4 +1,4 @@
-"""Fixtures: managers on a fake engine, with everything off that a test does not turn on."""
+"""Fixtures: managers on a fake engine. Everything is off unless a test turns it on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # the helpers of these tests, for their subprocesses too
+sys.path.insert(0, str(Path(__file__).parent))  # makes the helpers of these tests importable in their subprocesses, too
 
 import fake_engine
 
@@ -24,7 +24,7 @@ def compiler() -> fake_engine.Compiler:
 
 @pytest.fixture
 def make_manager(tmp_path: Path, compiler: fake_engine.Compiler) -> Iterator[Callable[..., CompilationManager]]:
-    """make(option=…, store=…, offload=…, compiler=…): a manager that is closed after the test."""
+    """make(option=…, store=…, offload=…, compiler=…): a manager, which is closed after the test."""
     made: list[CompilationManager] = []
 
     def make(**arguments: Any) -> CompilationManager:

@@ -1,7 +1,7 @@
-"""A stand-in for the engine: an index that is a text, sizes and faults as the specification's text asks for.
+"""A stand-in for the engine: an index is a text; the specification's text says which size and which faults it has.
 
-The text of a specification is a JSON object: {"bytes": nbytes, "sleep": s, "refuse": reason, "exceed": budget, "fail": text,
-"id": …}.
+The text of a specification is a JSON object:
+{"bytes": nbytes, "sleep": s, "refuse": reason, "exceed": budget, "fail": text, "id": …}.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def load(content: bytes, vocabulary: Any) -> FakeIndex:
 
 
 class Compiler:
-    """Counts and, where asked, delays or refuses."""
+    """Counts compiles, and delays or refuses them on request."""
 
     def __init__(self) -> None:
         self.compiled: list[str] = []

@@ -1,4 +1,4 @@
-"""`dotllm.compilation.worker` on the fake engine; a specification may also ask to eat memory or to die.
+"""`dotllm.compilation.worker` on the fake engine; a specification may also ask it to fill memory or to die.
 
 Run by file name: ``ProcessCompiler(command=…)``.
 """
@@ -20,7 +20,7 @@ kept = []
 
 
 def compile_specification(specification, vocabulary):
-    if specification.kind.value == "regex":  # the worker's own warm-up
+    if specification.kind.value == "regex":  # the worker's warm-up
         return None
     request = json.loads(specification.text)
     if "eat" in request:
@@ -38,6 +38,6 @@ def compile_specification(specification, vocabulary):
 
 
 worker.compile_specification = compile_specification
-worker.prepare = lambda: None  # no kernel runs here, and loading all takes seconds
+worker.prepare = lambda: None  # no kernel runs here, and loading them all takes seconds
 wire.unpack_vocabulary = lambda data: fake_engine.FakeVocabulary()
 worker.main(sys.argv[1:])

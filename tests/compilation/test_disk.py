@@ -1,4 +1,4 @@
-"""The cache on disk: whole entries or none, within its bound, whatever happens to files, writers and the disk."""
+"""The disk cache keeps whole entries or none, within its bound, whatever happens to files, writers and the disk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_round_trip_and_modes(tmp_path: Path) -> None:
 
 
 def test_what_is_verified_is_what_is_loaded(tmp_path: Path, make_manager: Make) -> None:
-    """The file was read again after it had been verified, and might be another one by then."""
+    """The file was read a second time after its verification, and could have been replaced in between."""
     first = make_manager(disk_bytes=MIB)
     first.compile(spec(id=1))
     first.flush()
@@ -143,7 +143,7 @@ def test_what_goes_while_it_is_counted_hides_nothing_else(tmp_path: Path, monkey
 
     def gone_at_first(path: str) -> object:
         asked.append(path)
-        if len(asked) == 2:  # of the first shelf
+        if len(asked) == 2:  # the first shelf
             raise FileNotFoundError(path)
         return scandir(path)
 
@@ -188,7 +188,7 @@ for number in range(int(sys.argv[2]), int(sys.argv[2]) + 100):
 
 
 def test_kill_nine_during_writes(tmp_path: Path) -> None:
-    """50 writers killed at random moments: every entry that can be opened is whole and right; nothing is left over."""
+    """50 writers killed at random moments: every entry that can be opened is whole and right; no file is left over."""
     script = Path(__file__).parent / "write_for_ever.py"
     for round_number in range(50):
         process = subprocess.Popen([sys.executable, str(script), str(tmp_path)], stdout=subprocess.PIPE)
@@ -273,7 +273,7 @@ with open(sys.argv[1], "a+b") as lock:
 
 
 def test_a_stopped_process_that_holds_the_lock_holds_nobody_up(tmp_path: Path, monkeypatch, make_manager) -> None:
-    """As after a Ctrl-Z in a terminal, or in a container that is paused."""
+    """This happens after a Ctrl-Z in a terminal, or in a paused container."""
     monkeypatch.setattr("dotllm.compilation.disk.LOCK_PATIENCE_S", 0.2)
     cache = DiskCache(tmp_path / "cache" / "index", MIB)
     put(cache, 1, b"x")
@@ -329,10 +329,10 @@ def test_manager_replaces_an_entry_its_loader_refuses(make_manager, compiler: fa
 
 
 def test_what_waits_for_its_first_write_counts_as_memory(make_manager, compiler: fake_engine.Compiler) -> None:
-    """A disk that is slower than new specifications come in must not cost more memory than allowed."""
+    """A disk that is slower than the stream of new specifications must not cost more memory than allowed."""
     manager = make_manager(disk_bytes=MIB, cache_memory_bytes=160_000, store_write_interval=0.01)
     write_back = manager._stored.write_back
-    with write_back._io:  # nothing is written meanwhile
+    with write_back._io:  # blocks all writes
         compiled = [weakref.ref(manager.submit(fake_engine.spec(id=n, bytes=5_000)).result(60)) for n in range(200)]
         gc.collect()
         alive = [one for one in (reference() for reference in compiled) if one is not None]

@@ -140,7 +140,7 @@ def test_lines_in_no_form(line: object, tmp_path: Path) -> None:
 
 
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
-    """A JSON string may hold what `str.splitlines` takes for the end of a line."""
+    """A JSON string may contain characters that `str.splitlines` takes for the end of a line."""
     text = "a\u2028b\x85c\u2029"
     path = write(tmp_path, "a.jsonl", json.dumps({"choice": [text], "examples": [text]}, ensure_ascii=False) + "\r\n")
     (one,) = read_inputs([path])

@@ -107,7 +107,7 @@ def test_end_while_a_thread_is_being_started(make_manager: Make, monkeypatch: py
 
 
 def busy(make_manager: Make, compiler: fake_engine.Compiler, **options: Any) -> tuple[Any, Any]:
-    """A manager whose one thread compiles until the compiler's gate is set, and the ticket of that job."""
+    """A manager whose only thread compiles until the compiler's gate is set, and the ticket of that job."""
     compiler.gate = threading.Event()
     manager = make_manager(compile_threads=1, **options)
     manager._threads.limit = 1
@@ -192,7 +192,7 @@ def test_transform_runs_once_per_ticket_and_its_failure_is_the_tickets(make_mana
 
 
 def test_a_slow_transform_is_not_run_by_the_caller(make_manager: Make) -> None:
-    """The engine's thread works out nothing whose time grows with a specification, not for a cached index either."""
+    """The engine's thread runs nothing whose time grows with a specification, not even for a cached index."""
     manager = make_manager()
     manager.compile(spec(id=1))
     ran: list[threading.Thread] = []
@@ -216,7 +216,7 @@ def test_a_slow_transform_is_not_run_by_the_caller(make_manager: Make) -> None:
 def test_a_job_nobody_waits_for_is_not_started(make_manager: Make, compiler: fake_engine.Compiler, how: str) -> None:
     manager, blocker = busy(make_manager, compiler)
     first, second = manager.submit(spec(id="unwanted")), manager.submit(spec(id="unwanted"))
-    wanted = manager.submit(spec(id="wanted, too"))  # (shorter ones go first)
+    wanted = manager.submit(spec(id="wanted, too"))  # (shorter specifications go first)
     if how == "cancel":
         assert first.cancel() and second.cancel()
     else:
@@ -251,7 +251,7 @@ def test_back_pressure(make_manager: Make, compiler: fake_engine.Compiler) -> No
     for ticket in refused:
         with pytest.raises(QueueFull):
             ticket.result()
-    # A full queue of requests that have gone away is not full.
+    # A queue whose requests have gone away is not full.
     for ticket in tickets[:5]:
         ticket.cancel()
     late = manager.submit(spec(id="late"))
@@ -294,7 +294,7 @@ def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Mak
     assert first.wait(60)
     gone.cancel()
     (job,) = manager._table.jobs.values()
-    job.cancelled.set()  # as the supervisor does
+    job.cancelled.set()  # as the supervisor would
     ticket = manager.submit(spec(id=1), detached=detached)
     if detached:
         ticket.cancel()
@@ -304,9 +304,9 @@ def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Mak
 
 
 def test_who_comes_after_a_job_was_cancelled_on_its_way_between_queues_gets_a_new_one(make_manager: Make) -> None:
-    """The supervisor found no waiter while a thread looked for the index, and the job then waits for a process."""
+    """The supervisor found no waiter while a thread looked for the index; after that the job waits for a process."""
     manager = make_manager()
-    queue = JobQueue(10, 1 << 20)  # which nobody reads
+    queue = JobQueue(10, 1 << 20)  # nobody reads it
     tickets = [Ticket(), Ticket()]
     specification = spec(id=1)
     key = manager.key(specification)
@@ -315,7 +315,7 @@ def test_who_comes_after_a_job_was_cancelled_on_its_way_between_queues_gets_a_ne
     assert job is not None and manager._table.begin(job)
     tickets[0].cancel()
     assert manager._table.running() == ([job], [job])
-    job.cancelled.set()  # as the supervisor does
+    job.cancelled.set()  # as the supervisor would
     manager._table.requeue(job, queue)
     assert manager._table.find_or_join(key, specification, tickets[1], queue, detached=False) == (None, "joined")
     manager._attempt(job, lambda _: None)
@@ -323,7 +323,7 @@ def test_who_comes_after_a_job_was_cancelled_on_its_way_between_queues_gets_a_ne
 
 
 def test_the_end_while_a_compile_is_cancelled(make_manager: Make, compiler: fake_engine.Compiler) -> None:
-    """`close` has begun: nobody would run a new job."""
+    """After `close` has begun, nobody would run a new job."""
     manager, _ = busy(make_manager, compiler)
     ticket = manager.submit(spec(id=1))
     job = manager._table.jobs[manager.key(spec(id=1))]
@@ -359,7 +359,7 @@ def test_bytes_are_those_of_utf8(make_manager: Make, compiler: fake_engine.Compi
 
 def test_time_limit(make_manager: Make, compiler: fake_engine.Compiler) -> None:
     manager = make_manager(compile_timeout=0.1)
-    compiler.gate = threading.Event()  # it would be closed for ten seconds
+    compiler.gate = threading.Event()  # closed for longer than the time limit
     with pytest.raises(CompileTimeout, match="longer than"):
         manager.submit(spec(gated=True)).result(60)
     with pytest.raises(CompileTimeout):
@@ -368,7 +368,7 @@ def test_time_limit(make_manager: Make, compiler: fake_engine.Compiler) -> None:
 
 
 class Endless:
-    """A compile that ends only when it is told that nobody wants its result."""
+    """A compile that ends only when it learns that nobody wants its result."""
 
     def __init__(self) -> None:
         self.began, self.ended = threading.Semaphore(0), threading.Semaphore(0)
@@ -391,7 +391,7 @@ def test_a_compile_on_a_thread_ends_when_its_time_is_over(make_manager: Make) ->
     with pytest.raises(CompileTimeout):
         manager.submit(spec(id=1)).result(60)
     assert compile_.ended.acquire(timeout=60)
-    with pytest.raises(CompileTimeout):  # not a second time: the failure is remembered
+    with pytest.raises(CompileTimeout):  # does not compile again: the failure is remembered
         manager.submit(spec(id=1)).result(60)
     assert manager.metrics.value("dotllm_compiles", "json_schema", "cancelled") == 0
 
@@ -409,7 +409,7 @@ def test_a_compile_on_a_thread_ends_when_nobody_waits(make_manager: Make) -> Non
 
 
 def test_loading_the_engine_is_not_time_of_the_first_compile(make_manager: Make) -> None:
-    """On a machine without compiled kernels it takes a minute, and the limit of a compile is 20 s."""
+    """On a machine without compiled kernels, loading takes a minute, and the limit of a compile is 20 s."""
     manager = make_manager(compile_timeout=1.0)
     loaded = threading.Event()
 
@@ -518,7 +518,7 @@ def test_one_log_line_per_compile(make_manager: Make, caplog: pytest.LogCaptureF
 
 
 def test_many_threads_many_specifications(make_manager: Make, compiler: fake_engine.Compiler) -> None:
-    """Everything at once: hits, joins, refusals, cancellations; every ticket ends, every key compiles once."""
+    """Hits, joins, refusals and cancellations at the same time: every ticket ends, every key compiles once."""
     manager = make_manager(compile_threads=2, failure_ttl=60.0)
     results: list[tuple[Any, Any]] = []
 
@@ -545,7 +545,7 @@ def test_many_threads_many_specifications(make_manager: Make, compiler: fake_eng
 
 
 def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows beyond half the bound: first those nobody knows are freed, then the oldest indexes go, until it fits."""
+    """Rows beyond half the bound: first unreferenced rows are freed, then the oldest indexes, until the rest fits."""
     monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_INTERVAL_S", 0.05)
     manager = make_manager(cache_memory_bytes=1_000_000, disk_bytes=1 << 20)
     collections = []
@@ -586,7 +586,7 @@ def test_what_is_about_one_text_is_kept_in_memory_only(make_manager: Make) -> No
 
 @pytest.mark.parametrize("what", [{"refuse": "no"}, {"exceed": "memory"}, {"fail": "boom"}])
 def test_a_failure_keeps_nothing_alive(make_manager: Make, what: dict[str, str]) -> None:
-    """Neither who compiled (frames of a traceback), nor who asked for it again while it is remembered."""
+    """Neither the compile (through a traceback's frames), nor later requests for the same while it is remembered."""
     manager = make_manager()
     asked: list[weakref.ref[Any]] = []
     gc.disable()
@@ -596,7 +596,7 @@ def test_a_failure_keeps_nothing_alive(make_manager: Make, what: dict[str, str])
             asked.append(weakref.ref(ticket))
             with pytest.raises((UnsupportedError, CompilationError)) as caught:
                 ticket.result(60)
-            without_frames(caught.value)  # as `errors` does when a request ends
+            without_frames(caught.value)  # as `errors` does at the end of a request
             del ticket, caught
         wait_for(lambda: not any(ref() for ref in asked))
         failure = manager._table.failures.get(manager.key(spec(id=what, **what)), 0.0)

@@ -1,9 +1,9 @@
-"""CompilationManager and a sequential model of it: what each ticket is answered with, whatever ends when.
+"""CompilationManager against a sequential model of it: the answer of each ticket, in whatever order things end.
 
 Compiles wait (on the manager's own threads) until the model lets them end: with an index, a refusal, an exceeded
-budget, a bug, a dead process, or too late. The shared store answers when the model says, or not at all, or with something
-that is not an index. Small specifications compile in threads, large ones in "processes". The model is a dictionary of jobs and
-two of caches.
+budget, a bug, a dead process, or too late. The shared store answers when the model says so, or never, or with something
+that is not an index. Small specifications compile in threads, large ones in "processes". The model is a dictionary of
+jobs and two caches.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WAIT_S = 30.0
 
 
 class Gates:
-    """Compiles that wait for their end."""
+    """Compiles that wait for permission to end."""
 
     def __init__(self) -> None:
         self.ends: dict[str, str] = {}
@@ -105,7 +105,7 @@ class Processes:
 
 
 class Store:
-    """A `SharedStore` that answers when the test says."""
+    """A `SharedStore` that answers when the test says so."""
 
     def __init__(self) -> None:
         self.asked: dict[str, list[Callable[[bytes | None], None]]] = {}
@@ -126,13 +126,13 @@ class Store:
 
 @dataclass
 class Job:
-    """What the model knows of a compile in flight."""
+    """What the model knows about a compile in flight."""
 
     tickets: list[Ticket] = field(default_factory=list)
     detached: bool = False
     compiles: bool = True
     failure: type[Exception] | None = None
-    """why it waits for the store"""
+    """its compile has failed, so it waits for the store"""
 
     @property
     def is_wanted(self) -> bool:
@@ -149,7 +149,7 @@ class Manager(RuleBasedStateMachine):
             store_write_interval=FOR_EVER,
         )  # fmt: skip
         self.with_disk, self.with_store = disk, store
-        disk_cache.logger.disabled = True  # pytest keeps its lines, an error in them its frames, and these a ticket
+        disk_cache.logger.disabled = True  # pytest keeps log records; an error's frames would hold a ticket
         self.on_disk: set[str] = set()
         self.tickets: list[weakref.ref[Ticket]] = []
         self.start()
@@ -163,7 +163,7 @@ class Manager(RuleBasedStateMachine):
         )  # fmt: skip
         self.memory: set[str] = set()
         self.unwritten: set[str] = set()
-        """compiled and not written to disk yet: held for that even where memory has evicted them"""
+        """compiled but not yet written to disk: held for the write even after memory has evicted them"""
         self.failures: dict[str, type[Exception]] = {}
         self.jobs: dict[str, Job] = {}
         self.unanswered: list[tuple[str, Job]] = []
@@ -175,7 +175,7 @@ class Manager(RuleBasedStateMachine):
             time.sleep(0.0005)
 
     def settle(self) -> None:
-        """Until the manager is where the model is."""
+        """Wait until the manager agrees with the model."""
         table = self.manager._table
         for name, specification in SPECIFICATIONS.items():
             job, key = self.jobs.get(name), self.manager.key(specification)
@@ -188,12 +188,12 @@ class Manager(RuleBasedStateMachine):
             self.until(lambda name=name, n=compiling: self.gates.active.get(name, 0) == n, f"compiles of {name}")  # type: ignore[misc]
 
     def ends(self, name: str, failure: type[Exception] | None, *, is_remembered: bool = True) -> None:
-        """The job of ``name`` has an index, or a failure, for all its tickets."""
+        """End the job of ``name`` with an index or a failure for all its tickets."""
         self.ends_now(name, failure, is_remembered=is_remembered)
         self.settle()
 
     def ends_now(self, name: str, failure: type[Exception] | None, *, is_remembered: bool = True) -> None:
-        """That, where others end at the same time."""
+        """The same without settling, for jobs that end at the same time."""
         job = self.jobs.pop(name)
         if failure is None:
             self.memory.add(name)
@@ -266,12 +266,12 @@ class Manager(RuleBasedStateMachine):
 
     @rule()
     def the_time_is_over(self) -> None:
-        """For compiles in threads; processes keep the limit themselves."""
+        """Only compiles in threads: processes keep the limit themselves."""
         self.manager._look_at_running(time.monotonic() + 2 * FOR_EVER)
         for name, job in list(self.jobs.items()):
             if not name.startswith("large") and job.compiles and job.failure is None:
                 if self.asks_store(job):
-                    job.failure = CompileTimeout  # and goes on
+                    job.failure = CompileTimeout  # and the job goes on
                 else:
                     self.ends_now(name, CompileTimeout)
         self.settle()
@@ -279,7 +279,7 @@ class Manager(RuleBasedStateMachine):
     @precondition(lambda self: self.unanswered)
     @rule(data=st.data(), has_it=st.booleans(), unreadable=st.sampled_from([False, False, True]))
     def the_store_answers(self, data: Any, has_it: bool, unreadable: bool = False) -> None:
-        """``unreadable``: an entry that is whole, and no index of this engine. It counts as none."""
+        """``unreadable``: a whole entry that is not an index of this engine. It counts as missing."""
         at = data.draw(st.integers(0, len(self.unanswered) - 1), "look-up")
         name, job = self.unanswered.pop(at)
         specification = SPECIFICATIONS[name]
@@ -305,7 +305,7 @@ class Manager(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), dropped=st.booleans(), everyone=st.booleans(), again=st.booleans())
     def some_wait_no_more(self, data: Any, dropped: bool, everyone: bool, again: bool) -> None:
-        """``again``: another comes before anybody has looked."""
+        """``again``: another request comes before the supervisor has looked."""
         name = self.some_job(data)
         assert name is not None
         job = self.jobs[name]
@@ -384,7 +384,7 @@ class Manager(RuleBasedStateMachine):
 
 
 class Answers:
-    """In place of Hypothesis's `data`, where a sequence is written down."""
+    """Replaces Hypothesis's `data` in a sequence that is written down."""
 
     def __init__(self, **values: Any) -> None:
         self.values = values
@@ -394,7 +394,7 @@ class Answers:
 
 
 def test_what_waits_for_its_first_write_repairs_a_damaged_file() -> None:
-    """A sequence that one of tens of thousands was: compiled, then stored by the shared store's late answer."""
+    """One sequence of tens of thousands found this: compiled, then stored through the shared store's late answer."""
     state = Manager()
     try:
         state.begin(disk=True, store=True)

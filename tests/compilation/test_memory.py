@@ -1,4 +1,4 @@
-"""Sizes of what is cached are measured again, in both directions (the rest: tests/compilation/test_manager.py)."""
+"""The sizes of cached indexes are measured again, up and down (the rest: tests/compilation/test_manager.py)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_least_recently_used_go_and_are_counted() -> None:
     entries = [Compiled(str(n), fake_engine.spec(), fake_engine.FakeIndex("", 1000), "compile") for n in range(4)]
     size = entries[0].nbytes
     cache = MemoryCache(3 * size)
-    for entry in (*entries[:3], entries[0]):  # to put it again is to use it
+    for entry in (*entries[:3], entries[0]):  # putting an entry again counts as use
         cache.put(entry)
     assert cache.nbytes == 3 * size and cache.evictions == 0, "exactly the bound"
     assert cache.get("1") is entries[1]

@@ -1,4 +1,4 @@
-"""Metrics: counted here, published by file, exposed in another process."""
+"""Metrics are counted here, published in a file, and exposed by another process."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_publish_needs_a_directory_and_a_change(tmp_path: Path, monkeypatch: pyt
     metrics.add("dotllm_mask_rows")
     metrics.publish()
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "missing"))
-    metrics.publish()  # says nothing: metrics never hurt
+    metrics.publish()  # raises nothing: metrics never do harm
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     metrics.publish()
     (file,) = tmp_path.iterdir()
@@ -109,7 +109,7 @@ def test_publish_needs_a_directory_and_a_change(tmp_path: Path, monkeypatch: pyt
 
 
 def test_shared_directory_is_made_once_and_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DIRECTORY_VARIABLE, "")  # set, so that it is taken back afterwards
+    monkeypatch.setenv(DIRECTORY_VARIABLE, "")  # set, so that monkeypatch restores it afterwards
     directory = shared_directory()
     assert directory.is_dir() and shared_directory() == directory
     assert os.environ[DIRECTORY_VARIABLE] == str(directory)

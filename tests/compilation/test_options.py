@@ -86,7 +86,7 @@ def test_sizes_that_are_too_little_or_too_much() -> None:
 
 
 def test_stores_without_a_transport_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a server started, and every structured request failed."""
+    """A server with such a store started, and then every structured request failed."""
     for url, why in (("wat://x", "not known"), ("/a/path", "is not a URL"), ("redis://x", "needs another package")):
         monkeypatch.setitem(sys.modules, "redis", None)
         with pytest.raises(ValueError, match=f"DOTLLM_STORE: .*{why}"):

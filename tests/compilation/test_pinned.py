@@ -1,4 +1,4 @@
-"""What running requests hold: beyond a bound nothing new is compiled, and nobody else notices."""
+"""Indexes that running requests hold: beyond a bound nothing new is compiled, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_nobody_has_does_not_count() -> None:
     held.add(cached)  # type: ignore[arg-type]
     assert held.is_full(list), "as long as it is not in the cache"
     assert not held.is_full(lambda: [cached]) and held.nbytes == 90  # type: ignore[list-item]
-    some[0].nbytes = 60  # they grow
+    some[0].nbytes = 60  # indexes grow
     assert held.count([cached]) == 110 and held.is_full(lambda: [cached])  # type: ignore[list-item]
     del some[0], index
     gc.collect()
@@ -55,11 +55,11 @@ def test_what_guides_have_moved_to_counts() -> None:
 
 def test_beyond_the_bound_nothing_new_is_compiled(make_manager: Make) -> None:
     manager = make_manager(cache_memory_bytes=30_000, max_pinned_bytes=50_000)
-    running = [manager.compile(spec(id=i, bytes=20_000)).index for i in range(4)]  # the cache has one of them
+    running = [manager.compile(spec(id=i, bytes=20_000)).index for i in range(4)]  # one of them is in the cache
     with pytest.raises(PinnedMemoryFull, match="--dotllm-max-pinned-bytes"):
         manager.compile(spec(id="new"))
     assert manager.metrics.value("dotllm_compiles", "json_schema", "queue_full") == 1
-    manager.compile(spec(id=3, bytes=20_000))  # what is in the cache is served
+    manager.compile(spec(id=3, bytes=20_000))  # a cached index is served
     running.clear()
     gc.collect()
-    manager.compile(spec(id="new"))  # at once: the refusal is not remembered
+    manager.compile(spec(id="new"))  # accepted immediately: the refusal is not remembered

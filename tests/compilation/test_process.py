@@ -1,4 +1,4 @@
-"""Heavy compiles in processes: named errors, true kills, and a compiler that survives its workers."""
+"""Heavy compiles in processes: named errors, processes that are really killed, a compiler that survives its workers."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_refusal_is_told_as_data(location: Location | None) -> None:
 
 @pytest.mark.parametrize("kind", [Loop, InvalidSpecError, UnsupportedError, BudgetExceededError, CompileTimeout])
 def test_a_refusal_of_any_kind_stays_one(kind: type[SpecError]) -> None:
-    """A subclass that the other side has never heard of was told as a failure of ours: HTTP 500 for a bad schema."""
+    """A subclass unknown to the other side was reported as a failure of ours: HTTP 500 for a bad schema."""
     told = wire.unpack_error(json.loads(json.dumps(wire.pack_error(kind("refused", keyword="$ref"), 0))))
     assert isinstance(told, SpecError) and isinstance(told, kind.__mro__[1] if kind is Loop else kind)
     assert (str(told), told.code) == ("refused", kind.default_code)
@@ -128,8 +128,8 @@ def test_time_limit_kills(make: Any) -> None:
 
 @pytest.mark.parametrize("size", [1_000, 300_000])
 def test_a_process_that_does_not_read_is_given_up_in_time(make: Any, size: int) -> None:
-    """Stopped, or swapped out. A specification larger than the pipe was written without a time limit."""
-    compiler = make(timeout=5)  # (also for the last compile here, on a busy machine)
+    """A stopped or swapped-out process. A specification larger than the pipe was written without a time limit."""
+    compiler = make(timeout=5)  # (enough also for the last compile here, on a busy machine)
     compiler.compile(spec(id=1), NEVER)
     (pid,) = [worker.process.pid for worker in compiler._all]
     os.kill(pid, signal.SIGSTOP)
@@ -230,7 +230,7 @@ def test_closing_ends_a_process_that_compiles(make: Any) -> None:
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("then", ["compiler.compile(fake_engine.spec(sleep=60), threading.Event())", "input()"])
 def test_worker_ends_with_its_parent(tmp_path: Path, then: str, signum: int) -> None:
-    """The server ends while its compile process is busy, or idle: neither the process nor a file stays behind."""
+    """The server ends while its compile process is busy or idle: no process and no file is left."""
     script = f"""
 import sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -307,15 +307,15 @@ def test_somebody_comes_back_while_the_cancelled_compile_ends(make: Any, make_ma
     time.sleep(0.2)
     first.cancel()
     job = next(iter(manager._table.jobs.values()))
-    job.cancelled.set()  # as the supervisor does
+    job.cancelled.set()  # as the supervisor would
     second = manager.submit(request)
     assert second.result(60).index.text == request.text
 
 
 @pytest.fixture
 def lame(make: Any, tmp_path: Path) -> tuple[ProcessCompiler, Path]:
-    """A compiler whose processes end at once, as long as there is no file ``mended``; and the file each writes a line
-    to."""
+    """A compiler whose processes end immediately until the file ``mended`` exists, and the file to which each process
+    writes a line."""
     log = tmp_path / "starts"
     script = tmp_path / "worker.py"
     worker = str(Path(__file__).parent / "fake_worker.py")
@@ -341,7 +341,7 @@ def test_a_process_that_cannot_start_is_tried_less_and_less_often(
             compiler.compile(spec(id=number), NEVER)
         assert isinstance(error.value, ProcessDied if number < 3 else Unavailable)
     assert len(log.read_text()) == 2 * 3
-    for _ in range(50):  # in the background neither
+    for _ in range(50):  # nor in the background
         compiler.ensure_worker()
         assert not compiler.ready and not compiler.idle
     until(lambda: not compiler._starting)
@@ -482,7 +482,7 @@ def test_a_process_that_does_not_start(make: Any, monkeypatch: pytest.MonkeyPatc
     compiler.ensure_worker()
     until(lambda: not compiler._starting)
     assert len([record for record in caplog.records if "does not start" in record.message]) == 2
-    with pytest.raises(CompilationError, match="not ready within"):  # no fault of the specification
+    with pytest.raises(CompilationError, match="not ready within"):  # not the specification's fault
         compiler.compile(spec(id=1), NEVER)
     assert not compiler._all and not escaped
 
@@ -508,7 +508,7 @@ def test_a_process_that_starts_while_all_ends(make: Any, monkeypatch: pytest.Mon
 def test_a_burst_waits_for_processes(
     make: Any, make_manager: Any, compiler: fake_engine.Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads that compile would take the interpreter's lock from the loop, and be done no sooner."""
+    """Threads that compile would take the interpreter's lock from the event loop, and finish no sooner."""
     monkeypatch.setattr(manager_module, "OFFLOAD_PATIENCE_S", 5.0)  # (other work may keep the machine busy)
     offload = make(processes=2)
     manager = make_manager(offload=offload, compile_processes=2, compile_threads=1)
@@ -538,7 +538,7 @@ def test_nobody_waits_for_processes_that_take_long(make: Any) -> None:
 
 
 def test_a_burst_waits_as_long_as_compiles_begin(make: Any) -> None:
-    """Each caller's patience ended a fixed time after it had come, however fast the process worked."""
+    """Each caller's patience ended a fixed time after its arrival, however fast the process worked."""
     compiler = make()
     compiler.compile(spec(id=0), NEVER)
     specifications = [spec(id=number, sleep=0.6) for number in range(6)]
@@ -548,7 +548,7 @@ def test_a_burst_waits_as_long_as_compiles_begin(make: Any) -> None:
 
 
 def test_who_is_not_waited_for_any_more_takes_no_process(make: Any) -> None:
-    """A store that answers first cancels the compiles of a burst; each of them killed a process when it got its turn."""
+    """If a store answers first, it cancels the compiles of a burst. Each killed a process when its turn came."""
     compiler = make()
     compiler.compile(spec(id=0), NEVER)
     (worker,) = compiler._all
@@ -557,7 +557,7 @@ def test_who_is_not_waited_for_any_more_takes_no_process(make: Any) -> None:
         busy = callers.submit(compiler.try_compile, spec(id=1, sleep=3), NEVER, 30)
         until(lambda: not compiler._idle)
         others = [callers.submit(compiler.try_compile, spec(id=2, sleep=1), cancelled, 30) for _ in range(3)]
-        time.sleep(0.1)  # far less than the first one sleeps, also on a busy machine
+        time.sleep(0.1)  # far shorter than the first compile, even on a busy machine
         cancelled.set()
         for other in others:
             with pytest.raises(Cancelled):
@@ -694,7 +694,7 @@ def test_a_mapping_that_fails_for_want_of_memory_is_the_budget(make: Any) -> Non
 
 
 def test_a_process_that_keeps_too_much_is_replaced_before_that_hurts(make: Any) -> None:
-    """100 MiB is the limit of a compile, not of all the compiles of a process together."""
+    """100 MiB is the limit for one compile, not for all the compiles of a process together."""
     compiler = make(memory=100 << 20)
     processes = set()
     for number in range(12):
@@ -707,7 +707,7 @@ def test_a_process_that_keeps_too_much_is_replaced_before_that_hurts(make: Any) 
 def test_all_processes_are_started_ahead(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
     offload = make(processes=2)
     manager = make_manager(offload=offload)
-    manager.always_offload()  # which starts the first of them in the background
+    manager.always_offload()  # starts the first of them in the background
     manager.start_processes()
     assert len(offload._all) == len(offload._idle) == 2
     offload.start_all()

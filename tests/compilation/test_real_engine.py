@@ -1,4 +1,4 @@
-"""The caches with the real engine: what a loaded index allows is what the compiled one allows, warm masks included."""
+"""The caches with the real engine: a loaded index allows what the compiled one allows, warm masks included."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def manager_on(vocabulary: Vocabulary, directory: Path, **options: Any) -> Compi
 
 
 def walk(index: Index, seed: int, length: int = 30) -> list[tuple[list[int], bool]]:
-    """What is allowed along a random walk, and whether the text may end."""
+    """The allowed tokens along a random walk, and whether the text may end."""
     generator = random.Random(seed)
     guide = index.guide()
     seen = []
@@ -108,12 +108,12 @@ def test_another_vocabulary_or_option_is_another_entry(vocabulary: Vocabulary, t
 
 
 def write_until_killed(vocabulary: Vocabulary, directory: Path, written: int) -> None:
-    """In a child process: compile, serve and store, over and over. A byte into ``written`` when it is under way."""
+    """In a child process: compile, serve and store, over and over. The first round writes a byte to ``written``."""
     for turn in itertools.count():
         manager = manager_on(vocabulary, directory, store_write_interval=0.005, disk_bytes=DISK)
         for number, specification in enumerate(SPECIFICATIONS):
             index = manager.compile(specification, 60).index
-            for seed in range(3):  # it grows, and is written again
+            for seed in range(3):  # the index grows and is written again
                 walk(index, 1000 * turn + 10 * number + seed)
         manager.flush()
         if turn == 0:
@@ -123,13 +123,13 @@ def write_until_killed(vocabulary: Vocabulary, directory: Path, written: int) ->
 
 
 def test_kill_nine_while_indexes_are_written(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    """50 kills at random moments: whatever is served from disk afterwards is an index as good as a new one."""
+    """50 kills at random moments: every index served from disk afterwards is as good as a new one."""
     fresh = [ENGINE.compile(one, vocabulary) for one in SPECIFICATIONS]
     random_moment, served = random.Random(9), 0
     for turn in range(50):
         reading, writing = os.pipe()
         child = os.fork()
-        if child == 0:  # the kernels are loaded already, so that it writes from its first millisecond
+        if child == 0:  # the kernels are loaded already, so the child writes from its first millisecond
             try:
                 write_until_killed(vocabulary, tmp_path, writing)
             finally:
@@ -164,7 +164,7 @@ def test_refusals_come_through_the_manager(vocabulary: Vocabulary, tmp_path: Pat
 
 
 def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Here first: the process then finds the kernels compiled. Its limits are not part of this test, and it is nice: with
+    # Compiling here first lets the process find compiled kernels. Its limits are not under test, and it is niced: with
     # three busy processes on a core, five seconds of work take it a minute.
     here = ENGINE.compile(SPECIFICATIONS[0], vocabulary)
     monkeypatch.setattr(process, "START_TIMEOUT_S", 3600.0)
@@ -174,7 +174,7 @@ def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary, monkeypatch: 
         assert [walk(far, seed) for seed in range(20)] == [walk(here, seed) for seed in range(20)]
         with pytest.raises(InvalidSpecError):
             compiler.compile(Specification.create("regex", "(a"), threading.Event())
-        with pytest.raises(InvalidSpecError, match="refers to itself"):  # of a kind that only its reader knows
+        with pytest.raises(InvalidSpecError, match="refers to itself"):  # a subclass that only its reader knows
             looped = Specification.create("json_schema", '{"dependentSchemas": {"a": {"$ref": "#"}}}')
             compiler.compile(looped, threading.Event())
     finally:
@@ -182,7 +182,7 @@ def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary, monkeypatch: 
 
 
 def test_whatever_the_memory_limit_is_it_is_a_refusal_that_names_it(vocabulary: Vocabulary) -> None:
-    """Wherever memory ends: in a kernel, in NumPy, in a mapping, when the specification is read."""
+    """Memory may run out in a kernel, in NumPy, in a mapping, or while the specification is read."""
     properties = {f"property_{i}": {"type": "string", "pattern": f"^(a|b|[c-f]){{3,{10 + i}}}x$"} for i in range(200)}
     specifications = (
         Specification.create("regex", "(a|b)*a(a|b){14}"),
@@ -190,7 +190,7 @@ def test_whatever_the_memory_limit_is_it_is_a_refusal_that_names_it(vocabulary: 
         Specification.from_value("json_schema", {"enum": [f"{i}" * 5 for i in range(20_000)]}),
     )
     outcomes = set()
-    # The first ends even the process that reads the last one, the second is too little for some, the third enough for all.
+    # The first is too little even for reading the last one, the second for compiling some, the third is enough for all.
     for memory in (1 << 20, 3 << 20, 1 << 30):
         compiler = ProcessCompiler(vocabulary, processes=1, timeout=3600, memory=memory)
         try:
@@ -222,7 +222,7 @@ def test_ahead_of_time(vocabulary: Vocabulary, tmp_path: Path, processes: int) -
     assert results["json_object"].masks == tokens[1] + 1, "one before each token, and one behind the last"
     assert tokens[0] + 1 < results["json_schema"].masks <= sum(tokens) + 2 and not results["bad"].masks
     assert all(0 <= one.seconds < 600 for one in results.values())
-    # A server with an empty disk finds them in the store, warm.
+    # A server with an empty disk finds the indexes in the store, warm.
     manager = manager_on(vocabulary, tmp_path / "empty", store=options.store, store_timeout=30.0)
     manager._engine = ENGINE._replace(compile=lambda *arguments: threading.Event().wait(30))  # the store must answer
     compiled = manager.compile(SPECIFICATIONS[0], 60)
@@ -252,7 +252,7 @@ def test_rows_of_evicted_indexes_are_freed(vocabulary: Vocabulary, tmp_path: Pat
 
 
 def test_long_answers_at_once_do_not_end_one_another(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    """Four that each nearly fill an index, again and again, in the batches of an engine. What is full is not cached."""
+    """Four answers that each nearly fill an index, repeatedly, in an engine's batches. A full index is not cached."""
     names = [f"v{i}" for i in range(40)]
     schema = {"type": "array", "items": {"enum": names}, "uniqueItems": True}
     manager = manager_on(vocabulary, tmp_path, disk_bytes=0)
@@ -308,8 +308,8 @@ def test_an_entry_is_small_and_loads_fast(tmp_path: Path, tekken_json: bytes | N
     ["from dotllm.compilation.compiler import prepare; prepare()", "from dotllm.cli.warmup import main; main([])"],
 )
 def test_everything_with_kernels_is_loaded_before_the_first_request(prepare: str) -> None:
-    """On a new machine a module's kernels are compiled when it is imported: seconds, in which a server's loop waits for
-    the interpreter."""
+    """On a new machine, importing a module compiles its kernels. That takes seconds, in which a server's loop waits
+    for the interpreter."""
     script = """
 import pathlib, sys
 root = pathlib.Path(sys.modules["dotllm"].__file__).parent

@@ -1,4 +1,4 @@
-"""The labels of refusals: words of ours, none of the user's."""
+"""The labels of refusals are words of ours, never the user's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
 
 VOCABULARY = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)] + [None], eos_token_ids=[256])
-# Said by readers of tokenizers, whose errors are not refusals of specifications.
+# Keywords of tokenizer readers, whose errors are not refusals of specifications.
 OF_TOKENIZERS = {"decode", "Strip", "WordPiece", "decoder"}
 
 

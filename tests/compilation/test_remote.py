@@ -1,4 +1,4 @@
-"""Compiles on Ray: the adapter against a stand-in with Ray's functions, and a real local Ray where it is installed."""
+"""Compiles on Ray: the adapter against a stand-in for Ray's functions, and against a local Ray if it is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEVER = threading.Event()
 
 
 class FakeRay(types.ModuleType):
-    """The nine functions of Ray that are used, on a thread per task. What was made in an earlier ``cluster`` is lost."""
+    """Ray's nine functions that we use, with a thread for each task. Objects of an earlier ``cluster`` are lost."""
 
     def __init__(self) -> None:
         super().__init__("ray")

@@ -1,4 +1,4 @@
-"""What a specification is warned of: what `dotllm check` prints and a server's answer has in its header."""
+"""Warnings about a specification: `dotllm check` prints them, and a server's answer has them in its header."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_many_are_cut() -> None:
 
 
 def test_whatever_a_schema_holds_its_warnings_are_texts() -> None:
-    """Malformed keywords are the compiler's to refuse; warnings must not fail on them."""
+    """The compiler refuses malformed keywords; warnings must not fail on them."""
     source = random.Random(3)
     names = sorted(
         {name for known in ASSERTIONS.values() for name in known} | {"$schema", "requierd", "json_schema", "x"}

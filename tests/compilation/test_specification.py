@@ -50,7 +50,7 @@ def test_options_that_are_none_say_nothing_and_false_says_something() -> None:
 
 
 def test_options_about_declared_properties_are_none_of_any_object() -> None:
-    """They were a TypeError of ``dotllm check --kind json_object --property-order any``."""
+    """These options were a TypeError of ``dotllm check --kind json_object --property-order any``."""
     options = {"order": "any", "additional_properties": "open", "any_whitespace": False}
     specification = Specification.from_value(Kind.JSON_OBJECT, True, options)
     assert specification.options == (("any_whitespace", False),)
@@ -73,7 +73,7 @@ def test_json_round_trip() -> None:
 
 @pytest.fixture
 def copied_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the package's files, which `fingerprint` takes for the package."""
+    """A copy of the package's files, which `fingerprint` reads instead of the package."""
     original = Path(dotllm.__file__).parent
     copy = tmp_path / "dotllm"
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -131,12 +131,12 @@ read |= {Path(name) for name in opened if isinstance(name, str)}
 for path in sorted(path.relative_to(root).as_posix() for path in read if path.is_relative_to(root)):
     print(path)
 """
-# What else is imported: it caches, orders and reports, and `import dotllm` loads the hook of vLLM.
+# A compile also imports these. The first caches, schedules and reports; `import dotllm` loads the second's vLLM hook.
 _CARRIERS = ("compilation/", "vllm_plugin/")
 
 
 def test_the_fingerprint_follows_every_file_that_a_compile_reads(copied_package: Path) -> None:
-    """Also `languages/regex/unicode.txt`, which is not a source file."""
+    """This includes `languages/regex/unicode.txt`, which is not a source file."""
     answer = subprocess.run([sys.executable, "-c", READS], capture_output=True, text=True)
     assert not answer.returncode, answer.stderr
     named = set(specification.ENGINE_FILES)

@@ -1,4 +1,4 @@
-"""The shared store: it helps when it answers, and nobody notices when it does not."""
+"""The shared store helps when it answers, and delays nobody when it does not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wait_for(condition: Callable[[], Any], timeout: float = 120.0) -> None:
 
 
 class FakeTransport:
-    """A dictionary, that can be slow, hang, or fail."""
+    """A dictionary that can be slow, hang, or fail."""
 
     def __init__(self) -> None:
         self.data: dict[str, bytes] = {}
@@ -74,7 +74,7 @@ def store(transport: FakeTransport) -> Iterator[SharedStore]:
 
 
 def fill(transport: FakeTransport, manager: CompilationManager, specification: Any, nbytes: int = 100) -> None:
-    """Put an index of ``specification`` into the store, as another server would."""
+    """Put an index of ``specification`` into the store, as another server would do."""
     key = manager.key(specification)
     transport.data[key] = pack(disk.seal(fake_engine.FakeIndex(specification.text, nbytes).to_bytes(), key))
 
@@ -143,7 +143,7 @@ def test_a_colder_index_from_the_store_replaces_nothing(
 def test_a_failure_waits_for_a_store_that_may_know_better(
     make_manager: Make, transport: FakeTransport, store: SharedStore, how: str
 ) -> None:
-    """What this host cannot compile within its budget, another may have."""
+    """Another host may have compiled what exceeds the budget of this one."""
     manager = make_manager(store=store)
     transport.delay = 0.1
     request = spec(id=1, **{how: "too large for this host"})
@@ -160,7 +160,7 @@ def test_second_server_starts_warm(make_manager: Make, transport: FakeTransport,
     index = first.submit(request).result(60).index
     wait_for(lambda: len(transport.data) == 1)
     cold = len(next(iter(transport.data.values())))
-    index.nbytes = 9000  # as if requests had found states and rows
+    index.nbytes = 9000  # as if requests had added states and rows
     wait_for(lambda: len(next(iter(transport.data.values()))) > cold)
     second = make_manager(store=SharedStore(transport, timeout=0.3))
     assert second.submit(request).result(60).index.nbytes == 9000
@@ -209,7 +209,7 @@ def test_trouble_delays_nobody(make_manager: Make, transport: FakeTransport, sto
     transport.error = ConnectionError("refused") if trouble == "error" else None
     transport.delay = 5.0 if trouble == "slow" else 0.0
     metrics = Metrics()
-    store = SharedStore(transport, timeout=4.0, metrics=metrics)  # far more than a busy machine takes
+    store = SharedStore(transport, timeout=4.0, metrics=metrics)  # far longer than a busy machine needs
     manager = make_manager(store=store, store_write_interval=0.05)
     waits = []
     for number in range(40):
@@ -236,7 +236,7 @@ def test_a_refusal_is_not_held_back_by_a_dead_store(make_manager: Make, transpor
     with pytest.raises(BudgetExceededError):
         manager.submit(spec(exceed="no")).result(60)
     patient = make_manager(store=SharedStore(transport, timeout=60))
-    with pytest.raises(UnsupportedError):  # as it is on every server: nobody has stored an index of it
+    with pytest.raises(UnsupportedError):  # every server refuses it, so nobody has stored an index of it
         patient.submit(spec(refuse="no")).result(60)
     wait_for(lambda: patient.metrics.value("dotllm_compiles", "json_schema", "refused") == 1)
     transport.hang.set()
@@ -408,7 +408,7 @@ def test_redis(make_manager: Make, redis_server: tuple[str, subprocess.Popen[byt
 
 @pytest.mark.parametrize("password", ["p&q=1", "x+y#z", "%25", "ä/?:@", " "])
 def test_a_redis_password_with_any_character(password: str) -> None:
-    """What the library decodes must have been encoded: the query was put together from decoded parts."""
+    """The library decodes the password, so it must be encoded. The query was put together from decoded parts."""
     import redis
 
     url = f"redis://localhost:6379/2?password={quote(password, safe='')}&username=me&ttl=5"

@@ -1,4 +1,4 @@
-"""What the looking-around thread calls, and when."""
+"""What the supervisor's thread calls, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of the front end's validation are remembered, refusals without their tracebacks, and their number is bounded."""
+"""The front end remembers a bounded number of validation results, and refusals without their tracebacks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_good_ones_pass_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) ->
         ("choice", '["a", ""]', InvalidSpecError),
         ("choice", '["\\ud800"]', InvalidSpecError),
         ("grammar", "start: nowhere", InvalidSpecError),
-        ("grammar", 'start: "a" start', InvalidSpecError),  # no text ends
+        ("grammar", 'start: "a" start', InvalidSpecError),  # no text ever ends
         ("structural_tag", '{"format": {"type": "nonsense"}}', SpecError),
     ],
 )
@@ -93,7 +93,7 @@ def test_recursion_of_a_front_end_is_a_refusal(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_event_loop_waits_for_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And its server answers everybody else: eight schemas of 1,290 characters kept one from it for 0.3 s each."""
+    """Its server keeps answering everybody else. Eight schemas of 1,290 characters blocked it for 0.3 s each."""
     slow, other, bad = (Specification.create("regex", text) for text in ("slow(", "other(", "bad("))
     go_on, check = threading.Event(), validation_cache._check
 
@@ -103,8 +103,8 @@ def test_an_event_loop_waits_for_no_check(monkeypatch: pytest.MonkeyPatch) -> No
         check(specification, dict)
 
     async def ask() -> None:
-        await validation_cache.check_beside(slow)  # overdue: left to the engine
-        for specification in (bad, other):  # it keeps nobody else from an answer
+        await validation_cache.check_beside(slow)  # overdue: the engine will check it
+        for specification in (bad, other):  # it keeps no other request from its answer
             with pytest.raises(InvalidSpecError):
                 await validation_cache.check_beside(specification)
         go_on.set()
@@ -117,7 +117,7 @@ def test_an_event_loop_waits_for_no_check(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_who_waits_for_a_busy_thread_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal is a refusal, however busy the front end is: it waited half a second for both, and then passed."""
+    """A busy front end still refuses what is bad: a request waited half a second for both and then passed unchecked."""
     check, running = validation_cache._check, threading.Semaphore(0)
 
     def slowly(specification: Specification, tokens: object) -> None:
@@ -164,7 +164,7 @@ def test_large_specifications_do_not_keep_others_waiting(monkeypatch: pytest.Mon
 
 
 def test_a_check_that_nobody_waits_for_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread is for those who come next."""
+    """Its thread is needed for later requests."""
     stopped = []
 
     def endless(specification: Specification, tokens: object) -> None:
@@ -177,7 +177,7 @@ def test_a_check_that_nobody_waits_for_is_cancelled(monkeypatch: pytest.MonkeyPa
             raise
 
     async def ask() -> None:
-        for number in range(12):  # more than there are threads
+        for number in range(12):  # more checks than threads
             await validation_cache.check_beside(Specification.create("regex", f"{number}"))
 
     monkeypatch.setattr(validation_cache, "_check", endless)

@@ -1,4 +1,4 @@
-"""What is stored takes a small share of the interpreter, however many indexes are new."""
+"""Storing takes a small share of the interpreter's time, however many indexes are new."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dotllm.compilation.disk import DiskCache
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.stored import WriteBack
 
-WORK = 0.004  # seconds of a write
+WORK = 0.004  # seconds per write
 
 
 class Disk:
-    """Keeps keys; a write is work."""
+    """Keeps the keys; every write takes some work."""
 
     enabled = True
 
@@ -42,7 +42,7 @@ def compiled(number: int) -> Any:
     index = SimpleNamespace(warmth=1, nbytes=1000, to_bytes=lambda: b"index")
 
     class Compiled:
-        """Can be referred to weakly."""
+        """Can be referenced weakly."""
 
     made: Any = Compiled()
     made.key, made.index, made.nbytes, made.used = f"{number:064x}", index, 1000, False
@@ -81,7 +81,7 @@ def test_a_flush_ends_in_time() -> None:
 
 
 def test_the_store_gets_what_was_sealed_whatever_becomes_of_the_file(tmp_path: Path) -> None:
-    """Another process may replace it or damage it."""
+    """Another process may replace or damage the file."""
     published: dict[str, bytes] = {}
     store = SimpleNamespace(
         publish=lambda key, entry: published.update({key: entry}) or True, flush=lambda timeout: True

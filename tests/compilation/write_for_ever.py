@@ -1,4 +1,4 @@
-"""Writes entries until it is killed: entry n is the byte n, 20,000 times or more. Says "x" when it begins."""
+"""Writes entries until it is killed: entry n is the byte n, at least 20,000 times. Prints "x" after the first entry."""
 
 import itertools
 import sys
