@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the data next to the repository, and models made on the spot."""
+"""Fixtures for all tests: the data next to the repository, and models made during the run."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from tests import not_run, redis_process
 
 ROOT = Path(__file__).parent.parent
 SHARED_DATA = Path(os.environ.get("DOTLLM_SHARED_DATA", ROOT.parent / "shared" / "data"))
-"""What others wrote, in the folders that docs/testing.md describes."""
+"""Data of others, in the folders that docs/testing.md describes."""
 SERVER_PATIENCE_S = 3000
 """Seconds for a test that starts servers: ten times what the longest takes on an idle machine."""
 
 
-# Our Triton kernels run in its interpreter, which must be chosen before Triton is imported (with vLLM, say).
+# Our Triton kernels run in Triton's interpreter, which must be chosen before Triton is imported (by vLLM, say).
 os.environ["TRITON_INTERPRET"] = "1"
 
 if os.environ.get("PYTEST_XDIST_WORKER"):
-    # Left to itself, vLLM binds its worker to the first core: those of two servers, one for each process of the tests,
-    # would share it while the second core idles.
+    # By default, vLLM binds its worker to the first core. The workers of two servers (one for each test process) would
+    # share that core while the second core idles.
     os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
 
-# How long an example takes is the machine's business: other tests run at the same time.
+# The time of an example depends on the machine: other tests run at the same time.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`tests.distribution` where files are distributed; other ways of xdist (``--dist each``) stay what they are."""
+    """`tests.distribution` with ``--dist loadfile``; xdist's other modes (such as ``--dist each``) stay unchanged."""
     if config.getvalue("dist") != "loadfile":
         return None
     from tests import distribution
@@ -48,12 +48,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where there is no vLLM (somebody works on the engine alone), tests of the server are skipped; never in CI."""
+    """Without vLLM (when only the engine is worked on), server tests are skipped; never in CI."""
     if os.environ.get("PYTEST_XDIST_WORKER"):
         from tests import distribution
 
         distribution.longest_first(items)
-    for item in items:  # its time-out is for the fixtures, too, and a machine may have other work
+    for item in items:  # the time-out includes the fixtures, and the machine may have other work
         if item.get_closest_marker("serve") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SERVER_PATIENCE_S))
     if importlib.util.find_spec("vllm") is not None or os.environ.get("CI"):
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The last line of a run of everything says what was not run, and how to have it (`not_run`)."""
+    """The last line of a full run names the tests that were not run, and how to run them (`not_run`)."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or os.environ.get("PYTEST_XDIST_WORKER") or config.args != config.getini("testpaths"):
         return
@@ -78,21 +78,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _our_log_reaches_caplog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a test has registered the plugin, our logger is below vLLM's, which tells the root logger nothing; and
-    packages that vLLM's front end imports raise the root logger's level."""
+    """Once a test has registered the plugin, our logger is below vLLM's, which passes nothing on to the root logger;
+    and packages that vLLM's front end imports raise the root logger's level."""
     monkeypatch.setattr(logging.getLogger("dotllm"), "parent", logging.getLogger())
-    logging.getLogger().setLevel(logging.WARNING)  # (it also clears what loggers remember of levels)
+    logging.getLogger().setLevel(logging.WARNING)  # (this also clears the levels that loggers have cached)
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path | None:
-    """The folder of data that others wrote (see its README), None where it is not next to the repository."""
+    """The folder of data of others (see its README), or None if it is not next to the repository."""
     return SHARED_DATA if SHARED_DATA.is_dir() else None
 
 
 @pytest.fixture(scope="session")
 def tekken_json(shared_data: Path | None) -> bytes | None:
-    """``tokenizer.json`` of the 131,072-token tekken vocabulary, if it is at hand."""
+    """``tokenizer.json`` of the 131,072-token tekken vocabulary, if the data contain it."""
     if shared_data is None:
         return None
     return gzip.decompress((shared_data / "tokenizers" / "tekken" / "tokenizer.json.gz").read_bytes())
@@ -108,7 +108,7 @@ def demo_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def plain_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, demo_model: Path) -> Path:
-    """The demo model; with ``VOCABULARY=large`` one on the tekken vocabulary."""
+    """The demo model, or with ``VOCABULARY=large`` a model with the tekken vocabulary."""
     from dotllm.demo import model
 
     if os.environ.get("VOCABULARY") != "large":

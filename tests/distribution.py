@@ -1,14 +1,14 @@
 """How `make test` spreads the tests over its processes (pytest-xdist, ``-n 3 --dist loadfile``).
 
-A file's tests stay in one process, since its fixtures (a server, a model, tables of a vocabulary) would be made again in
-another. Two things go beyond what ``loadfile`` does by itself:
+A file's tests stay in one process, because another process would make its fixtures (a server, a model, tables of a
+vocabulary) again. Two things go beyond what ``loadfile`` does:
 
-* Files that ask the same server of ``tests/serve/conftest.py`` are one unit, or each process would start that server.
-* What takes longest begins first, spread over the run, so that at the end no process is left with much. A unit's size
-  says nothing about its time here (a file of one test may start two servers), so the order is written down.
+* Files that use the same server of ``tests/serve/conftest.py`` are one unit. Otherwise each process would start it.
+* The longest units begin first, spread over the run, so that no process is left with much at the end. A unit's size
+  says nothing about its time here (a file with one test may start two servers), so the order is written down.
 
-Both tables cost time when they are out of date, nothing else: every test runs wherever it is put. `test_distribution.py`
-finds files that are missing in the first, and names in the second that there are not.
+An outdated table costs time, nothing else: every test runs wherever it is put. `test_distribution.py` finds files that
+are missing in the first table, and names in the second that do not exist.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LONGEST_FIRST = (
 
 
 def unit(nodeid: str) -> str:
-    """What must run in one process with this test."""
+    """The name of the unit that contains this test; a unit runs in one process."""
     file = nodeid.split("::", 1)[0]
     return SAME_SERVER.get(file, file)
 
@@ -74,7 +74,7 @@ def unit(nodeid: str) -> str:
 def longest_first(items: list[pytest.Item]) -> None:
     """Sort the collected tests into the order in which their units begin.
 
-    Tests of servers wait much, and the others do not. So the others are spread among them, and the cores stay busy.
+    Server tests wait a lot and other tests do not, so the others are spread among them to keep the cores busy.
     """
     units = list(dict.fromkeys(unit(item.nodeid) for item in items))
     others = [name for name in units if name not in LONGEST_FIRST]
@@ -84,10 +84,10 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]
-    """xdist's scheduler of units, with ours."""
+    """xdist's scheduler, with our units."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
-        config.option.loadscopereorder = False  # it would begin with the unit of the most tests
+        config.option.loadscopereorder = False  # (it would begin with the unit that has the most tests)
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:

@@ -1,8 +1,8 @@
 """The Python code of README and docs/, page by page.
 
-A block is run by ``tests/test_documentation.py``. A comment on the line before it says where it is not:
-``<!-- server -->`` needs a server (``tests/serve/test_documentation.py``), ``<!-- client: SCRIPT -->`` is the beginning of
-a script (``tests/serve/clients``), ``<!-- no-run: REASON -->`` runs nowhere.
+``tests/test_documentation.py`` runs each block, unless a comment on the line before says otherwise:
+``<!-- server -->`` needs a server (``tests/serve/test_documentation.py``), ``<!-- client: SCRIPT -->`` is the beginning
+of a script (``tests/serve/clients``), ``<!-- no-run: REASON -->`` runs nowhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLOCK = re.compile(
 
 
 class Block(NamedTuple):
-    """A piece of code and where it stands."""
+    """A piece of code and its place."""
 
     page: Path
     line: int
@@ -29,13 +29,13 @@ class Block(NamedTuple):
     code: str
 
     def run(self, names: dict[str, object]) -> None:
-        """Run it with ``names``, and leave there what it defines. Errors show the page's line."""
+        """Run the block with ``names``, and add what it defines to them. Errors show the page's line."""
         code = "\n" * self.line + self.code
         exec(compile(code, str(self.page), "exec", dont_inherit=True), names)
 
 
 def blocks(mark: str) -> dict[str, list[Block]]:
-    """Those with this mark, by page; blocks of a page belong together and run in order."""
+    """The blocks with this mark, by page; blocks of a page belong together and run in order."""
     found = {}
     for page in PAGES:
         text = page.read_text()

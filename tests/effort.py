@@ -1,9 +1,9 @@
-"""Bounds on the CPU time of a computation that are the same on a slow or busy machine.
+"""Bounds on the CPU time of a computation that hold equally on slow and busy machines.
 
-Bounds are in seconds of this project's machine when it is idle. Elsewhere, and with other tests that share a core's
-caches with this one, the same work takes a multiple of that. So before a computation fails its bound it is compared
-with a yardstick: Python of the same kind, run at the same place. What a bound is to find is not twice as much work but
-a hundred times as much.
+Bounds are in seconds of this project's machine when it is idle. Elsewhere, or next to tests that share a core's caches
+with this one, the same work takes a multiple of that. So before a computation fails its bound, it is compared with a
+yardstick: similar Python work, run on the same machine. A bound is meant to find a hundred times as much work, not
+twice as much.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YARDSTICK_S = 0.16
-"""What `_yardstick` takes on an idle machine."""
+"""Seconds that `_yardstick` takes on an idle machine."""
 
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """The block takes at most this much CPU time of an idle machine. What tests before it have left in memory is not
-    looked through for garbage meanwhile."""
+    """The block takes at most this much CPU time of an idle machine. Meanwhile the garbage collector ignores objects of
+    earlier tests."""
     gc.freeze()
     began = time.process_time()
     try:

@@ -1,4 +1,4 @@
-"""Work in a fork of this process: it may crash, hang or take all memory, and leaves nothing behind."""
+"""Work in a fork of this process: it may crash, hang or use up all memory, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def forked(work: Callable[[], Any], cpu_s: float, wall_s: float) -> Any:
-    """What ``work`` returns in a fork of this process, None if the fork ends without an answer or takes too long."""
+    """The result of ``work`` in a fork of this process; None if the fork ends without an answer or takes too long."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -33,6 +33,6 @@ def forked(work: Callable[[], Any], cpu_s: float, wall_s: float) -> Any:
         data = pipe.read()
     late.cancel()
     os.waitpid(child, 0)
-    with contextlib.suppress(ProcessLookupError):  # what the tests have started
+    with contextlib.suppress(ProcessLookupError):  # processes that the tests have started
         os.killpg(child, signal.SIGKILL)
     return pickle.loads(data) if data else None

@@ -1,6 +1,6 @@
-"""Settings of the model-based tests: Hypothesis state machines, each with a simple model of what it drives.
+"""Settings of the model-based tests: Hypothesis state machines, each with a simple model of the object that it drives.
 
-`make test` runs the same few hundred sequences every time; `make model-test EXAMPLES=10000` runs so many new ones.
+`make test` runs the same few hundred sequences each time; `make model-test EXAMPLES=10000` runs that many new ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 
 def sequences(in_ci: int, steps: int) -> settings:
-    """``in_ci`` sequences of ``steps`` steps at most, or as many as the variable EXAMPLES says."""
+    """``in_ci`` sequences of at most ``steps`` steps; the variable EXAMPLES overrides their number."""
     asked = os.environ.get("EXAMPLES")
     return settings(
         max_examples=int(asked or in_ci),

@@ -1,4 +1,4 @@
-"""What a run of everything has skipped, and how to have it: the last lines of `make test`."""
+"""The tests that a full run has skipped, and how to run them: the last lines of `make test`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ REMEDIES = {
     "vLLM is not installed": "make install-dev",
     "pip could not fetch": "a package index that has it",
 }
-"""A pattern of reasons, and what makes the tests run; the first that fits."""
+"""A pattern of reasons, and what makes the tests run. The first match counts."""
 NOT_APPLICABLE = re.compile("not Lark|counts tokens|batches are not streamed|has no such token|no spelling behind")
-"""Reasons of combinations that mean nothing."""
+"""Reasons of combinations that make no sense."""
 
 
 def paragraph(reasons: Iterable[str]) -> str:
-    """One line on the tests that were skipped for these reasons; "" if nothing can be done to run them."""
+    """One line on the tests that were skipped for these reasons; "" if none of them can be run."""
     groups: dict[str, list[str]] = {}
     count = 0
     for reason in reasons:

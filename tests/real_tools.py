@@ -1,7 +1,7 @@
-"""Tools of agents: those of 51 MCP servers, as `tools/list` gives them, and a sample of BFCL's (bfcl-eval, Apache-2.0).
+"""Tools of agents: of 51 MCP servers, as `tools/list` returns them, and a sample of BFCL's (bfcl-eval, Apache-2.0).
 
-Each line of the corpus names a package of npm or PyPI with its version. `tools/mcp_tools.py` writes them: descriptions and
-titles say "text", examples are left out, and every other keyword is as it was sent.
+Each line of the corpus names a package of npm or PyPI with its version. `tools/mcp_tools.py` writes the corpus. It sets
+descriptions and titles to "text", leaves out examples, and keeps all other keywords.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 CORPUS = Path(__file__).parent / "corpus" / "tools.jsonl.gz"
 ALL = os.environ.get("TOOLS") == "all"
-"""Whether tests try all of them."""
+"""Whether the tests try all tools."""
 
 
 class Tool(NamedTuple):
@@ -27,7 +27,7 @@ class Tool(NamedTuple):
 
     @property
     def strict(self) -> dict[str, Any]:
-        """As a request has it."""
+        """The tool as a request contains it."""
         function = {"name": self.name, "parameters": self.parameters, "strict": True}
         return {"type": "function", "function": function}
 

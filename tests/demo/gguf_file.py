@@ -1,4 +1,4 @@
-"""Writes GGUF files as its specification says, by plain Python: what the reader is tried on."""
+"""Writes GGUF files according to the specification, in plain Python, as input for the reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODES = {"F32": 0, "Q4_1": 3, "Q8_0": 8}
 def write(
     path: Path, metadata: Mapping[str, Any], tensors: Sequence[tuple[str, str, NDArray[np.float32]]]
 ) -> dict[str, Any]:
-    """Tensors are (name, encoding, weights). Returns what a reader must find: the weights as they were rounded."""
+    """Tensors are (name, encoding, weights). Returns what a reader must find: the weights after rounding."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     for key, value in metadata.items():
         head += _string(key) + _value(value)

@@ -1,4 +1,4 @@
-"""What `dotllm demo` shows is what it runs."""
+"""`dotllm demo` shows exactly what it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEATHER = {"city": "Osaka", "celsius": 19, "sky": "rain"}
 
 
 class Played(HTTPServer):
-    """Keeps the bodies that it is sent; answers as a model would that is always right."""
+    """Keeps the bodies that it receives; answers like a model that is always right."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

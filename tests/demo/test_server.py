@@ -1,4 +1,4 @@
-"""The demo's server and its port: a stranger there is not talked to."""
+"""The demo's server and its port: the demo never talks to a foreign server there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Healthy(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def stranger() -> Iterator[int]:
-    """The port of a server in this process that says it is healthy."""
+    """The port of a foreign server, in this process, that says it is healthy."""
     with http.server.HTTPServer(("127.0.0.1", 0), Healthy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
@@ -98,7 +98,7 @@ def test_what_a_log_says_is_shown_without_where_from(tmp_path: Path) -> None:
 def test_no_question_is_asked_before_the_kernels_are_compiled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first answer took 134 s on a busy machine: it waited for them."""
+    """The first answer took 134 s on a busy machine, because it waited for the kernels."""
     (tmp_path / demo.KERNELS_LOG).write_text(
         "dotllm: compiling 12 groups of kernels: 5/12, about 23 s left; kept in x\n"
     )

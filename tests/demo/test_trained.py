@@ -1,4 +1,4 @@
-"""The converter, on a Llama model written into GGUF as llama.cpp lays it out; and what is said without the package."""
+"""The converter on a Llama model in GGUF, laid out as llama.cpp does it; and the message without the package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 
 def interleaved(weights: Any, heads: int) -> Any:
-    """Queries or keys as llama.cpp's convert_hf_to_gguf.py lays them out."""
+    """Queries or keys in the layout of llama.cpp's convert_hf_to_gguf.py."""
     return (
         weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:])
         .swapaxes(1, 2)

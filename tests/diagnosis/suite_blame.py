@@ -1,6 +1,6 @@
-"""Whose fault it is that a document of the official suite is invalid: our answer against jsonschema's.
+"""Which keyword makes a document of the official suite invalid: our answer against jsonschema's.
 
-python -m tests.diagnosis.suite_blame            # all invalid documents: the share that is named right, and the rest
+python -m tests.diagnosis.suite_blame            # all invalid documents: the share that is blamed right, and the rest
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VALIDATORS = {"draft2020-12": jsonschema.Draft202012Validator, "draft7": jsonsc
 
 
 def invalid_documents() -> Iterator[tuple[str, str, Any, Any]]:
-    """(Draft, name, schema, document) of all whose schema does not go to another document."""
+    """(Draft, name, schema, document) of all documents whose schema does not refer to another document."""
     for draft, file in files():
         if file.startswith("optional/") or file in ("refRemote", "format"):
             continue
@@ -38,9 +38,9 @@ def invalid_documents() -> Iterator[tuple[str, str, Any, Any]]:
 
 
 def failing(errors: Iterable[ValidationError]) -> Iterator[tuple[str, str]]:
-    """(Keyword, the schema that has it) of all failing keywords, those inside of failing branches included.
+    """(Keyword, the schema that has it) of all failing keywords, including those inside failing branches.
 
-    A place would not be the same for jsonschema, which goes through references.
+    Places cannot be compared: jsonschema's go through references.
 
     Yields:
         Both as text.
@@ -51,8 +51,8 @@ def failing(errors: Iterable[ValidationError]) -> Iterator[tuple[str, str]]:
 
 
 def judged(draft: str, schema: Any, document: Any) -> str:
-    """ "right": the failing keyword, at its place; "inside": a keyword within its value; "other": neither; "refused": the
-    schema is, or jsonschema cannot say; "fits": the document does, which must not be."""
+    """ "right": the failing keyword, at its place; "inside": a keyword within its value; "other": neither; "refused":
+    the schema is refused, or jsonschema fails; "fits": the document fits, which must not happen."""
     try:
         why = explain_schema(schema, json.dumps(document, ensure_ascii=False), default_dialect=DIALECTS[draft])
         expected = {*failing(_VALIDATORS[draft](schema).iter_errors(document))}
@@ -65,13 +65,13 @@ def judged(draft: str, schema: Any, document: Any) -> str:
 
 
 def _judged_blame(schema: Any, pointer: str, expected: set[tuple[str, str]]) -> str:
-    """The verdict about one place."""
+    """The verdict for one place."""
     tokens = [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
     verdict = "other"
     for depth, token in enumerate(tokens, 1):
         value = schema[int(token)] if isinstance(schema, list) else schema[token]
         here = (token, json.dumps(schema, sort_keys=True))
-        # (jsonschema says of a sub-schema that is false that it fails itself)
+        # (jsonschema reports a sub-schema that is false as failing itself)
         if here in expected or (value is False and ("None", "false") in expected):
             verdict = "right" if depth == len(tokens) else "inside"
         schema = value
@@ -79,7 +79,7 @@ def _judged_blame(schema: Any, pointer: str, expected: set[tuple[str, str]]) -> 
 
 
 def shares(step: int = 1) -> tuple[Counter[str], list[str]]:
-    """How many of every ``step``-th invalid document get each verdict, and those that get "other" or "fits"."""
+    """How many of every ``step``-th invalid document get each verdict, and the documents with "other" or "fits"."""
     counts: Counter[str] = Counter()
     wrong = []
     for draft, name, schema, document in [*invalid_documents()][::step]:

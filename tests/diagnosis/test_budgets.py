@@ -1,4 +1,4 @@
-"""What is too large says what to do about it."""
+"""A refusal of what is too large says what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer costs, where it grows, and advice."""
+"""What an answer costs, where the cost grows, and advice."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_objects_grow_where_they_are_open() -> None:
 
 
 def test_a_long_chain_of_references_ends_somewhere() -> None:
-    """It was a RecursionError of `dotllm check`."""
+    """A long chain was a RecursionError of `dotllm check`."""
     links = {f"d{i}": {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["a"]} for i in range(5000)}
     found = [
         place.pointer

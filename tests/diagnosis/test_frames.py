@@ -1,4 +1,4 @@
-"""Refusals as people read them: ten usual mistakes, and what frames must cope with."""
+"""Refusals as people read them: ten common mistakes, and what the frames must cope with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = "min-max.json allof.json anyof.json required.json remote.json ref.json t
 
 
 def test_ten_refusals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """``expected.txt`` is what `dotllm check` says of the files next to it."""
+    """``expected.txt`` is the output of `dotllm check` for the files next to it."""
     monkeypatch.chdir(REFUSALS)
     assert check.main(NAMES.split()) == check.REFUSED
     assert capsys.readouterr().out == (REFUSALS / "expected.txt").read_text()
@@ -77,7 +77,7 @@ def test_colours_change_no_text() -> None:
     ],
 )
 def test_places_within_strings_of_json(location: Pointer, character: str) -> None:
-    """An escape is one character, and a pattern of patternProperties is a key."""
+    """An escape counts as one character, and a pattern of patternProperties is a key."""
     text = r'{"pattern": "^\ud83d\ude00(x", "grammar": "ab\ncd!", "of": {"(": {}}}'
     mark = SourceText("f", text).mark(location)
     assert mark is not None and text[mark.begin] == character

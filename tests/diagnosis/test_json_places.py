@@ -1,4 +1,4 @@
-"""Where the values of a JSON text stand."""
+"""Where the values of a JSON text are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a refused schema of a tool is, in the request (live: `tests.serve.test_api_refusals`)."""
+"""Where in the request the refused schema of a tool is (live: `tests.serve.test_api_refusals`)."""
 
 from __future__ import annotations
 

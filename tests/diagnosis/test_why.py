@@ -129,7 +129,7 @@ def test_texts_that_are_no_json() -> None:
 
 @pytest.mark.skipif(not suite_blame.SUITE.exists(), reason="the official suite is not next to this repository")
 def test_blame_is_what_jsonschema_says() -> None:
-    """Of every third invalid document of the official suite."""
+    """Compares every third invalid document of the official suite."""
     counts, wrong = suite_blame.shares(step=3)
     judged = counts.total() - counts["refused"]
     assert judged > 200 and not counts["fits"]

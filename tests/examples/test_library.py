@@ -1,4 +1,4 @@
-"""The examples that need no server run, and none is longer than a screen."""
+"""The examples without a server run, and none is longer than a screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WITH_SERVER = [path for path in ALL if "OPENAI_BASE_URL" in path.read_text()]
 STARTS_VLLM = [EXAMPLES / "offline_llm.py"]
 IN_PROCESS = [path for path in ALL if path not in (*WITH_SERVER, *STARTS_VLLM)]
 OPTIONAL = ("instructor", "langchain_openai", "outlines")
-"""Packages that one example needs each; it runs where they are installed (``make test-clients`` installs them)."""
+"""Packages that only one example needs. The example runs if its package is installed (by ``make test-clients``)."""
 
 pytest.importorskip("transformers")
 
@@ -52,7 +52,7 @@ def test_fits_a_screen(path: Path) -> None:
 
 
 def test_a_workflow_checks_schemas(tmp_path: Path) -> None:
-    """Its commands are right ones: they run, and refuse what is wrong."""
+    """The workflow's commands work: they run, and refuse what is wrong."""
     yaml = pytest.importorskip("yaml")
     (tmp_path / "schemas").mkdir()
     schema = tmp_path / "schemas" / "one.json"
@@ -100,6 +100,6 @@ def test_a_store_is_filled_ahead(demo_model: Path, tmp_path: Path) -> None:
 
 
 def run(command: str, folder: Path) -> int:
-    """Status of a command of a shell, where ``dotllm`` is that of this interpreter."""
+    """The status of a shell command in which ``dotllm`` is this interpreter's."""
     function = f'dotllm() {{ {sys.executable} -m dotllm "$@"; }}; export -f dotllm'
     return subprocess.run(["bash", "-c", f"{function}; {command}"], cwd=folder).returncode

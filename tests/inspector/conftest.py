@@ -1,4 +1,4 @@
-"""An inspector of a small vocabulary, and its server."""
+"""An inspector for a small vocabulary, and its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The confidence of values, against every way of writing them: random models of small vocabularies."""
+"""The confidence of values, compared with all ways of writing them: random models of small vocabularies."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ EOS = VOCABULARY.eos_token_ids[0]
 
 
 class Model:
-    """Log probabilities that depend on all tokens before, and on nothing else."""
+    """Log probabilities that depend on all earlier tokens and on nothing else."""
 
     def __init__(self, seed: int, spread: float) -> None:
         self._seed, self._spread = seed, spread
 
     def under(self, guide: Guide, tokens: Sequence[int]) -> tuple[float, dict[int, float]]:
-        """(The mass, the allowed tokens with their log probabilities under the mask)."""
+        """(The mass, the allowed tokens with their log probabilities under the mask)"""
         generator = np.random.default_rng([self._seed, *tokens])
         logits = generator.normal(0, self._spread, VOCABULARY.size)
         allowed = list(guide.allowed_tokens())
@@ -43,7 +43,7 @@ class Model:
 
 
 def written(index: Index, model: Model, random: Random) -> tuple[list[int], list[Place]]:
-    """An answer, drawn under the masks."""
+    """An answer drawn under the masks."""
     guide, tokens, places = index.guide(), list[int](), list[Place]()
     while not guide.is_finished:
         mass, allowed = model.under(guide, tokens)
@@ -59,7 +59,7 @@ def ways(
 ) -> Iterator[tuple[bytes, float]]:
     """Every way to write a value.
 
-    before: what comes first. end: of a text, the length of the value in it, once it is known (else 0).
+    before: the text before the value. end: maps a text to the length of the value in it (0 while unknown).
 
     Yields:
         The value's text, and the probability of this way.
@@ -197,7 +197,7 @@ def test_what_is_not_an_enumeration_has_no_members(schema: Any) -> None:
     tokens = [*f'{{"a": {text}}}'.encode(), 256]
     fields = confidence(index, tokens, [Place(-0.25, {token: -0.5}) for token in tokens])
     assert fields["/a"].members is None
-    own = len(text) + (text == "7")  # a number ends with what comes after it
+    own = len(text) + (text == "7")  # the token after a number decides that it has ended
     assert fields["/a"].probability == round(math.exp(-0.5 * own), 6) and fields["/a"].mass == -0.25 * own
 
 

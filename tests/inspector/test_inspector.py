@@ -1,4 +1,4 @@
-"""What the page is told: tokens and what each place allows, groups, samples, outlines, refusals with their places."""
+"""What the page receives: tokens and what each place allows, groups, samples, outlines, refusals with their places."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_outlines(inspector: Inspector) -> None:
 
 
 def values(value: Any, pointer: str, write: list[str]) -> list[tuple[int, str]]:
-    """(Offset, pointer) of each value, which are written."""
+    """(Offset, pointer) of each value of the document that it writes."""
     found = [(sum(map(len, write)), pointer)]
     if isinstance(value, dict):
         for number, (key, child) in enumerate(value.items()):

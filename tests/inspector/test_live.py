@@ -1,4 +1,4 @@
-"""What is kept of a server's requests."""
+"""What a server keeps of its requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_masses_and_confidence(vocabulary: Vocabulary) -> None:
     schema = '{"properties": {"a": {"type": "boolean"}}, "required": ["a"]}'
     begin(live, "a", Live(Specification.create("json_schema", schema), lambda tokens: tokens[1:]))
     tokens = [*b'{"a":true}', vocabulary.eos_token_ids[0]]
-    take(live, "a", [1], None, [Place(0.0, {})])  # of a reasoning
+    take(live, "a", [1], None, [Place(0.0, {})])  # a token of the reasoning
     for token in tokens[:-1]:
         take(live, "a", [token], None, [Place(-0.5, {token: -0.25, ord("f"): math.log(1 - math.exp(-0.25))})])
     request = inspector.answer("request", {"id": "a"})

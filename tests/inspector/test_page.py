@@ -1,4 +1,4 @@
-"""The page in a headless Chromium: what a user sees and does, with mouse and keyboard. Skipped where there is none."""
+"""The page in a headless Chromium: what a user sees and does, with mouse and keyboard. Skipped without Chromium."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, server: InspectorServer) -> Iterator[Any]:
-    """The page, which must not complain."""
+    """The page, which must report no errors."""
     server.start = START
     opened = browser.new_page()
     faults: list[str] = []

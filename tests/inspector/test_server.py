@@ -1,4 +1,4 @@
-"""The inspector over HTTP, the snapshot, and the command."""
+"""The inspector's HTTP server, the snapshot, and the command."""
 
 from __future__ import annotations
 

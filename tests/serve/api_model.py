@@ -1,7 +1,8 @@
 """A model for the tests of tools and reasoning: the demo's, with the special tokens and a chat template for both.
 
-Its generation config names a second end, as those of most chat models do. Its weights are random, so what it writes shows the constraint and nothing else. It "reasons" where the request's
-``chat_template_kwargs`` say so; else the template closes the reasoning before the answer begins, as Qwen3's does.
+Its generation config names a second end, like those of most chat models. Its weights are random, so its answers show
+the constraint and nothing else. It "reasons" if the request's ``chat_template_kwargs`` say so; otherwise the template
+closes the reasoning before the answer begins, like Qwen3's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _TEMPLATE = (
 
 
 def make(directory: Path, demo_model: Path) -> Path:
-    """The model, made from the demo model in ``directory``."""
+    """Make the model in ``directory`` from the demo model."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(demo_model / "tokenizer.json"))

@@ -1,11 +1,11 @@
-"""Run by test_coalescence.py in a process of its own: one engine with canonical coalescence, asked many things.
+"""Run by test_coalescence.py in a separate process: one engine with canonical coalescence, asked many things.
 
 python coalescence_script.py MODEL RUNNER     RUNNER: V1, "V1 async" or "V2 async". Prints one JSON object.
 
-The same is asked of the same engine in three modes: text is ``entered`` wherever it can be; nothing is entered under the
-same ``masks``; coalescence is ``off``. All of it is asked of V1 only, since each step of the others takes long: of what
-may be asked with a constraint they are asked `DIFFERENT` alone, unless COALESCENCE=all. The KV cache is too small for
-a batch, so that requests are preempted.
+The same engine answers the same requests in three modes: text is ``entered`` wherever possible; nothing is entered
+under the same ``masks``; coalescence is ``off``. Only V1 is asked everything, since each step of the others takes long.
+Of the combinations with a constraint, the others are asked `DIFFERENT` only, unless COALESCENCE=all. The KV cache is
+too small for a batch, so requests are preempted.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SCHEMA = {
 COMPACT = {"json": SCHEMA, "disable_any_whitespace": True}
 PROMPTS = [f"Request number {i}" for i in range(6)]
 DIFFERENT = ("seed", "seeds of several", "stop token in JSON", "stop string inside", "few tokens", "at least")
-"""What a runner may treat in a way of its own: draws, and ends among tokens that were entered."""
+"""What runners may treat differently: random draws, and ends among entered tokens."""
 
 
 class Engine:
-    """vLLM's, whose steps are counted."""
+    """vLLM's engine; its steps are counted."""
 
     def __init__(self) -> None:
         from vllm import LLM
@@ -77,7 +77,7 @@ class Engine:
         self.scheduler.schedule, self.scheduler._preempt_request = counted, preempted
 
     def mode(self, name: str) -> None:
-        """entered, masks or off."""
+        """Switch to entered, masks or off."""
         never = SimpleNamespace(may_pay=lambda *_, **__: False)
         self.scheduler._forced.pays = self.rule if name == "entered" else never
         if self.manager.backend is not None:
@@ -108,7 +108,7 @@ class Engine:
         }
 
     def abort_one(self) -> dict[str, list[int]]:
-        """The answers of three requests, with a fourth that is aborted in the middle, by name."""
+        """The answers of three requests by name, with a fourth request that is aborted in the middle."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -135,7 +135,7 @@ class Engine:
         return [one.text for one in self.llm.beam_search([{"prompt": "Hello"}], params)[0].sequences]
 
     def counters(self) -> list[float]:
-        """Tokens entered and steps saved, of /metrics."""
+        """Tokens entered and steps saved, as in /metrics."""
         metrics = self.manager.backend.compiler.metrics
         return [metrics.value("dotllm_forced_tokens"), metrics.value("dotllm_steps_saved")]
 
@@ -145,7 +145,7 @@ def tokens_of(engine: Engine, text: str) -> list[int]:
 
 
 def combinations(engine: Engine) -> dict[str, dict[str, Any]]:
-    """What may be asked with a constraint. `test_coalescence.py` knows what an answer looks like."""
+    """Parameters that can be combined with a constraint. `test_coalescence.py` knows what the answers look like."""
     alpha = {"choice": ["alphabetical order"]}
     pieces = tokens_of(engine, "alphabetical order")
     inside = [piece for piece in pieces[1:-1] if len(engine.llm.get_tokenizer().decode([piece])) > 1]  # letters stay
@@ -168,7 +168,7 @@ def combinations(engine: Engine) -> dict[str, dict[str, Any]]:
     if RUNNER != "V1":
         every = os.environ.get("COALESCENCE") == "all"
         return coalesced if every else {name: coalesced[name] for name in DIFFERENT}
-    return coalesced | {  # what needs other kernels of the sampler, not all of which Triton's interpreter runs
+    return coalesced | {  # these need other kernels of the sampler, not all of which run in Triton's interpreter
         "few candidates": {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
         "single letters allowed": {"constraint": alpha, "allowed_token_ids": letters(engine)},
         "bad words": {"constraint": alpha, "bad_words": ["alphabetical", "al", "order"], "temperature": 1.0},
@@ -190,7 +190,7 @@ def letters(engine: Engine) -> list[int]:
 
 def main() -> None:
     engine = Engine()
-    engine.ask(["Hello"])  # (whose schema still compiles, so that it may repeat a step)
+    engine.ask(["Hello"])  # (its schema still has to compile, so it may repeat a step)
     found: dict[str, Any] = {}
     before = engine.counters()
     first = RUNNER == "V1"

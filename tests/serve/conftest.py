@@ -1,6 +1,6 @@
 """Real servers for all tests of this folder: vLLM on the CPU, a model with random weights, the backend left at auto.
 
-``server`` is plain; ``api_server`` has a tool parser and a reasoning parser, and starts as users start theirs (`zygote`).
+``server`` is plain. ``api_server`` has a tool parser and a reasoning parser, and starts the way users' servers do,
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ API_FLAGS = (
     *("--max-model-len", "4096", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     *("--reasoning-parser", "qwen3", "--default-chat-template-kwargs", '{"enable_thinking": false}'),
     "--enable-scale-out",
-    *("--structured-outputs-config.disable_any_whitespace", "true"),  # a random model likes blanks
+    *("--structured-outputs-config.disable_any_whitespace", "true"),  # a random model likes white space
 )
 
 
@@ -32,7 +32,7 @@ API_FLAGS = (
 def server(plain_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("server")
     flags = ("--max-model-len", "8192", "--max-num-batched-tokens", "1024")
-    # Every index is compiled here and now, large ones in processes.
+    # The server compiles every index itself, large ones in processes.
     environment = {"DOTLLM_DISK_BYTES": "0", "DOTLLM_COMPILE_PROCESSES": "2"}
     with zygote.Server(plain_model, directory / "log", name=NAME, flags=flags, environment=environment) as running:
         running.wait()
@@ -56,7 +56,7 @@ def api_server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         directory / "log",
         name=NAME,
         flags=API_FLAGS,
-        environment={"DOTLLM_DISK_BYTES": "0", "VLLM_ENABLE_RESPONSES_API_STORE": "1"},  # for the background
+        environment={"DOTLLM_DISK_BYTES": "0", "VLLM_ENABLE_RESPONSES_API_STORE": "1"},  # for background responses
     ) as running:
         running.wait()
         yield running

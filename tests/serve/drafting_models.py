@@ -1,7 +1,7 @@
-"""A small model and what drafts for it, all with random weights: an EAGLE and an EAGLE-3 head, MiMo's MTP layer.
+"""A small model and its drafters, all with random weights: an EAGLE and an EAGLE-3 head, MiMo's MTP layer.
 
-Random models agree in nothing, so no draft would be kept. Here all share an output layer that likes some tokens much
-better than the others: these are drafted often, allowed often, and kept now and then.
+Random models agree on nothing, so no draft would be kept. Here all share an output layer that strongly prefers some
+tokens: these are often drafted, often allowed, and sometimes kept.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from transformers import Qwen2Config
 class MiMoConfig(Qwen2Config):
     model_type = "mimo"
 """
-"""transformers has no such class: it comes with the model, as from its makers."""
+"""transformers has no such class: it comes with the model, as MiMo's makers ship it."""
 
 
 def make(folder: Path) -> dict[str, tuple[Path, dict[str, Any] | None]]:
-    """By kind of speculation: the model, and vLLM's ``speculative_config``."""
+    """The model and vLLM's ``speculative_config``, by kind of speculation."""
     plain, llama, mimo = folder / "plain", folder / "llama", folder / "mimo"
     model.make(plain, vocabulary_size=VOCABULARY)
     _llama(llama, plain)
@@ -73,7 +73,7 @@ def _like(output_layer: Any, source: Path) -> None:
 
 
 def _head(folder: Path, target: Path, method: str, inputs: int) -> dict[str, Any]:
-    """A layer of the target's shape, behind one that makes its input of ``inputs`` numbers."""
+    """A layer of the target's shape, after a layer that maps ``inputs`` numbers to its input."""
     import torch
     from safetensors.torch import load_file
 
@@ -85,7 +85,7 @@ def _head(folder: Path, target: Path, method: str, inputs: int) -> dict[str, Any
     weights["fc.weight"] = torch.randn(HIDDEN, inputs, generator=torch.Generator().manual_seed(1)) / inputs**0.5
     config = _config(target) | {"num_hidden_layers": 1}
     if method == "eagle":
-        del weights["layers.0.input_layernorm.weight"]  # the head has none
+        del weights["layers.0.input_layernorm.weight"]  # EAGLE heads have none
     else:
         config |= {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": config["vocab_size"]}
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [0, 1]}
@@ -100,7 +100,7 @@ def _head(folder: Path, target: Path, method: str, inputs: int) -> dict[str, Any
 
 
 def _mimo(folder: Path, source: Path) -> Path:
-    """A model of Qwen2's shape with one layer that predicts a further token."""
+    """A model of Qwen2's shape with an additional layer that predicts one more token."""
     import torch
     from safetensors.torch import load_file
 

@@ -1,8 +1,8 @@
-"""Requests whose max_tokens is tight, in all the ways to ask, and what became of each: `test_answers_that_end`.
+"""Requests with a tight max_tokens, of all kinds, and how each ends: the load of `test_answers_that_end`.
 
     python -m tests.serve.ending_load MODEL_FOLDER 2000 [speculation|coalescence]    # figures of that many requests
 
-Answers are to end in time; for contrast, the first requests are sent again with ``dotllm_finish: false``.
+Answers must end in time. For contrast, the first requests are sent again with ``dotllm_finish: false``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FLAGS = {
 }
 AT_ONCE = 60
 CONTRAST = 200  # requests at most
-BEYOND = (0, 0, 1, 2, 3, 5, 8, 13, 21, 34, 64)  # tokens more than the least
+BEYOND = (0, 0, 1, 2, 3, 5, 8, 13, 21, 34, 64)  # tokens above the minimum
 
 ORDER = {
     "type": "object",
@@ -95,13 +95,13 @@ def _balanced(text: str) -> bool:
 
 
 class Kind(NamedTuple):
-    """A way to ask."""
+    """A kind of request."""
 
     body: dict[str, Any]
     valid: Callable[[str], bool]
-    """of the content; of the arguments of each call"""
+    """whether the content is valid, or the arguments of each call"""
     calls: tuple[int, ...] = (0,)
-    """how many calls there may be"""
+    """the allowed numbers of calls"""
 
 
 KINDS: dict[str, Kind] = {
@@ -123,14 +123,14 @@ KINDS: dict[str, Kind] = {
 
 
 class Asked(NamedTuple):
-    """One request, and what makes it."""
+    """A request and its kind."""
 
     kind: str
     body: dict[str, Any]
 
 
 class Answer(NamedTuple):
-    """What has come for one choice."""
+    """The answer of one choice."""
 
     content: str
     calls: list[str]
@@ -140,7 +140,7 @@ class Answer(NamedTuple):
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Those of a stream. (httpx's end at U+2028, too.)"""
+    """The lines of a stream. (httpx's own lines also end at U+2028.)"""
     rest = b""
     async for part in response.aiter_bytes():
         *lines, rest = (rest + part).split(b"\n")
@@ -149,7 +149,7 @@ async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 async def _post(client: httpx.AsyncClient, body: dict[str, Any]) -> list[Answer]:
-    """The answers; one stream's if it is one."""
+    """The answers, from a stream if the body asks for one."""
     if not body.get("stream"):
         response = await client.post("/v1/chat/completions", json=body)
         if response.status_code != 200:
@@ -203,7 +203,7 @@ def base(kind: str, thinks: bool) -> dict[str, Any]:
 
 
 async def least(client: httpx.AsyncClient) -> dict[tuple[str, bool], int]:
-    """By kind, and whether there is a reasoning, the fewest tokens of an answer: what a refusal names."""
+    """The fewest tokens of an answer, by kind and by whether it reasons first: the number in a refusal."""
     found = {}
     for kind in KINDS:
         for thinks in (False, True):
@@ -220,7 +220,7 @@ async def least(client: httpx.AsyncClient) -> dict[tuple[str, bool], int]:
 
 
 def requests(count: int, fewest: dict[tuple[str, bool], int], seed: int) -> list[Asked]:
-    """As many as that, at random."""
+    """``count`` requests, drawn at random."""
     draw = random.Random(seed)
     asked = []
     for number in range(count):
@@ -243,7 +243,7 @@ def requests(count: int, fewest: dict[tuple[str, bool], int], seed: int) -> list
 
 
 class Figures(NamedTuple):
-    """Of all answers."""
+    """The figures of all answers."""
 
     answers: int
     finished: Counter[str]
@@ -253,7 +253,7 @@ class Figures(NamedTuple):
 
 
 async def send(client: httpx.AsyncClient, asked: Sequence[Asked], *, finish: bool) -> Figures:
-    """Send all, `AT_ONCE` at a time."""
+    """Send all requests, `AT_ONCE` at a time."""
     figures = Figures(0, Counter(), [], [], 0)
     answers = closed = 0
     places = asyncio.Semaphore(AT_ONCE)
@@ -285,7 +285,7 @@ async def send(client: httpx.AsyncClient, asked: Sequence[Asked], *, finish: boo
 
 
 async def measure(url: str, count: int, seed: int = 0) -> tuple[Figures, Figures]:
-    """Of ``count`` requests, those that are to end in time, and for contrast not."""
+    """The figures of ``count`` requests that must end in time, and of some without that, for contrast."""
     limits = httpx.Limits(max_connections=2 * AT_ONCE)
     async with httpx.AsyncClient(base_url=url, timeout=600.0, limits=limits) as client:
         asked = requests(count, await least(client), seed)
@@ -293,7 +293,7 @@ async def measure(url: str, count: int, seed: int = 0) -> tuple[Figures, Figures
 
 
 def line(name: str, figures: Figures) -> str:
-    """For a report."""
+    """The figures as a line of a report."""
     return (
         f"{name}: {figures.answers} answers, {dict(figures.finished)}, {len(figures.invalid)} invalid, "
         f"{len(figures.failed)} failed, {figures.closed} closed in time"

@@ -1,4 +1,4 @@
-"""Run by test_engine_core.py in a process of its own: an engine core, asked as a front end without our plugin asks it.
+"""Run by test_engine_core.py in a separate process: an engine core, asked like a front end without our plugin asks it.
 
 python engine_core_script.py MODEL     Prints one JSON object.
 """
@@ -16,7 +16,7 @@ from tests.serve import played_platform
 
 played_platform.prepare(second=False, asynchronous=False)
 
-ASKED: dict[str, tuple[str, dict[str, Any]]] = {  # the backend that vLLM's front end would choose, and the constraint
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {  # the backend that vLLM's front end would choose; the constraint
     "regex": ("xgrammar", {"regex": "[a-c]{3,6}[0-9]"}),
     "choice": ("guidance", {"choice": ["yes", "no"]}),
     "json": ("xgrammar", {"json": '{"enum": ["a", 1, null]}'}),

@@ -1,8 +1,8 @@
 """Faults for live servers: chosen compiles are slow, fail or are refused.
 
-`environment` makes a directory that installs this file as one more plugin of vLLM's: every process that vLLM starts
-loads it (`install`). A fault is {"needle": text, "do": "sleep" | "fail" | "refuse", "seconds": s}; it strikes each
-specification whose text has the needle, when a thread of the engine core compiles it.
+`environment` makes a directory that installs this file as another plugin of vLLM's: every process that vLLM starts
+loads it (`install`). A fault is {"needle": text, "do": "sleep" | "fail" | "refuse", "seconds": s}. It affects each
+specification whose text contains the needle, when a thread of the engine core compiles it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLUGIN = "dotllm_faults"
 
 
 def environment(directory: Path, faults: list[dict[str, Any]]) -> dict[str, str]:
-    """The variables that inject ``faults`` into a server; ``directory`` is made for the plugin."""
+    """The variables that inject ``faults`` into a server; the plugin is made in ``directory``."""
     info = directory / f"{PLUGIN}-0.dist-info"
     info.mkdir(parents=True)
     shutil.copy(__file__, directory / f"{PLUGIN}.py")
@@ -30,7 +30,7 @@ def environment(directory: Path, faults: list[dict[str, Any]]) -> dict[str, str]
 
 
 def install() -> None:
-    """Let this process's compilation managers have the faults (vLLM may call it more than once)."""
+    """Inject the faults into this process's compilation managers (vLLM may call this more than once)."""
     from dotllm.compilation.compiler import ENGINE
     from dotllm.compilation.manager import CompilationManager
 
@@ -50,7 +50,7 @@ def install() -> None:
 def strike(kind: str, seconds: float) -> None:
     from dotllm.errors import UnsupportedError
 
-    if kind == "sleep":  # like work that releases the GIL
+    if kind == "sleep":  # like work without the GIL
         time.sleep(seconds)
     elif kind == "fail":
         raise RuntimeError("injected failure")

@@ -1,10 +1,10 @@
 """A fleet of processes answers as one process does: `make fleets` starts each kind of fleet that vLLM runs on CPUs.
 
-python -m tests.serve.fleets [KIND ...]     KIND: a key of `KINDS`, all by default. What they write is in .cache/fleets.
+python -m tests.serve.fleets [KIND ...]     KIND: a key of `KINDS`, all by default. Their output goes to .cache/fleets.
 
-Each server is asked the same requests, greedy ones and ones with a seed, twice; ``one`` comes first, and the answers of
-all others are compared with its. The processes of a fleet share one store, and a compile takes a second here, so that a
-line also says how many specifications the fleet has compiled. docs/operations.md has the table.
+Each server is asked the same requests twice, some greedy, some with a seed. ``one`` comes first, and the answers of all
+other fleets are compared with its answers. The processes of a fleet share one store. A compile takes a second here, so
+each line also says how many specifications the fleet has compiled. docs/operations.md has the table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES = ("date", "email", "counters", "look-ahead", "two words", "flat", "array"
 PICKED = [case for case in CASES if case.name in (*NAMES, "nested", "references")]
 REQUESTS = 4 * len(PICKED)
 FAULTS = [{"needle": "", "do": "sleep", "seconds": 1.0}]
-"""A second is longer than the store takes. What compiles faster does not wait for the store's answer."""
+"""A second is longer than the store takes. A compile that finishes sooner does not wait for the store's answer."""
 
 
 def connector(name: str, **options: Any) -> tuple[str, str]:
@@ -43,14 +43,14 @@ def connector(name: str, **options: Any) -> tuple[str, str]:
 
 
 TRACED = '{"mode": 2, "backend": "eager"}'
-KINDS: dict[str, tuple[str, ...]] = {  # what each server is started with
+KINDS: dict[str, tuple[str, ...]] = {  # the flags of each server
     "one": (),
     "no prefix caching": ("--no-enable-prefix-caching",),
     "API servers": ("--api-server-count", "2"),
     "data parallel": ("--data-parallel-size", "2"),
     "data parallel, API servers": ("--data-parallel-size", "2", "--api-server-count", "2"),
     "tensor parallel": ("--tensor-parallel-size", "2"),
-    # vLLM makes what the second stage receives while it warms up, which it does on CPUs only for traced models.
+    # vLLM creates the second stage's inputs during its warm-up, and on CPUs it does so only for traced models.
     "pipeline parallel": ("--pipeline-parallel-size", "2", "--no-enforce-eager", "--compilation-config", TRACED),
     "KV connector": connector("ExampleConnector", shared_storage_path=str(FOLDER / "kv")),
     "pause": (),
@@ -60,7 +60,7 @@ KINDS: dict[str, tuple[str, ...]] = {  # what each server is started with
 
 
 def ask(server: Server, number: int) -> tuple[int, str, str]:
-    """Status, answer, and how it ended (or what is wrong with it) of request ``number``."""
+    """Status, answer, and finish reason (or what is wrong with the answer) of request ``number``."""
     case = PICKED[number % len(PICKED)]
     greedy = number // len(PICKED) % 2 == 0
     try:
@@ -68,7 +68,7 @@ def ask(server: Server, number: int) -> tuple[int, str, str]:
             server, "fleet", prompt=f"Write {case.name} once more, please. " * 6 + str(number), seed=number,
             temperature=0.0 if greedy else 1.0, max_tokens=80, structured_outputs=case.offline(),
         )  # fmt: skip
-    except (OSError, HTTPException) as error:  # the server has been killed
+    except (OSError, HTTPException) as error:  # the server was killed
         return 0, "", repr(error)
     if answer.status != 200:
         return answer.status, "", str(answer.body)[:300]
@@ -82,14 +82,14 @@ def ask(server: Server, number: int) -> tuple[int, str, str]:
 
 
 def ask_all(server: Server) -> list[Any]:
-    """A dozen at once."""
+    """Send all requests, a dozen at a time."""
     with ThreadPoolExecutor(len(PICKED)) as pool:
         return list(pool.map(lambda number: ask(server, number), range(REQUESTS)))
 
 
 @contextmanager
 def interrupted(server: Server) -> Iterator[list[Any]]:
-    """All requests; what is inside happens when a quarter is answered. The list has the answers at the end."""
+    """Send all requests; the block runs when a quarter is answered. The list has the answers after the block."""
     answers: list[Any] = []
     with ThreadPoolExecutor(len(PICKED)) as pool:
         asked = [pool.submit(ask, server, number) for number in range(REQUESTS)]
@@ -105,8 +105,8 @@ def post(server: Server, path: str) -> None:
 
 
 def compiles(server: Server) -> tuple[int, int]:
-    """How many specifications the engines compiled, and how many they had from the store."""
-    time.sleep(1.0)  # (/metrics is half a second old)
+    """How many specifications the engines compiled, and how many they loaded from the store."""
+    time.sleep(1.0)  # (/metrics lags by half a second)
     found = metrics(server)
     ok, cached = (total(found, "dotllm_compiles_total", outcome=outcome) for outcome in ("ok", "cached"))
     return int(ok), int(cached)
@@ -132,7 +132,7 @@ def beside_sleep(server: Server) -> dict[str, list[Any]]:
 
 
 def run(kind: str, made: Path) -> dict[str, Any]:
-    """What the fleet ``kind`` answers, by the time, and how many specifications it compiled."""
+    """The answers of the fleet ``kind``, by moment, and how many specifications it compiled."""
     for name in ("store", "kv", "faults"):
         shutil.rmtree(FOLDER / name, ignore_errors=True)
     environment = {
@@ -149,7 +149,7 @@ def run(kind: str, made: Path) -> dict[str, Any]:
         server.wait()
         for number in range(len(PICKED)):
             ask(server, number)
-        # A new index is stored after two seconds. Until then another engine compiles the same specification.
+        # A new index is stored after two seconds. Until then, other engines compile the same specification.
         until(lambda: total(metrics(server), "dotllm_writes_total", level="store") >= len(PICKED))
         found = {"first": ask_all(server), "again": ask_all(server)}
         if kind == "pause":
@@ -169,7 +169,7 @@ def run(kind: str, made: Path) -> dict[str, Any]:
 
 
 def report(kind: str, found: dict[str, Any], of_one: list[Any]) -> bool:
-    """Print what the fleet came to. Returns whether all is as it should be."""
+    """Print the results of the fleet. Returns whether all is well."""
     answers = found["answers"]
     wrong = [one for asked in answers.values() for one in asked if one[0] != 200 or one[2] not in ("stop", "length")]
     same = {

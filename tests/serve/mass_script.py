@@ -1,11 +1,11 @@
-"""Run by test_mass.py in a process of its own, or by hand on a GPU: masses against float64 over the full logits.
+"""Run by test_mass.py in a separate process, or by hand on a GPU: masses against float64 over the full logits.
 
 python mass_script.py MODEL RUNNER SPECULATION ROUNDS       RUNNER: CPU, V1, "V1 async" or "V2 async", which are played
 on this machine's CPU; or GPU: what vLLM chooses for a device. SPECULATION: JSON or null. Each round asks all of
 `SPECIFICATIONS`. Prints one JSON object.
 
 The expected masses are noted before and after vLLM's function (with our hooks) masks the logits: log-sum-exps in
-float64 of every row of every request. Which of a step's positions became tokens is noted where the scheduler says so.
+float64 of every row of every request. The scheduler's output tells which positions of a step became tokens.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SPECIFICATIONS: list[dict[str, Any]] = [
     {"choice": ["yes", "no", "perhaps"]},
 ]
 KEPT = 300
-"""Rows of logits that are kept, for the log probability of the token that is sampled."""
+"""Number of rows of logits that are kept, for the log probability of the sampled token."""
 
 
 class Expected:
-    """By request, for each of its steps, what its positions should have."""
+    """The expected values of each position, by request and step."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[list[tuple[float, Any]]]] = defaultdict(list)
@@ -47,7 +47,7 @@ class Expected:
         self._kept = 0
 
     def note(self, logits: Any, first: dict[str, tuple[int, int]], mask: Any) -> None:
-        """Mask ``logits`` by ``mask``. first: by request its first row, and the number of its rows."""
+        """Call ``mask``, which masks ``logits``. first: each request's first row and number of rows."""
         before = logits.double().logsumexp(1)
         rows = {name: logits[at].double().log_softmax(0).cpu() for name, (at, _) in first.items() if self._kept < KEPT}
         mask()
@@ -58,12 +58,12 @@ class Expected:
             self.steps[name].append([(own[0][0], rows.get(name)), *own[1:]])
 
     def of(self, name: str) -> list[tuple[float, Any]]:
-        """Of each token of a request, its mass, and the log probabilities before the mask where they are kept."""
+        """The mass of each token of a request, and the log probabilities before the mask if they were kept."""
         return [one for step, n in zip(self.steps[name], self.accepted[name], strict=False) for one in step[:n]]
 
 
 def watch(llm: Any, expected: Expected) -> None:
-    """Note what is masked, and what becomes of it."""
+    """Note what vLLM masks, and which tokens it accepts."""
     from vllm.v1.worker import gpu_model_runner
     from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 

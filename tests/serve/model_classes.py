@@ -1,4 +1,4 @@
-"""Tiny models of the shapes that are not plain dense ones, with random weights: mixtures, hybrids, images, audio, LoRA."""
+"""Tiny models with random weights that are not plain and dense: mixtures, hybrids, images, audio, LoRA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 SMALL_EXPERTS = {**EXPERTS, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64}
 IMAGE_SIZE, QUERIES = 56, 4
 START = "<|startoftranscript|>"
-KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {  # transformers' configuration, vLLM's class, fields
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {  # transformers' configuration, vLLM's class, other fields
     "MoE": ("Qwen2MoeConfig", "Qwen2MoeForCausalLM", SMALL_EXPERTS),
     "Mixtral": ("MixtralConfig", "MixtralForCausalLM", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "Qwen3-Next": (
@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {  # transformers' configura
 
 
 def make(folder: Path, demo_model: Path, kind: str) -> dict[str, Any]:
-    """The model of ``kind`` in ``folder``, without weights (vLLM makes them up). Returns what ``LLM`` needs to know."""
+    """Make the model of ``kind`` in ``folder``, without weights (vLLM makes them up). Returns options for ``LLM``."""
     import transformers
     from transformers import AutoTokenizer
 
@@ -87,7 +87,7 @@ def make(folder: Path, demo_model: Path, kind: str) -> dict[str, Any]:
 
 
 def _of_speech() -> list[str]:
-    """Whisper's own tokens. vLLM lets the model choose a language among them, and reads times from them."""
+    """Whisper's own tokens. vLLM lets the model choose a language from them, and reads times from them."""
     from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
     tasks = ("translate", "transcribe", "notimestamps")
@@ -95,7 +95,7 @@ def _of_speech() -> list[str]:
 
 
 def _image(folder: Path, tokenizer: Any, text: dict[str, Any]) -> dict[str, Any]:
-    """BLIP-2: of vLLM's models with images it is one that needs no torchvision."""
+    """BLIP-2: one of vLLM's image models that need no torchvision."""
     import transformers
 
     size = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
@@ -114,7 +114,7 @@ def _image(folder: Path, tokenizer: Any, text: dict[str, Any]) -> dict[str, Any]
 
 
 def adapters(folder: Path) -> list[Path]:
-    """Two LoRA adapters for the model of that kind."""
+    """Two LoRA adapters for the model "LoRA"."""
     import torch
     from safetensors.torch import save_file
 

@@ -1,4 +1,4 @@
-"""Run by test_model_classes.py in a process of its own: an engine for each kind of model, asked for every specification.
+"""Run by test_model_classes.py in a separate process: an engine for each kind of model, asked for every specification.
 
 python model_classes_script.py DEMO_MODEL FOLDER KIND…     KIND: a key of `model_classes.KINDS`. Prints one JSON object.
 """
@@ -18,7 +18,7 @@ LONGEST = 100  # tokens
 
 
 def prompts(kind: str, count: int) -> list[Any]:
-    """One for each request: other texts, other images, other sounds."""
+    """A prompt for each request, each with a different text, image or sound."""
     import numpy as np
     from PIL import Image
 
@@ -35,7 +35,7 @@ def prompts(kind: str, count: int) -> list[Any]:
 
 
 def ask(kind: str, folder: Path, demo_model: Path, keep: list[Any]) -> dict[str, Any]:
-    """What a model of ``kind`` answers: how many answers ended, and those that are wrong."""
+    """Ask a model of ``kind``. Returns how many answers ended, and the wrong answers."""
     from vllm import LLM, SamplingParams
     from vllm.lora.request import LoRARequest
     from vllm.sampling_params import StructuredOutputsParams
@@ -43,12 +43,12 @@ def ask(kind: str, folder: Path, demo_model: Path, keep: list[Any]) -> dict[str,
     from tests.serve.specifications import CASES as cases
 
     options = model_classes.make(folder / "model", demo_model, kind)
-    dtype = "bfloat16" if kind == "Qwen3-Next" else "float32"  # vLLM's GDN attention on CPUs takes nothing else
+    dtype = "bfloat16" if kind == "Qwen3-Next" else "float32"  # vLLM's GDN attention on CPUs supports nothing else
     llm = LLM(
         str(folder / "model"), load_format="dummy", dtype=dtype, enforce_eager=True, max_num_seqs=16, seed=0,
         max_model_len=448 if kind == "audio" else 512, block_size=32, num_gpu_blocks_override=200, **options,
     )  # fmt: skip
-    keep.append(llm)  # the first that is gone takes with it what all of a process share
+    keep.append(llm)  # the first one that is freed would take the process's shared state with it
     more: dict[str, Any] = {}
     if kind == "LoRA":
         loras = [LoRARequest(path.name, i + 1, str(path)) for i, path in enumerate(model_classes.adapters(folder))]

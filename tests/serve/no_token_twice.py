@@ -1,4 +1,4 @@
-"""A logits processor of a user's, made for each sequence: it has a state, and says if it is ever shown a changed past."""
+"""A user's logits processor, made for each sequence: it has state, and fails if it is ever shown a changed past."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dotllm
 
 
 class NoTokenTwice:
-    """Forbids the tokens of the prompt's end and of the answer so far, which it counts as they come."""
+    """Forbids the last token of the prompt and all tokens of the answer, which it collects as they come."""
 
     alive: ClassVar[int] = 0
     most_at_once: ClassVar[int] = 0
@@ -30,7 +30,7 @@ class NoTokenTwice:
 
 @dotllm.logits_processor_factory
 def no_token_twice(params: Any) -> NoTokenTwice | None:
-    """For requests that ask for it."""
+    """A processor for requests that ask for one."""
     asked = (params.extra_args or {}).get("no_token_twice", False)
     if asked not in (True, False):
         raise ValueError(f"no_token_twice is true or false, not {asked!r}")

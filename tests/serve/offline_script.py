@@ -1,4 +1,4 @@
-"""Run by test_offline.py in a process of its own: vLLM's offline engine with dotllm. Prints one JSON object.
+"""Run by test_offline.py in a separate process: vLLM's offline engine with dotllm. Prints one JSON object.
 
 python offline_script.py MODEL
 """
@@ -13,8 +13,8 @@ import dotllm.vllm_plugin
 
 
 def read_again(llm: Any) -> list[list[float]]:
-    """Of each token of an answer, its log probability without the mask: by its mass, and as the model says it when it
-    reads the answer as a prompt."""
+    """The log probability of each token of an answer without the mask: computed from its mass, and given by the model
+    when it reads the answer as a prompt."""
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
@@ -37,7 +37,7 @@ def main() -> None:
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import BeamSearchParams, StructuredOutputsParams
 
-    dotllm.vllm_plugin.register()  # vLLM checks the configuration, whose option is for others, before it loads plugins
+    dotllm.vllm_plugin.register()  # vLLM checks the configuration, which has a dotllm option, before it loads plugins
     llm = LLM(
         sys.argv[1],
         structured_outputs_config={"disable_any_whitespace": True},

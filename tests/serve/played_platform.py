@@ -1,7 +1,7 @@
-"""vLLM's model runners on a CPU, in a process of its own: V1 with asynchronous scheduling, and V2 in Triton's interpreter.
+"""vLLM's model runners on a CPU, in a separate process: V1 with asynchronous scheduling, V2 in Triton's interpreter.
 
-vLLM switches asynchronous scheduling off on CPUs, and V2 off where Triton has no backend for them. Neither is needed to
-run: V2's kernels are Triton's, and its interpreter runs them (`prepare` comes before vLLM and Triton are imported).
+vLLM turns asynchronous scheduling off on CPUs, and V2 off where Triton has no backend. Both run without either: V2's
+kernels are Triton's, and its interpreter runs them. (Call `prepare` before vLLM and Triton are imported.)
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 
 def prepare(*, second: bool, asynchronous: bool) -> None:
-    """Let engines of this process have the V2 model runner (``second``) or V1, and this way of scheduling."""
+    """Make engines of this process use the V2 model runner (``second``) or V1, and this way of scheduling."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if second else "0"
     if second:
         os.environ["TRITON_INTERPRET"] = "1"
-        os.environ["DOTLLM_GPU_MASKS"] = "on"  # (vLLM's own kernel for bitmasks is not for the interpreter)
+        os.environ["DOTLLM_GPU_MASKS"] = "on"  # (vLLM's own kernel for bitmasks does not run in the interpreter)
         from triton import backends
 
         driver = SimpleNamespace(is_active=lambda: True)
@@ -29,7 +29,7 @@ def prepare(*, second: bool, asynchronous: bool) -> None:
     from vllm.platforms.cpu import CpuPlatform
     from vllm.v1.sample.ops import topk_topp_sampler
 
-    topk_topp_sampler.HAS_TRITON = False  # the interpreter cannot run this kernel; vLLM has it in PyTorch, too
+    topk_topp_sampler.HAS_TRITON = False  # the interpreter cannot run this kernel; vLLM also has it in PyTorch
 
     original: Any = CpuPlatform.check_and_update_config.__func__
 
@@ -41,7 +41,7 @@ def prepare(*, second: bool, asynchronous: bool) -> None:
 
 
 def _take_any_mask() -> None:
-    """Let Triton's interpreter take masks of integers, as its compiler does (vLLM's n-gram kernel has one)."""
+    """Make Triton's interpreter accept integer masks, as its compiler does (vLLM's n-gram kernel has one)."""
     from triton.runtime.interpreter import InterpreterBuilder
 
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store

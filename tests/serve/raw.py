@@ -1,4 +1,4 @@
-"""Requests without a client library: status, body and times as they are."""
+"""Requests without a client library: status, body and time, unprocessed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 def complete(server: HasUrl, model: str, timeout: float = 300.0, **fields: Any) -> Answer:
-    """One request to /v1/completions (``path`` for another); by default for 8 tokens at temperature 1."""
+    """One request to /v1/completions (or to ``path``); by default for 8 tokens at temperature 1."""
     path = fields.pop("path", "/v1/completions")
     body = {"model": model, "max_tokens": 8, "temperature": 1.0, **fields}
     if path == "/v1/completions":
@@ -45,7 +45,7 @@ def complete(server: HasUrl, model: str, timeout: float = 300.0, **fields: Any) 
 
 
 def first_token(server: HasUrl, model: str, timeout: float = 300.0, **fields: Any) -> float:
-    """Seconds until the first chunk of a streamed completion; the rest is read too."""
+    """Seconds until the first chunk of a streamed completion, which is then read to its end."""
     body = {"model": model, "max_tokens": 8, "temperature": 1.0, "stream": True, "prompt": "hello", **fields}
     request = urllib.request.Request(
         f"{server.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -60,26 +60,26 @@ def first_token(server: HasUrl, model: str, timeout: float = 300.0, **fields: An
 
 
 def together(number: int, call: Any) -> list[Any]:
-    """``call(i)`` for i < number, all at once."""
+    """``call(i)`` for i < number, all at the same time."""
     with ThreadPoolExecutor(number) as pool:
         return list(pool.map(call, range(number)))
 
 
 def metrics(server: HasUrl) -> dict[str, float]:
-    """/metrics as {name{labels}: value}."""
+    """The values of /metrics as {name{labels}: value}."""
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
         lines = response.read().decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line and line[0] != "#")}
 
 
 def total(found: dict[str, float], name: str, **labels: str) -> float:
-    """Sum of all values of ``name`` with these labels."""
+    """The sum of all values of ``name`` with these labels."""
     wanted = [f'{label}="{value}"' for label, value in labels.items()]
     return sum(value for key, value in found.items() if key.split("{")[0] == name and all(one in key for one in wanted))
 
 
 def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
-    """Wait for ``condition``. The limit is for what never comes true, so it is far beyond what a busy machine takes."""
+    """Wait for ``condition``. The time limit is only for failures, so it is far beyond what a busy machine needs."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true"

@@ -1,4 +1,4 @@
-"""What tests of servers ask of vLLM's release, so that they run on both that are supported (`make test-sources`)."""
+"""Differences between vLLM's releases, so that server tests run on both supported ones (`make test-sources`)."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ INSTALLED = Version(vllm_version() or "0").release
 
 
 def before(release: str) -> bool:
-    """Whether the installed vLLM is older."""
+    """Whether the installed vLLM is older than ``release``."""
     return Version(release).release > INSTALLED

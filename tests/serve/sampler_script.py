@@ -1,4 +1,4 @@
-"""Run by test_sampler_features.py in a process of its own: what vLLM's sampler can do, with constraints.
+"""Run by test_sampler_features.py in a separate process: the features of vLLM's sampler, with constraints.
 
 python sampler_script.py MODEL ENGINE     ENGINE: a key of `ENGINES`. Prints one JSON object.
 """
@@ -26,7 +26,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "V2 ngram async": {"logprobs_mode": "processed_logits", "speculative_config": NGRAM, **PROCESSORS},
     "V2 replay async": {**REPLAY, "watermark_config": {"key": 7}},
 }
-"""The options of each, by its name: the model runner, what is special about it, and how it schedules."""
+"""The options of each engine. The name tells the model runner, the special feature, and the scheduling."""
 REGEX = "([a-c]{3}[0-9]){3,6}"
 LETTERS = {"regex": "[a-z]{5,9}"}
 COMPACT = {
@@ -41,10 +41,10 @@ COMPACT = {
 
 
 class Engine:
-    """vLLM's, in this process."""
+    """vLLM's engine, in this process."""
 
     def __init__(self, model: str, **options: Any) -> None:
-        self.always = {"top_k": 20} if options.get("return_sampling_mask") else {}  # (vLLM refuses others then)
+        self.always = {"top_k": 20} if options.get("return_sampling_mask") else {}  # (vLLM requires it then)
         from vllm import LLM
         from vllm.config.reasoning import ReasoningConfig
 
@@ -63,14 +63,14 @@ class Engine:
         core.scheduler._preempt_request = counted
 
     def token(self, text: str) -> int:
-        """The one token of ``text``."""
+        """The only token of ``text``."""
         [token] = self.llm.get_tokenizer().encode(text, add_special_tokens=False)
         return int(token)
 
     def ask(
         self, count: int = 4, *, prompt: str = "<think></think>Say it: ", constraint: Any = None, **more: Any
     ) -> Any:
-        """What ``count`` prompts under one constraint (`REGEX` by default) come to."""
+        """The answers to ``count`` prompts under one constraint (`REGEX` by default)."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -98,7 +98,7 @@ class Engine:
 
 
 def asked_of_all(engine: Engine) -> dict[str, Any]:
-    """What every engine can do."""
+    """Requests for what every engine supports."""
     from vllm.sampling_params import RepetitionDetectionParams
 
     b, digit, mark = engine.token("b"), engine.token("7"), engine.token("!")
@@ -124,7 +124,7 @@ def asked_of_all(engine: Engine) -> dict[str, Any]:
 
 
 def asked_of_processors(engine: Engine) -> dict[str, Any]:
-    """A processor made for each sequence; a dozen long answers at once, for which there are too few blocks."""
+    """A processor for each sequence; a dozen long answers at the same time, for which there are too few blocks."""
     from tests.serve.no_token_twice import NoTokenTwice
 
     twice = {"no_token_twice": True}
@@ -138,7 +138,7 @@ def asked_of_processors(engine: Engine) -> dict[str, Any]:
         ),
         "nothing left": engine.ask(constraint={"regex": "a{90}"}, extra_args=twice),
     }
-    engine.ask(1)  # (the step in which the last sequences are gone)
+    engine.ask(1)  # (one more step, which removes the last sequences)
     return {**found, "preemptions": engine.preemptions, "alive": NoTokenTwice.alive, "most": NoTokenTwice.most_at_once}
 
 

@@ -1,4 +1,4 @@
-"""Scripts next to the tests that start engines of their own: a process each, which prints what it found."""
+"""Runs the scripts that start engines of their own, each in a separate process; they print their results."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def run(
     timeout_s: float = SERVER_PATIENCE_S,
     imports_vllm_itself: bool = False,
 ) -> tuple[Any, str]:
-    """What the script ``name`` of this folder printed behind RESULT, and all of its output. Nothing is kept on disk.
+    """What the script ``name`` of this folder printed after RESULT, and all its output. Nothing is kept on disk.
 
-    With the V2 model runner a script ``imports_vllm_itself``: Triton's interpreter is chosen before that.
+    With the V2 model runner, set ``imports_vllm_itself``: Triton's interpreter is chosen before the import.
     """
     command = [sys.executable, Path(__file__).with_name(name), *arguments]
     variables = {**os.environ, **CPU_ENVIRONMENT, **zygote.NO_COMPILE_PROCESSES, "DOTLLM_DISK_BYTES": "0"}
@@ -32,5 +32,5 @@ def run(
     assert status == 0, said[-6000:]
     found, _ = json.JSONDecoder().raw_decode(
         said.rpartition("RESULT ")[2]
-    )  # (another process may print right behind it)
+    )  # (another process may print right after it)
     return found, said

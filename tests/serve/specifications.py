@@ -1,4 +1,4 @@
-"""Specifications for the server tests, each with a judge that is not us: ``re``, equality, ``jsonschema``."""
+"""Specifications for the server tests, each with an independent judge: ``re``, equality, ``jsonschema``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jsonschema
 
 
 class Case(NamedTuple):
-    """``body``: what constrains the request (fields of an OpenAI request). ``judge`` raises for a wrong answer."""
+    """``body``: the constraint, as fields of an OpenAI request. ``judge`` raises if the answer is wrong."""
 
     name: str
     body: dict[str, Any]

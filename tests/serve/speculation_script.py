@@ -1,4 +1,4 @@
-"""Run by test_speculation.py in a process of its own: one engine, with or without speculation, asked many things.
+"""Run by test_speculation.py in a separate process: one engine, with or without speculation, asked many things.
 
 python speculation_script.py MODEL RUNNER SPECULATION ROUNDS     RUNNER: V1, "V1 async" or "V2 async". SPECULATION: JSON
 or null. Each round asks all of `SPECIFICATIONS` once. Prints one JSON object.
@@ -45,7 +45,7 @@ def main() -> None:
         max_num_seqs=32,
         block_size=32,
         seed=0,
-        trust_remote_code=True,  # the configuration of our own MiMo
+        trust_remote_code=True,  # for the configuration of our own MiMo
         speculative_config=SPECULATION,
     )
     core: Any = llm.llm_engine.engine_core.engine_core

@@ -1,7 +1,7 @@
 """``python -m tests.serve.clients.played MODEL PORT [FLAG…]``: the played server of tests/vllm_plugin, on a port.
 
-vLLM's front end is the real one, and the engine a random walk under each request's masks. So any client is answered at
-once, with the oddest documents that its schema allows, and prompts may be as long as programs for coding write them.
+vLLM's front end is real; the engine is a random walk under each request's masks. So every client is answered instantly,
+with the oddest documents that its schema allows, and prompts may be as long as those of coding agents.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Stands between a client and a server, and keeps what each has said.
+"""Stands between a client and a server, and records what each sends.
 
-Libraries say what they make of an answer, not what they asked for. So what a request asks, and whether its answer keeps
-to it, is judged here, on the wire. A stream passes as it comes, and is put together afterwards.
+Libraries show what they make of an answer, not what they asked for. So the test judges the wire: what a request asks,
+and whether its answer obeys. A stream is passed on as it arrives, and put together afterwards.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Exchange(NamedTuple):
     text: str
 
     def answer(self) -> dict[str, Any] | None:
-        """The answer as it would have come without a stream; None if the client left before its end."""
+        """The answer as it would be without a stream; None if the client left before its end."""
         if not self.body.get("stream"):
             return json.loads(self.text)  # type: ignore[no-any-return]
         return whole(self.path, [json.loads(data) for data in _data(self.text)])
 
 
 def whole(path: str, events: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What the events of a stream say together; None if it has not come to its end."""
+    """The body that a stream's events add up to; None if the stream is incomplete."""
     if path == "/v1/responses":
         last = events[-1] if events else {}
         return last.get("response") if last.get("type") in ("response.completed", "response.incomplete") else None
@@ -96,7 +96,7 @@ class Recorder(ThreadingHTTPServer):
         super().__exit__(*exception)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves in the middle of a stream is not worth a traceback."""
+        """Print no traceback when a client leaves in the middle of a stream."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -130,4 +130,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = do_HEAD = _pass
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the exchanges say more."""
+        """Log nothing: the exchanges say more."""

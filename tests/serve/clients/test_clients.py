@@ -2,13 +2,13 @@
 
     make test-clients                              # installs them into .cache/clients-* first
     make test-clients PYTEST="-k langchain"
-    make test-clients SERVER=played                # a random walk under the masks answers, at once (`played`)
+    make test-clients SERVER=played                # a random walk under the masks answers instantly (`played`)
     make test-clients SERVER="played --tool-call-parser qwen3_xml --reasoning-parser deepseek_r1"
-    make test-clients SERVER=http://localhost:8000 # of a server that calls its model "demo"
+    make test-clients SERVER=http://localhost:8000 # a running server that calls its model "demo"
 
-Each client is a script in ``scripts``; its lines between ``begin`` and ``end`` are those of docs/clients.md. It checks
-what the library makes of the answers. What went over the wire is judged here: no error of the server, and neither free
-text nor invented keys where something was asked for.
+Each client is a script in ``scripts``; docs/clients.md shows its lines between ``begin`` and ``end``. The script checks
+what the library makes of the answers. The tests judge what went over the wire: no server errors, and neither free text
+nor invented keys where a constraint was asked for.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ SCRIPTS = Path(__file__).with_name("scripts")
 CACHE = ROOT / ".cache"
 PYTHON, NODE, PROGRAMS = CACHE / "clients-python", CACHE / "clients-node", CACHE / "clients-programs"
 SERVER, *FLAGS = os.environ.get("SERVER", "").split() or [""]
-"""Who answers: "trained", "played" with further flags of vLLM's, or the URL of a server. Without it `make test` would run what `make test-clients` has
-installed."""
+"""Who answers: "trained", "played" with further flags of vLLM's, or the URL of a server. If empty, nothing runs: else
+`make test` would run everything that `make test-clients` has installed."""
 PATIENCE_S = 900
 QUIET = {
     "OPENAI_API_KEY": "-",
@@ -54,17 +54,17 @@ QUIET = {
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
 }
-"""What keeps clients from asking anybody but the server."""
+"""Keeps clients from talking to anyone but the server."""
 
 
 class Client(NamedTuple):
-    """A client, and what its script must have sent for a pass to mean anything."""
+    """A client, and what its script must have sent for its success to mean something."""
 
     script: str
     sends: str
-    """Some of a "format", a forced "tool", a "stream", whose answers must have come to their end."""
+    """Some of "format", "tool" (forced) and "stream". The answers to these must have come to their end."""
     installed: str = "main"
-    """For Python the folder in `PYTHON`, named as its list in requirements/."""
+    """For Python, the folder in `PYTHON`, named like its list in requirements/."""
 
     @property
     def is_program(self) -> bool:
@@ -72,7 +72,7 @@ class Client(NamedTuple):
         return self.script.endswith(".sh")
 
     def command(self) -> list[str]:
-        """What runs its script."""
+        """The command that runs its script."""
         python = str(PYTHON / self.installed / "bin" / "python")
         return {".py": [python], ".mjs": ["node"], ".sh": ["bash"]}[Path(self.script).suffix] + [self.script]
 
@@ -159,7 +159,7 @@ def test_a_client(client: Client, request: pytest.FixtureRequest, tmp_path: Path
 
 
 def judged(exchange: Exchange) -> set[str]:
-    """Which of `Client.sends` the request is, if its answer has come to its end. Fails if that is not as asked."""
+    """The kinds of `Client.sends` that the request is, if its answer is complete. Fails if the answer is wrong."""
     assert exchange.status < 500, exchange
     answer = exchange.answer() if exchange.status == 200 else None
     if answer is None or exchange.path == client_bodies.COUNTS_TOKENS:

@@ -1,4 +1,4 @@
-"""DSPy: its JSON adapter, which sends a format to models that it knows to take it."""
+"""DSPy: its JSON adapter, which sends a format if it knows that the model accepts one."""
 
 # begin
 import dspy

@@ -29,7 +29,7 @@ for mode in (Mode.TOOLS, Mode.TOOLS_STRICT, Mode.JSON_SCHEMA):
     found = other.chat.completions.create(**question, response_model=Weather, max_retries=0)
     assert isinstance(found, Weather), mode
     parts = [*other.chat.completions.create_partial(**question, response_model=Weather)]
-    # (How many there are is a matter of time: on a busy server all arguments may come in one event.)
+    # (The number of parts depends on timing: on a busy server all arguments may come in one event.)
     assert Weather.model_validate(parts[-1].model_dump()), mode
 messages = instructor.from_anthropic(Anthropic(base_url="http://localhost:8000", api_key="-"))
 assert isinstance(messages.create(**question, response_model=Weather, max_retries=0), Weather)

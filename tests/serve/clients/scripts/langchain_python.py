@@ -1,4 +1,4 @@
-"""LangChain: structured output in its methods, bound tools, streams; langchain-openai and langchain-anthropic."""
+"""LangChain: structured output with each method, bound tools, streams; langchain-openai and langchain-anthropic."""
 
 # begin
 from langchain_openai import ChatOpenAI

@@ -1,4 +1,4 @@
-"""LiteLLM's SDK: formats and tools as OpenAI's and as vLLM's provider, a stream, Responses, Anthropic's API."""
+"""LiteLLM's SDK: formats and tools through its OpenAI and vLLM providers, a stream, Responses, Anthropic's API."""
 
 # begin
 import litellm

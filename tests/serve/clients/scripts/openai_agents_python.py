@@ -1,4 +1,4 @@
-"""OpenAI's agents library: output types and tools through chats and Responses, a stream."""
+"""OpenAI's agents library: output types and tools through chat and Responses, a stream."""
 
 # begin
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
@@ -29,7 +29,7 @@ async def main() -> None:
             "noting", model=spoken, tools=[tool], model_settings=forced, tool_use_behavior="stop_on_first_tool"
         )
         assert (await Runner.run(noting, QUESTION)).final_output.startswith("noted: ")
-        # The tool's answer goes back, and the second turn is an answer of the type.
+        # The tool's result goes back to the model, and the second turn is an answer of the output type.
         both = Agent("both", model=spoken, tools=[tool], model_settings=forced, output_type=Weather)
         assert isinstance((await Runner.run(both, QUESTION, max_turns=4)).final_output, Weather)
         stream = Runner.run_streamed(Agent("reporter", model=spoken, output_type=Weather), QUESTION)

@@ -1,4 +1,4 @@
-"""openai-python: formats and tools in chat and Responses, streams, and what was refused."""
+"""openai-python: formats and tools in chat and Responses, streams, and refusals."""
 
 # begin
 from openai import OpenAI

@@ -1,4 +1,4 @@
-"""pydantic-ai: native, tool and prompted output, a tool, a retry, a stream; OpenAI's chats and Responses, Messages."""
+"""pydantic-ai: native, tool and prompted output, a tool, a retry, a stream; OpenAI's chat and Responses, Messages."""
 
 # begin
 from pydantic_ai import Agent, NativeOutput
@@ -37,7 +37,7 @@ async def main() -> None:
     for spoken in (model, responses, anthropic):
         for output in (Weather, ToolOutput(Weather, strict=True), NativeOutput(Weather)):
             if spoken is anthropic and isinstance(output, NativeOutput):
-                continue  # pydantic-ai knows the models of Anthropic that have it
+                continue  # pydantic-ai knows which of Anthropic's models support it
             found = await Agent(spoken, output_type=output, model_settings=settings).run(QUESTION)
             assert isinstance(found.output, Weather)
     async with Agent(model, output_type=NativeOutput(Weather)).run_stream(QUESTION) as stream:
@@ -54,7 +54,7 @@ async def main() -> None:
         return weather
 
     assert isinstance((await strict.run(QUESTION)).output, Weather) and len(retried) == 2
-    # The tool is offered once: a small model would call it until the limit of requests.
+    # The tool is offered once: a small model would call it until it reaches the limit of requests.
     noting = Tool(note_weather, prepare=offered_once)
     with_tool = Agent(model, output_type=ToolOutput(Weather), tools=[noting], model_settings=settings)
     assert isinstance((await with_tool.run(QUESTION)).output, Weather)

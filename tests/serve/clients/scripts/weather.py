@@ -1,4 +1,4 @@
-"""What the examples of all Python clients ask for."""
+"""What the examples for all Python clients ask for."""
 
 # begin
 from typing import Literal
