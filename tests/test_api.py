@@ -40,7 +40,7 @@ def test_pydantic_models_are_schemas() -> None:
 
 
 def test_options_are_written_out() -> None:
-    """Editors and type checkers know them; a misspelt one names itself."""
+    """Editors and type checkers know the options; the error for a misspelt option names it."""
     for name in ("from_regex", "from_json_schema", "from_json_object", "from_grammar", "from_structural_tag"):
         parameters = inspect.signature(getattr(Index, name)).parameters.values()
         assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters), name

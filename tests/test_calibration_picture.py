@@ -1,4 +1,4 @@
-"""The calibration in docs/inspector.md is what was measured."""
+"""The calibration in docs/inspector.md matches the measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that ends itself when nobody waits for it."""
+"""Work that ends when nobody waits for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dotllm.languages.structural_tag import structural_tag_to_grammar
 
 
 class After(threading.Event):
-    """Set when it has been asked about so many times."""
+    """An event that is set after ``times`` queries."""
 
     def __init__(self, times: int) -> None:
         super().__init__()

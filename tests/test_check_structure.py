@@ -1,4 +1,4 @@
-"""Which loops `tools.check_structure` finds: those that a specification can lengthen and that nothing stops."""
+"""The loops that `tools.check_structure` finds: those that a specification can lengthen and that nothing stops."""
 
 from __future__ import annotations
 

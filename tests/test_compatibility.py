@@ -1,4 +1,4 @@
-"""The table of what dotllm has been tested with is the one that the records make, and has each supported release."""
+"""The table of tested versions is the one that the records produce, and contains each supported release."""
 
 from __future__ import annotations
 

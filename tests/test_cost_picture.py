@@ -1,4 +1,4 @@
-"""README's first screen shows what was measured, and fits a screen."""
+"""README's first screen shows the measurements, and fits a screen."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_every_set_has_its_row() -> None:
 
 
 def test_no_figure_but_those_of_the_points() -> None:
-    """A ratio elsewhere could be the favourable one of many."""
+    """Any other ratio could be a favourable one, picked from many."""
     lines = README.split("\n")
     written = {line for line in lines if line.startswith(tuple(f"| {name} |" for name in cost_picture.ROWS))}
     written.add(lines[lines.index(cost_picture.WORST) + 1])
-    releases = r"\b(0[.]3[23]|3[.]\d\d)\b|\d+[.]\d\d %"  # of vLLM, of Python; shares
+    releases = r"\b(0[.]3[23]|3[.]\d\d)\b|\d+[.]\d\d %"  # vLLM and Python releases; shares
     said = [line for line in lines if re.search(r"\b[0-3][.]\d\d\b", re.sub(releases, "", line))]
     assert [line for line in said if line not in written] == []
 
@@ -42,7 +42,7 @@ def test_a_range_holds_every_point() -> None:
 
 
 def test_readme_is_short() -> None:
-    """Install, request and restrictions come before the first heading, and all of it can be read in five minutes."""
+    """Installation, a request and restrictions come before the first heading. All of it takes five minutes to read."""
     first, _ = README.split("\n## What a constraint costs")
     assert first.count("\n") <= 48 and README.count("\n") <= 152
     for part in ("pip install", "dotllm serve", "BaseModel", "OpenAI(", "make demo", "Do not use it"):

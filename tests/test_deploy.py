@@ -1,4 +1,4 @@
-"""Files of deploy/ parse, and the names in them are real: metrics, variables, subcommands, files, services."""
+"""The files of deploy/ parse, and the names in them exist: metrics, variables, subcommands, files, services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of `tests.distribution` are up to date: a server that is started twice takes a minute of a core."""
+"""The tables of `tests.distribution` are up to date: starting a server twice takes a minute of a core."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FIXTURES = {
     **dict.fromkeys(("api_server", "openai_client", "anthropic_client"), "the server with parsers"),
     "trained_server": "the trained server",
 }
-"""The server that each fixture of ``tests/serve/conftest.py`` stands for."""
+"""The server behind each fixture of ``tests/serve/conftest.py``."""
 
 
 def shared_servers(path: Path) -> set[str]:
-    """Those that the tests and fixtures of a file ask for."""
+    """The servers that the tests and fixtures of a file ask for."""
     functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
     asking = [one for one in functions if one.name.startswith("test_") or "fixture" in map(_name, one.decorator_list)]
     names = {argument.arg for one in asking for argument in one.args.args if argument.arg not in _parameters(one)}
@@ -26,7 +26,7 @@ def shared_servers(path: Path) -> set[str]:
 
 
 def _parameters(function: ast.FunctionDef) -> set[str]:
-    """What ``@pytest.mark.parametrize`` names."""
+    """The names that ``@pytest.mark.parametrize`` sets."""
     marks = [one for one in function.decorator_list if isinstance(one, ast.Call) and _name(one) == "parametrize"]
     return {name for mark in marks for name in re.findall(r"\w+", ast.unparse(mark.args[0]))}
 

@@ -23,7 +23,7 @@ LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)|(?:src|sr
 
 @pytest.fixture(scope="module")
 def given(demo_model: Path) -> dict[str, Any]:
-    """What pages take for granted: a model of transformers, its tokenizer, its inputs, a schema, a Pydantic model."""
+    """Names that the pages assume: a model of transformers, its tokenizer, its inputs, a schema, a Pydantic model."""
     from pydantic import BaseModel, Field
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -65,7 +65,7 @@ def test_blocks_that_run_nowhere_have_a_reason() -> None:
 def test_commands_print_what_stands_below_them(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``dotllm`` in a folder with the files that the page shows, which have a title."""
+    """Run ``dotllm`` in a folder with the files that the page shows with a title."""
     for name, content in FILE.findall(page.read_text()):
         (tmp_path / name).write_text(content)
     monkeypatch.chdir(tmp_path)
@@ -123,6 +123,6 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of a page's headings, as GitHub and mkdocs name them."""
+    """The anchors of a page's headings, as GitHub and mkdocs name them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

@@ -1,4 +1,4 @@
-"""Where a refusal says that the fault lies."""
+"""The place of the fault in a refusal."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_places_for_programs(location: Location | None, pointer: str | None, spa
 
 
 def test_the_whole_is_at_fault() -> None:
-    """RFC 6901: "" is the whole document, and "/" its member of the empty name."""
+    """RFC 6901: "" is the whole document, and "/" is its member with the empty name."""
     assert str(InvalidSpecError("wrong", location=Pointer())) == "wrong"
     assert (Pointer() / "").path == "/"
 
@@ -98,7 +98,7 @@ def test_codes_help_and_related_places() -> None:
 
 
 def test_every_code_has_its_section() -> None:
-    """`SpecError.url` leads to one, and ``dotllm explain`` prints it."""
+    """`SpecError.url` leads to a section, and ``dotllm explain`` prints it."""
     assert sorted(re.findall(r"^## (\w+)$", PAGE.read_text(), re.MULTILINE)) == sorted(CODES)
     assert page("errors", "syntax") == "docs/errors.md#syntax"
     assert (Path(errors.__file__).parent / "errors.md").read_text() == PAGE.read_text()
@@ -131,7 +131,7 @@ def test_the_example_of_a_code_is_refused_and_its_remedy_is_not(code: str) -> No
 
 
 def test_codes_without_an_example_of_a_specification() -> None:
-    """The documentation's tests run the others' Python; nesting and time have no example of a reader's size."""
+    """The documentation's tests run the other codes' Python; nesting and time have no example short enough to read."""
     assert sorted(set(CODES) - set(EXAMPLES)) == ["conflict", "tokenizer", "too_deep", "too_few_tokens", "too_slow"]
 
 

@@ -1,4 +1,4 @@
-"""Threads that import parts of dotllm first, at the same time (see `dotllm.exports`)."""
+"""Threads import parts of dotllm first, at the same time (see `dotllm.exports`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import dotllm
 
 ROOT = Path(dotllm.__file__).parent
 ALLOWED = {"dotllm": {"dotllm._version", "dotllm.vllm_plugin.settings"}, "dotllm.cli": {"dotllm.cli.subcommands"}}
-"""What is imported by no thread before its package."""
+"""Modules that no thread imports before their package."""
 
 
 def test_no_package_imports_its_own_modules() -> None:
@@ -21,7 +21,7 @@ def test_no_package_imports_its_own_modules() -> None:
         package = ".".join(["dotllm", *path.parent.relative_to(ROOT).parts])
         imported = {
             node.module
-            for node in ast.parse(path.read_text()).body  # at the top: neither in functions nor for type checkers
+            for node in ast.parse(path.read_text()).body  # top level only: not in functions, not for type checkers
             if isinstance(node, ast.ImportFrom) and node.module and f"{node.module}.".startswith(f"{package}.")
         }
         assert imported <= ALLOWED.get(package, set()), package
@@ -56,7 +56,7 @@ sys.exit(repr(failed) if failed else 0)
 
 @pytest.mark.parametrize("lines", [*(FIRST[row : row + 3] for row in (0, 3, 6)), *(FIRST[n::3] for n in range(3))])
 def test_threads_import_at_once(lines: list[str]) -> None:
-    """Three, so six processes have half of all pairs; each loads the kernels, which takes three seconds."""
+    """Three threads each, so six processes cover half of all pairs. Each loads the kernels, in three seconds."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, *lines], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 

@@ -37,7 +37,7 @@ def main() -> None:
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import BeamSearchParams, StructuredOutputsParams
 
-    dotllm.vllm_plugin.register()  # vLLM checks the configuration, which has a dotllm option, before it loads plugins
+    dotllm.vllm_plugin.register()  # before vLLM loads plugins, it checks this option, which others have
     llm = LLM(
         sys.argv[1],
         structured_outputs_config={"disable_any_whitespace": True},

@@ -1,5 +1,5 @@
-"""Two more rows of the advisories the project collected, on a live server that needs flags of its own (the others are in
-test_security): drafts of speculative decoding that the grammar does not allow, and what others put into the cache.
+"""Two more advisories that the project collected, on a live server that needs its own flags (the others are in
+test_security): drafts of speculative decoding that the grammar does not allow, and foreign files in the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODEL = "demo"
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("advisories") / "cache"
     directory.mkdir()
-    for name in ("kernels", "vocabulary"):  # only the cache of indexes is to be empty
+    for name in ("kernels", "vocabulary"):  # only the cache of indexes must be empty
         (user_cache_directory() / name).mkdir(parents=True, exist_ok=True)
         (directory / name).symlink_to(user_cache_directory() / name)
     return directory
@@ -37,7 +37,7 @@ def server(demo_model: Path, cache: Path) -> Iterator[Server]:
     flags = ("--max-model-len", "2048", "--speculative-config", json.dumps(speculation))
     environment = {
         "DOTLLM_CACHE_DIR": str(cache),
-        "DOTLLM_CACHE_MEMORY_BYTES": "1MiB",  # so that an index is soon to be had from disk alone
+        "DOTLLM_CACHE_MEMORY_BYTES": "1MiB",  # so small that an index is soon only on disk
         "DOTLLM_STORE_WRITE_INTERVAL": "0.1",
     }
     with Server(demo_model, cache.parent / "log", name=MODEL, flags=flags, environment=environment) as running:
@@ -47,8 +47,8 @@ def server(demo_model: Path, cache: Path) -> Iterator[Server]:
 
 
 def test_drafts_that_the_grammar_does_not_allow(server: Server) -> None:
-    """GHSA-8wr5-jm2h-8r4f: an invalid recovered token is put back in. The prompt repeats what may follow a digit only
-    if nobody asks the grammar; none of it may get into an answer, nor end one early.
+    """GHSA-8wr5-jm2h-8r4f: an invalid recovered token was put back in. The prompt repeats text after digits that only
+    an engine that ignores the grammar would accept. None of it may get into an answer, or end one early.
     """
     before = metrics(server)
     prompt = " ".join(f"{digit}x{digit}y" for digit in "0123456789") * 12
@@ -76,7 +76,7 @@ def test_drafts_that_the_grammar_does_not_allow(server: Server) -> None:
 
 
 class Bomb:
-    """Unpickled, it leaves a mark."""
+    """Unpickling it leaves a mark."""
 
     def __init__(self, mark: Path) -> None:
         self._mark = mark
@@ -86,8 +86,8 @@ class Bomb:
 
 
 def test_pickles_in_the_cache_directory(server: Server, cache: Path, tmp_path: Path) -> None:
-    """CVE-2025-69872: whoever can write to the cache directory has code run. Here an entry that is not ours is removed
-    and made again."""
+    """CVE-2025-69872: anyone who can write to the cache directory can run code. Here a foreign entry is removed and
+    made again."""
     schema = {"type": "object", "properties": {"a": {"enum": ["b", "c"]}}, "required": ["a"]}
     schema["additionalProperties"] = False
 
@@ -109,7 +109,7 @@ def test_pickles_in_the_cache_directory(server: Server, cache: Path, tmp_path: P
     rounds = iter(range(10_000))
 
     def found_out() -> bool:
-        """Others push its index out of memory; meanwhile every entry on disk is a bomb."""
+        """Other requests push the index out of memory; meanwhile every entry on disk is a bomb."""
         start = 40 * next(rounds)
         together(8, lambda i: complete(server, MODEL, structured_outputs={"regex": f"{start + i}[a-z]{{3}}"}))
         for path in entries():

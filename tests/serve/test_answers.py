@@ -1,4 +1,4 @@
-"""Issue-sized traffic: every finished answer is exactly what was asked for."""
+"""Realistic traffic: every finished answer is exactly what was asked for."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_200_requests_16_at_a_time(client: Any) -> None:
         case.judge(text)
     unfinished = {(case.name, reason) for case, _, reason in answers if reason != "stop"}
     assert {reason for _, reason in unfinished} <= {"length"}, unfinished
-    # All specifications but a few bound their texts well below the limit, so nearly everything must have finished.
+    # Nearly all specifications bound their texts well below the limit, so nearly every answer must have finished.
     assert len(finished) >= 0.95 * len(answers), sorted(unfinished)
 
 
@@ -74,7 +74,7 @@ def test_three_answers_to_each_of_two_prompts(client: Any, case: Case) -> None:
 
 
 def test_a_runaway_of_whitespace_is_impossible(client: Any, plain_model: Path) -> None:
-    """The model is told to prefer white space over everything else, and still has to come to the end."""
+    """The model is biased towards white space over everything else, and still has to reach the end."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(plain_model)
@@ -130,7 +130,7 @@ def test_compact_json_on_request(client: Any) -> None:
 
 
 def test_a_stop_token_never_cuts_an_answer(client: Any, plain_model: Path) -> None:
-    """A stop token that is ordinary text may only come where the answer is complete."""
+    """A stop token that is ordinary text is allowed only where the answer is complete."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(plain_model)
@@ -150,9 +150,9 @@ def test_a_stop_token_never_cuts_an_answer(client: Any, plain_model: Path) -> No
 
 
 def test_a_seeded_request_with_a_long_prompt(client: Any) -> None:
-    """Its prompt is processed in pieces, which ends a bare vLLM on a CPU. The same seed gives the same answer."""
+    """Its prompt is processed in pieces, which makes vLLM alone crash on a CPU. The same seed gives the same answer."""
     prompt = "word " * 3000
-    pattern = "[a-z]{20}-[0-9]{7}"  # new to the server: the first answer may have waited for its index, the second not
+    pattern = "[a-z]{20}-[0-9]{7}"  # new to the server: the first answer may wait for its index, the second does not
     answers = [
         client.completions.create(
             model=NAME,

@@ -27,7 +27,7 @@ def test_every_answer_is_whole(mode: str, demo_model: Path, tmp_path: Path) -> N
     with Server(model, tmp_path / "log", name=NAME, flags=flags, environment=environment) as server:
         server.wait()
         ended, cut = asyncio.run(ending_load.measure(server.url, COUNT))
-        # (Those that ask for the least are answered, too, where the least is one token.)
+        # (Requests with the minimum are also answered if the minimum is one token.)
         most = ended.closed + 2 * len(ending_load.KINDS)
         until(lambda: ended.closed <= total(metrics(server), "dotllm_answers_closed_total") <= most)
     assert not ended.failed and not ended.invalid and ended.answers >= COUNT

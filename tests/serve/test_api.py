@@ -1,6 +1,6 @@
-"""Every API field that leads to a constraint, through the clients people use: what comes back is what was asked for.
+"""Every API field that leads to a constraint, through common clients: the answer is what was asked for.
 
-The rows are those of docs/api.md. The model's weights are random, so an answer that fits was made to fit.
+The rows are those of docs/api.md. The model's weights are random, so only the constraint makes an answer fit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MESSAGES = [{"role": "user", "content": "?"}]
 
 
 def judge(text: str | None) -> dict[str, Any]:
-    """A document of `SCHEMA`."""
+    """Parse a document of `SCHEMA`."""
     value: dict[str, Any] = json.loads(text or "")
     jsonschema.validate(value, SCHEMA)
     return value
@@ -53,7 +53,7 @@ def calls(message: Any) -> list[tuple[str, str]]:
     return [(call.function.name, call.function.arguments) for call in message.tool_calls or []]
 
 
-# ---- what a backend is given: six kinds, in response_format and structured_outputs
+# ---- the six kinds of constraint, in response_format and structured_outputs
 
 TAG = {"type": "tag", "begin": "<a>", "content": {"type": "json_schema", "json_schema": SCHEMA}, "end": "</a>"}
 LEGACY = {"structures": [{"begin": "<a>", "schema": SCHEMA, "end": "</a>"}], "triggers": ["<a>"]}
@@ -117,7 +117,7 @@ def test_chat_completions(openai_client: Any, fields: Any, check: Any, stream: b
 
 @pytest.mark.parametrize(("fields", "check"), [row[1:] for row in KINDS], ids=[row[0] for row in KINDS])
 def test_completions(openai_client: Any, fields: Any, check: Any) -> None:
-    """From the first token on, although the server has a reasoning parser (vLLM constrains nothing then)."""
+    """Constrained from the first token, although the server has a reasoning parser (vLLM would constrain nothing)."""
     reply = openai_client.completions.create(
         model=NAME, prompt=["?", "!"], n=2, max_tokens=150, temperature=1.0, extra_body=fields
     )
@@ -127,7 +127,7 @@ def test_completions(openai_client: Any, fields: Any, check: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/completions", "/chat/completions", "/messages"])
 def test_rendered_requests(openai_client: Any, path: str) -> None:
-    """Constrained as those that are not rendered first: a completion from its first token on, too."""
+    """Constrained like requests that are not rendered first; a completion from its first token, too."""
     subject = {"prompt": "?"} if path == "/completions" else {"messages": MESSAGES}
     asked: dict[str, Any] = {"response_format": RESPONSE_FORMAT}
     if path == "/messages":
@@ -158,9 +158,9 @@ def test_an_answer_behind_its_reasoning(openai_client: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_no_tool_call_in_place_of_the_answer_ends_the_reasoning(openai_client: Any, stream: bool) -> None:
-    """Qwen3's parser takes its first token for the end of the reasoning; no such answer begins with it."""
+    """Qwen3's parser takes the first token of a call for the end of the reasoning; no such answer begins with it."""
     forced = {"enable_thinking": True}
-    for again in range(2):  # new, and known
+    for again in range(2):  # once new, once known
         extra = {"chat_template_kwargs": forced, "structured_outputs": {"regex": f"[a-z]{{3,9}}{int(stream)}"}}
         reply = chat(
             openai_client, extra=extra, stream=stream, max_completion_tokens=30, logit_bias={BEGIN_OF_CALL: 100}
@@ -203,7 +203,7 @@ def test_streamed_calls(openai_client: Any) -> None:
 
 
 def test_a_strict_tool_the_model_may_call(openai_client: Any) -> None:
-    """``auto``: text is free, and once the model begins a call (here it is made to), the call is a right one."""
+    """``auto``: text is free. Once the model begins a call (here it has to), the call is valid."""
     fields = {"tools": [tool("f"), tool("g")], "tool_choice": "auto", "max_completion_tokens": 60}
     reply = chat(openai_client, logit_bias={BEGIN_OF_CALL: 100}, parallel_tool_calls=False, **fields)
     message = reply.choices[0].message
@@ -215,7 +215,7 @@ def test_a_strict_tool_the_model_may_call(openai_client: Any) -> None:
 
 
 def test_a_tool_choice_that_is_null_is_auto(openai_client: Any) -> None:
-    """As in OpenAI's API. (vLLM shows the tools to the model, enforces nothing, and drops a call that comes all the same.)"""
+    """As in OpenAI's API. (vLLM shows the tools to the model, enforces nothing, and drops any call that comes.)"""
     body = {"model": NAME, "messages": MESSAGES, "max_tokens": 400, "logit_bias": {BEGIN_OF_CALL: 100}}
     fields = {"tools": [tool("f")], "tool_choice": None, "parallel_tool_calls": False}
     reply = openai_client.post("/chat/completions", body={**body, **fields}, cast_to=object)
@@ -226,8 +226,8 @@ def test_a_tool_choice_that_is_null_is_auto(openai_client: Any) -> None:
 
 
 def test_arguments_of_a_strict_tool_without_a_type(openai_client: Any) -> None:
-    """An object, too: what a schema says about properties says nothing about ``true``, which no client takes for
-    arguments."""
+    """They are an object, too. Such a schema also allows ``true``, since it only restricts properties, but no client
+    accepts that as arguments."""
     untyped = {"properties": SCHEMA["properties"], "required": SCHEMA["required"], "additionalProperties": False}
     one = {"tools": [tool("f", parameters=untyped)], "tool_choice": named("f"), "parallel_tool_calls": False}
     for choice in chat(openai_client, n=4, **one).choices:
@@ -236,12 +236,12 @@ def test_arguments_of_a_strict_tool_without_a_type(openai_client: Any) -> None:
 
 
 def test_arguments_of_a_tool_that_is_not_strict(openai_client: Any, anthropic_client: Any) -> None:
-    """An object; its schema is only shown to the model. (vLLM: any JSON value, which Anthropic's API chokes on.)"""
+    """They are an object; the model only sees its schema. (vLLM: any JSON value, on which Anthropic's API fails.)"""
     free = {"type": "object", "properties": {"a": {"type": "integer"}}}
     whole = 0
     loose = tool("f", strict=False, parameters=free)
     for choice in chat(openai_client, n=8, tools=[loose], tool_choice=named("f")).choices:
-        if choice.finish_reason == "length":  # nothing bounds such an object, and the model is a random one
+        if choice.finish_reason == "length":  # nothing bounds such an object, and the model is random
             assert not choice.message.content, "the beginning of a call is not text"
             continue
         for _, arguments in calls(choice.message):
@@ -304,7 +304,7 @@ def test_allowed_tools(openai_client: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_numbers_of_a_call_are_finite(openai_client: Any, stream: bool) -> None:
-    """``1e400`` is JSON, and came back as ``Infinity``, which is none."""
+    """``1e400`` is JSON, but came back as ``Infinity``, which is not."""
     number = {
         "type": "object",
         "properties": {"v": {"type": "number"}},
@@ -327,7 +327,7 @@ def test_numbers_of_a_call_are_finite(openai_client: Any, stream: bool) -> None:
 
 
 def test_tools_beside_a_format(openai_client: Any) -> None:
-    """A call or the answer, and both as asked for; also the way JSON is written, and the grammar's notation."""
+    """A call or the answer, each as asked for; also with a white-space pattern, and with a grammar."""
     formats = (
         {"response_format": RESPONSE_FORMAT},
         {"structured_outputs": {"json": SCHEMA, "whitespace_pattern": " "}},
@@ -342,7 +342,7 @@ def test_tools_beside_a_format(openai_client: Any) -> None:
             if not choice.message.tool_calls and choice.finish_reason == "stop":
                 check(choice.message.content)
                 written += 1
-        blocked = chat(  # a call is made unlikely: the answer's own constraint is seen
+        blocked = chat(  # a call is made unlikely, so that the answer's own constraint shows
             openai_client,
             extra=fields,
             tools=[tool("f")],
@@ -356,7 +356,7 @@ def test_tools_beside_a_format(openai_client: Any) -> None:
 
 
 def test_a_tool_wins_over_a_format(openai_client: Any) -> None:
-    """``required``: there is only a call, no answer that the format would be for."""
+    """``required``: the answer is only a call, so there is no content for the format."""
     fields = {"tools": [tool("f")], "tool_choice": "required", "parallel_tool_calls": False}
     reply = chat(openai_client, response_format={"type": "json_object"}, **fields)
     [(_, arguments)] = calls(reply.choices[0].message)
@@ -373,7 +373,7 @@ def respond(client: Any, **fields: Any) -> Any:
 
 
 def texts(reply: Any) -> str:
-    """What was written as answer or, where the parser takes it for that, as reasoning."""
+    """The text of the answer, or of the reasoning if the parser took the answer for that."""
     return "".join(
         part.text for item in reply.output for part in getattr(item, "content", None) or [] if hasattr(part, "text")
     )
@@ -450,7 +450,7 @@ def test_messages_tools(anthropic_client: Any, choice: Any) -> None:
 
 
 def test_each_end_that_the_generation_config_names_ends_an_answer(openai_client: Any) -> None:
-    """And none comes before the answer is complete."""
+    """No end comes before the answer is complete."""
     ends = set()
     for seed in range(40):
         choice = chat(openai_client, seed=seed, extra={"structured_outputs": {"regex": "yes|no"}}).choices[0]

@@ -1,5 +1,5 @@
-"""What an answer says in addition to its text, live: warnings in a header, responses in the background that fail, and answers
-whose reasoning is left out."""
+"""What an answer contains besides its text, live: warnings in a header, background responses that fail, and answers
+without their reasoning."""
 
 from __future__ import annotations
 

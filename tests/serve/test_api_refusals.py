@@ -1,6 +1,6 @@
-"""A constraint that would not be enforced is refused, whatever field it is written in: HTTP 400 that says what to do.
+"""A constraint that would not be enforced is refused, whatever field it is in: HTTP 400 that says what to do.
 
-vLLM answers each of these with 200 and free text, or with one of two constraints.
+vLLM answers each of these with 200 and free text, or enforces one of two constraints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.serve.test_api import FLAT_TOOL, MESSAGES, RESPONSE_FORMAT, SCHEMA, T
 pytestmark = pytest.mark.serve
 
 BAD = {"type": "object", "properties": {"a": {"type": "x"}}}
-WITH_SCHEMA = {"type": "json_object", "schema": SCHEMA}  # as llama.cpp, Fireworks and Together read it
+WITH_SCHEMA = {"type": "json_object", "schema": SCHEMA}  # the form that llama.cpp, Fireworks and Together accept
 NO_FORMAT: dict[str, Any] = {"type": "structural_tag", "format": {}}
 
 
@@ -143,10 +143,10 @@ def test_tokens(openai_client: Any, stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_model_that_reasons_first(openai_client: Any, stream: bool) -> None:
-    """Its tokens come before its constraint begins, and may before it has been compiled."""
+    """Its reasoning comes before the constraint begins, and may come before the constraint has been compiled."""
     from openai import BadRequestError
 
-    for number in range(5):  # each of them new
+    for number in range(5):  # each schema is new
         schema = {"properties": {f"a{number}{stream}": {"type": "x"}}}
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
         body = {"model": NAME, "max_tokens": 50, "messages": MESSAGES, "stream": stream, "response_format": form}
@@ -205,7 +205,7 @@ def test_an_unread_field_that_is_null_asks_for_nothing(openai_client: Any) -> No
 def test_what_programs_can_read(
     openai_client: Any, fields: dict[str, Any], param: str, code: str, stream: bool
 ) -> None:
-    """OpenAI's error object: its clients show ``param`` and ``code``."""
+    """The fields of OpenAI's error object: its clients show ``param`` and ``code``."""
     from openai import BadRequestError
 
     body = {"model": NAME, "max_tokens": 5, "messages": MESSAGES, "stream": stream, **fields}

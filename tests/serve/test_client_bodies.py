@@ -1,8 +1,8 @@
-"""Recorded requests of client libraries again, to a server with a trained model: no error of the server, no free text, and
-what ends is valid without keys that nobody has named.
+"""Recorded requests of client libraries, sent again to a server with a trained model: no server error, no free text,
+and every finished answer is valid, without keys that nobody has named.
 
-Each client and each kind of request is tried. What single requests say is the business of vLLM's front end and of ours,
-which `vllm_plugin/frontend/test_client_bodies.py` asks all of them. With BODIES=all they are asked here, too.
+This tries each client and each kind of request. `vllm_plugin/frontend/test_client_bodies.py` asks vLLM's front end and
+ours all of them. With BODIES=all, this test asks them all, too.
 
     BODIES=all SERVE_BODIES=out.json pytest tests/serve/test_client_bodies.py      also writes a row for each request
 """
@@ -47,7 +47,7 @@ def answers(trained_server: Server) -> Iterator[list[tuple[dict[str, Any], dict[
 
 
 def print_table(asked: list[tuple[dict[str, Any], dict[str, Any], httpx.Response]]) -> None:
-    """By client: requests, answered, refused, constrained, ended, valid, with invented keys."""
+    """By client: requests, answered, refused, constrained, finished, valid, with invented keys."""
     counts: dict[str, Counter[str]] = {}
     for row, body, response in asked:
         count = counts.setdefault(row["client"], Counter())

@@ -1,7 +1,7 @@
 """Canonical coalescence on vLLM's real model runners: forced text is entered, and nothing else changes.
 
-V1 as on CPUs, V1 with asynchronous scheduling, and V2, each on this machine's CPU (`played_platform`). What is asked is
-in `coalescence_script.py`; requests are preempted there and aborted in the middle.
+The runners are V1 as on CPUs, V1 with asynchronous scheduling, and V2, each on this machine's CPU (`played_platform`).
+`coalescence_script.py` has the requests; some are preempted, and some are aborted in the middle.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOT_COALESCED = (
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the script found, by runner. Triton's interpreter takes its time for each token of the vocabulary."""
+    """The script's results, by runner. Triton's interpreter needs a while for each token of the vocabulary."""
     small = model.make(tmp_path_factory.mktemp("coalescence") / "model", vocabulary_size=1000)
     environment = {"DOTLLM_COALESCENCE": "canonical"}
     return {
@@ -49,7 +49,7 @@ def result(request: pytest.FixtureRequest, results: dict[str, Any]) -> Any:
 
 
 def test_entered_text_is_what_would_have_been_generated(result: Any, results: dict[str, Any]) -> None:
-    """At temperature 0, token by token, preempted requests and the neighbours of one that is aborted included."""
+    """Compares tokens at temperature 0, also of preempted requests and of those next to an aborted one."""
     masks = results["V1"]["masks"]
     for run in ("greedy", "batch", "free"):
         assert result["entered"][run]["ids"] == masks[run]["ids"]
@@ -60,7 +60,7 @@ def test_entered_text_is_what_would_have_been_generated(result: Any, results: di
 
 
 def test_fewer_steps(results: dict[str, Any]) -> None:
-    """51 tokens, seven of which are free; asynchronously the first token of what is forced is in flight anyway."""
+    """51 tokens, seven of them free. With asynchronous scheduling, the first forced token is in flight anyway."""
     for runner, result in results.items():
         tokens = len(result["entered"]["greedy"]["ids"][0])
         at_once = not runner.endswith("async")
@@ -83,9 +83,9 @@ def test_beams_are_left_alone(results: dict[str, Any]) -> None:
 
 
 def test_answers_are_valid_exactly_where_they_are_without(result: Any, results: dict[str, Any]) -> None:
-    """Whatever else is asked for: stops, lengths, penalties, words that are forbidden, ….
+    """With any other parameter: stops, lengths, penalties, forbidden words, ….
 
-    No combination is refused, ended in the middle or made invalid that is answered without coalescence.
+    If a combination is answered without coalescence, coalescence never refuses it, cuts its answer or makes it invalid.
     """
     assert len(result["law"]) >= (14 if result is results["V1"] else 6)
     for name, modes in result["law"].items():
@@ -115,7 +115,7 @@ def test_requests_that_are_not_coalesced_are_exactly_as_without(results: dict[st
     law = results["V1"]["law"]
     for name in (*NOT_COALESCED, "seed", "seeds of several"):
         modes = law[name]
-        hot = name in ("bad words", "frequency", "many")  # (drawn without a seed)
+        hot = name in ("bad words", "frequency", "many")  # (sampled without a seed)
         assert hot or modes["entered"]["ids"] == modes["off"]["ids"], name
         assert hot or modes["entered"]["steps"] == modes["off"]["steps"], name
     for name in sorted(law.keys() - {*NOT_COALESCED, "seed", "seeds of several", "one token"}):
@@ -123,7 +123,7 @@ def test_requests_that_are_not_coalesced_are_exactly_as_without(results: dict[st
 
 
 def test_a_seed_decides_all_draws(results: dict[str, Any]) -> None:
-    """On V2, which draws by position: requests with a seed are coalesced, and their answers stay what they are."""
+    """V2 draws by position, so requests with a seed are coalesced there, and their answers stay the same."""
     drawn = results["V2 async"]["law"]["seed"]
     assert drawn["entered"]["ids"] == drawn["masks"]["ids"]
     assert drawn["entered"]["steps"] < drawn["masks"]["steps"]

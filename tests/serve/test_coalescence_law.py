@@ -1,9 +1,9 @@
-"""Neither entering text nor speculation changes a probability: samples at temperature 1 against the law of decoding
-under the masks, the canonical ones or all.
+"""Neither entering text nor speculation changes a probability: samples at temperature 1 are tested against the law of
+decoding under the masks, either the canonical masks or all.
 
-The language is finite and the vocabulary small, so the probability of every answer, as a sequence of tokens, can be
-worked out with the model alone (transformers, no vLLM, no engine of ours): in each place, softmax over the tokens that
-some allowed text goes on with, or the canonical one alone where the text is forced. Which that is the tokenizer says.
+The language is finite and the vocabulary small. So the model alone (transformers, without vLLM and our engine) gives
+the probability of every answer as a sequence of tokens: at each place, softmax over the tokens that continue some allowed
+text, or the one canonical token if the text is forced. The tokenizer says which token is canonical.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PROMPT = "Hello"
 DRAFTED = tuple(f"{state}{a}{b}" for state in ("on", "off") for a in "abcd" for b in "abcd")
 DRAFTED_REGEX = "(on|off)[a-d]{2}"
 DRAFTING_PROMPT = "Hello onab offcd onac offbb onad"
-SAMPLES, DRAFTED_SAMPLES = 3000, 1500  # enough to notice the temperature that the tests try
-LOGIT_SPREAD = 6  # the weights are random and their logits all alike: this makes some tokens likelier than others
+SAMPLES, DRAFTED_SAMPLES = 3000, 1500  # enough to notice the other temperature that the tests try
+LOGIT_SPREAD = 6  # the weights are random and their logits similar: this makes some tokens likelier than others
 
 Law = dict[tuple[int, ...], float]
 
@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dotllm.demo import model, tokenizer
 
     folder = tmp_path_factory.mktemp("law") / "model"
-    # (trained piece by piece: no token goes from what is free into what is forced, whose spelling would be another one)
+    # (trained on separate pieces: no token spans free and forced text, which would change the canonical spelling)
     tokenizer.save(folder, 256 + 3 + 14, ["on", "off", "of", "value", FORCED, "sured", "valu"] * 5)
     model.save_weights(folder)
     network = LlamaForCausalLM.from_pretrained(folder).float()
@@ -51,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def law(
     model: Path, temperature: float = 1.0, *, texts: tuple[str, ...] = TEXTS, forced: str = FORCED, said: str = PROMPT
 ) -> Law:
-    """The probability of every answer, EOS left out. ``forced``: how all ``texts`` end, in canonical tokens."""
+    """The probability of every answer, without EOS. ``forced``: the end of all ``texts``, in canonical tokens."""
     import torch
     from transformers import AutoTokenizer, LlamaForCausalLM
 
@@ -68,7 +68,7 @@ def law(
         longer: Law = {}
         for (answer, probability), row in zip(frontier.items(), logits, strict=True):
             text = "".join(pieces[token] for token in answer)
-            if any(full == text + forced for full in texts):  # so much is forced, and then EOS
+            if any(full == text + forced for full in texts):  # all the rest is forced, and then EOS
                 found[(*answer, *canonical)] = found.get((*answer, *canonical), 0) + probability
                 continue
             if text in texts:
@@ -82,7 +82,7 @@ def law(
 
 
 def p_value(counts: Counter[tuple[int, ...]], expected: Law) -> float:
-    """Of Pearson's test; answers expected fewer than five times are one class."""
+    """The p-value of Pearson's test; answers expected fewer than five times form one class."""
     import torch
 
     total = sum(counts.values())
@@ -117,7 +117,7 @@ def test_the_law_is_that_of_decoding_under_the_canonical_masks(model: Path) -> N
 
 
 def test_speculation_keeps_the_law_of_decoding_under_the_masks(model: Path) -> None:
-    """Drafts of which some are kept, some are not likely enough, and some are not allowed."""
+    """Some drafts are kept, some are not likely enough, and some are not allowed."""
     speculation = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 2}
     found = sampled(model, DRAFTED_REGEX, DRAFTING_PROMPT, DRAFTED_SAMPLES, speculation)
     expected, hotter = (law(model, t, texts=DRAFTED, forced="", said=DRAFTING_PROMPT) for t in (1.0, 1.2))

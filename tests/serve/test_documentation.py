@@ -1,4 +1,4 @@
-"""The blocks of README and docs/ that talk to a server, with a server."""
+"""The blocks of README and docs/ that talk to a server."""
 
 from __future__ import annotations
 

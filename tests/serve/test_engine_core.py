@@ -1,6 +1,6 @@
-"""The engine core alone takes constraints over, whatever backend a front end without our plugin names.
+"""The engine core alone takes over constraints, whatever backend a front end without our plugin names.
 
-vLLM's Rust front end (0.33) is such a one. Requests come here as it sends them: encoded, and with a backend of vLLM's.
+vLLM's Rust front end (0.33) is such a front end. The requests here look like its requests: encoded, with vLLM's backend.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ def test_a_refusal_ends_its_request_with_our_message(result: Any, name: str, say
     assert reason == "error" and not result["texts"][name]
     failure = errors.decode(stop_reason)
     assert failure is not None and failure.status == 400 and says in failure.message
-    if INSTALLED[:2] >= (0, 33):  # what every front end understands
+    if INSTALLED[:2] >= (0, 33):  # the form that every front end understands
         assert error == failure.message

@@ -1,4 +1,4 @@
-"""The examples that talk to a server, with a server."""
+"""The examples that talk to a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inspector on a server: behind its API key, it follows requests token by token."""
+"""The inspector on a server: protected by the server's API key, it follows requests token by token."""
 
 from __future__ import annotations
 

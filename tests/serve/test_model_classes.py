@@ -1,7 +1,7 @@
-"""Every kind of model that vLLM runs on CPUs answers to every specification: mixtures, hybrids, images, audio, LoRA.
+"""Every kind of model that vLLM runs on CPUs answers every specification: mixtures, hybrids, images, audio, LoRA.
 
-The models are tiny and their weights random (`model_classes.py`), so what they write shows the constraint. What vLLM
-itself cannot run on a CPU is in docs/operations.md.
+The models are tiny and their weights random (`model_classes.py`), so their answers show the constraint.
+docs/operations.md lists what vLLM itself cannot run on a CPU.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.serve import model_classes, scripts
 pytestmark = pytest.mark.serve
 
 RUN = list(model_classes.KINDS) if os.environ.get("MODEL_CLASSES") == "all" else ["MoE", "image", "LoRA"]
-"""All kinds take minutes."""
+"""Whether to run all kinds, which takes minutes."""
 LIMITS = {"Jamba": "no attribute 'selective_scan_fwd'"}
-"""What vLLM's CPU build says of those that it cannot run."""
+"""vLLM's messages about the kinds that its CPU build cannot run."""
 
 
 @pytest.fixture(scope="module")

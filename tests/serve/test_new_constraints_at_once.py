@@ -1,4 +1,4 @@
-"""Many requests at once with one constraint that the server has never seen: all meet the same new index in one step.
+"""Many simultaneous requests with a constraint that the server has never seen: all meet the same new index in one step.
 
 None fails, and the engine takes no more memory than an index of that constraint needs.
 """
@@ -33,7 +33,7 @@ _names = (f"never_seen_{number}" for number in count())
 
 
 def plain_json(name: str) -> dict[str, Any]:
-    """As plain JSON mode, but for a key that makes it new."""
+    """Plain JSON mode, with a property that makes it new."""
     return {"json": {"type": "object", "properties": {name: True}}}
 
 
@@ -56,12 +56,12 @@ def engine_memory(server: Server) -> int:
     found = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if int((folder / "stat").read_text().rsplit(")", 1)[1].split()[3]) != server.process.pid:  # its session
+            if int((folder / "stat").read_text().rsplit(")", 1)[1].split()[3]) != server.process.pid:  # the session
                 continue
             name, command = (folder / "comm").read_text(), (folder / "cmdline").read_bytes()
             if "EngineCor" in name or b"dotllm.compilation" in command:
                 found += int((folder / "statm").read_text().split()[1]) * 4096
-        except (OSError, IndexError):  # it has just ended
+        except (OSError, IndexError):  # the process has just ended
             continue
     assert found, "no engine core among the server's processes"
     return found
@@ -69,14 +69,14 @@ def engine_memory(server: Server) -> int:
 
 KINDS = (plain_json, two_properties, array, lark)
 FEW = [(plain_json, 256), *((kind, 64) for kind in KINDS[1:])]
-"""64 is what the server runs at once; of 256 the others wait. ``BURSTS=all`` asks for both of each kind."""
+"""The server runs 64 requests at a time; of 256 the others wait. ``BURSTS=all`` tries both numbers with each kind."""
 
 
 @pytest.mark.parametrize(
     ("kind", "many"), list(product(KINDS, (64, 256))) if os.environ.get("BURSTS") == "all" else FEW
 )
 def test_one_new_constraint(server: Server, kind: Any, many: int) -> None:
-    complete(server, NAME, structured_outputs={"regex": "[a-z]{4}"})  # what is made once is there
+    complete(server, NAME, structured_outputs={"regex": "[a-z]{4}"})  # so that everything made once exists
     idle = engine_memory(server)
     for _ in range(2 if many == 64 else 1):
         constraint = kind(next(_names))

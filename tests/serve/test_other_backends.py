@@ -23,7 +23,7 @@ SCHEMA = {
 
 
 def test_xgrammar_serves(demo_model: Path, tmp_path: Path) -> None:
-    """Several requests at once, each ended by its grammar; and what dotllm alone knows is not there."""
+    """Simultaneous requests, each ended by its grammar. Features that only dotllm has are absent."""
     from openai import BadRequestError, OpenAI
 
     flags = ("--structured-outputs-config.backend", "xgrammar", "--max-model-len", "2048")

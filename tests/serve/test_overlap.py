@@ -1,4 +1,4 @@
-"""Compiles on a live server: slow, failing and identical ones; nobody else notices."""
+"""Compiles on a live server: slow, failing and identical compiles do not affect other requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def quartile(seconds: list[float]) -> float:
-    """The lower quartile: what a request takes when nothing else on this machine is in its way."""
+    """The lower quartile: the time of a request when nothing else on this machine gets in its way."""
     return statistics.quantiles(seconds, n=4)[0]
 
 
@@ -60,7 +60,7 @@ def quick(server: Server) -> float:
 
 
 def slow_compile_while_others_go_on(server: Server, number: int) -> list[str]:
-    """One try; what was not as it should be."""
+    """Try once. Returns what went wrong."""
     idle = quartile([quick(server) for _ in range(40)])
     unconstrained = statistics.median(first_token(server, MODEL, prompt=f"{number} {n} {LONG}") for n in range(5))
     found: dict[str, float] = {}
@@ -83,7 +83,7 @@ def slow_compile_while_others_go_on(server: Server, number: int) -> list[str]:
     if len(busy) < 2:
         return ["too busy a machine: no two quick requests were answered during the compile"]
     preempted = total(metrics(server), "vllm:num_preemptions_total") - total(before, "vllm:num_preemptions_total")
-    idle = max(idle, quartile([quick(server) for _ in range(40)]))  # the machine may have got busier
+    idle = max(idle, quartile([quick(server) for _ in range(40)]))  # the machine may be busier now
     after = found["first"] - SECONDS
     print(f"\nquick requests (quartile): idle {idle * 1e3:.1f} ms, during the compile {quartile(busy) * 1e3:.1f} ms")
     print(
@@ -102,7 +102,7 @@ def slow_compile_while_others_go_on(server: Server, number: int) -> list[str]:
 
 
 def test_slow_compile_while_others_go_on(server: Server) -> None:
-    """What else runs on this machine only ever adds time, so one good try of three shows what the server does."""
+    """Other work on this machine can only add time, so one good try of three shows what the server does."""
     tries = []
     for number in range(3):
         tries.append(slow_compile_while_others_go_on(server, number))
@@ -122,7 +122,7 @@ def test_failing_compile_is_told_to_its_request_alone(server: Server, regex: str
 
 
 def test_compile_that_fails_while_its_prompt_is_done(server: Server) -> None:
-    """The trap of the two looks at readiness, on a live engine."""
+    """Readiness is checked twice, and a failure may come in between: that trap, on a live engine."""
     for number in range(3):
         answer = complete(server, MODEL, prompt=LONG, structured_outputs={"regex": f"LATERFAILS{number}"})
         assert answer.status == 500 and "injected failure" in answer.message and answer.seconds >= 1.0
@@ -130,20 +130,20 @@ def test_compile_that_fails_while_its_prompt_is_done(server: Server) -> None:
 
 
 def test_waiting_for_the_compile_leaves_no_trace(server: Server) -> None:
-    """Its compile takes a second. Penalties look at every token that the model runner believes to have been said."""
+    """The compile takes a second. Penalties depend on every token that the model runner believes to be generated."""
     fields = {"prompt": "no trace " + LONG[:500], "temperature": 0.0, "max_tokens": 24, "frequency_penalty": 2.0}
     regex = {"regex": "(LATER|[a-z ]{20,30})"}
     before = total(metrics(server), "dotllm_index_lookups_total", level="memory")
     held = complete(server, MODEL, structured_outputs=regex, **fields)
     cached = complete(server, MODEL, structured_outputs=regex, **fields)
     assert held.seconds > 1
-    until(lambda: total(metrics(server), "dotllm_index_lookups_total", level="memory") > before)  # the second one's
+    until(lambda: total(metrics(server), "dotllm_index_lookups_total", level="memory") > before)  # the second request's
     assert held.text == cached.text and held.body["usage"] == cached.body["usage"]
 
 
 def test_refused_streams_get_400(server: Server) -> None:
-    """They have been sent to the engine when their specification is found bad, there or here."""
-    for _ in range(2):  # and remembered
+    """Their requests are already in the engine when their specification is found bad, there or in the front end."""
+    for _ in range(2):  # the second refusal is remembered
         refused = complete(server, MODEL, stream=True, structured_outputs={"regex": "late(verdict"})
         assert refused.status == 400 and "offset" in refused.message
     until(lambda: total(metrics(server), "vllm:num_requests_running") == 0)
@@ -151,7 +151,7 @@ def test_refused_streams_get_400(server: Server) -> None:
 
 
 def settled(server: Server) -> dict[str, float]:
-    """Metrics, when what went before is in them: they are published twice a second."""
+    """The metrics once they include all earlier events: they are published twice a second."""
     seen = ours(server)
     while True:
         time.sleep(0.9)
@@ -184,7 +184,7 @@ def test_burst_of_64_identical_new_ones_compiles_once(server: Server) -> None:
 
 
 def test_more_slow_ones_than_may_be_held(server: Server) -> None:
-    """64 sequences fit the server, 32 may be held; the rest wait as in vLLM, and all are answered."""
+    """The server runs 64 sequences and may hold 32. The others wait as in vLLM, and all are answered."""
     answers = together(
         40,
         lambda i: complete(

@@ -1,6 +1,6 @@
-"""A request that reasons first, on a live server: it reasons while its specification compiles, and only then waits.
+"""A request that reasons first, on a live server: it reasons while its specification compiles, and waits only then.
 
-The model's weights are random, so what ends the reasoning is a bias: at about every 60th token it says ``</think>``.
+The model's weights are random, so a bias ends the reasoning: the model says ``</think>`` at about every 60th token.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ FAULTS = [
 
 @pytest.fixture(scope="module")
 def reasoning_model(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo model with the two tokens that DeepSeek R1's parser looks for."""
+    """The demo model plus the two tokens that DeepSeek R1's parser looks for."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(demo_model / "tokenizer.json"))
-    tokenizer.add_tokens(["<think>", "</think>"])  # as its own: no special tokens, which a text leaves out
+    tokenizer.add_tokens(["<think>", "</think>"])  # not as special tokens, which decoding would drop
     directory = tmp_path_factory.mktemp("reasoning") / "model"
     return model.make_with_tokenizer(directory, tokenizer.to_str().encode(), eos_token="<|im_end|>")
 
@@ -66,7 +66,7 @@ def end_of_reasoning(reasoning_model: Path) -> int:
 
 class Streamed(NamedTuple):
     reasoning: list[float]
-    """When its pieces came, in seconds since the request."""
+    """When its pieces came, in seconds after the request."""
     content: list[float]
     text: str
     errors: list[Any]
@@ -111,7 +111,7 @@ def stream(server: Server, regex: str, end: int) -> Streamed:
 
 
 def test_it_reasons_while_its_specification_compiles(server: Server, end_of_reasoning: int) -> None:
-    stream(server, "[a-z]{3}", end_of_reasoning)  # the first one of a server is slow
+    stream(server, "[a-z]{3}", end_of_reasoning)  # a server's first request is slow
     before = metrics(server)
     found = stream(server, "(SLOW|x)[a-z]{6}", end_of_reasoning)
     assert re.fullmatch("(SLOW|x)[a-z]{6}", found.text), found

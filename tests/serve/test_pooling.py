@@ -1,7 +1,7 @@
-"""Pooling models, which write no text, on ``dotllm serve``: every API of theirs answers as without us.
+"""Pooling models, which generate no text, on ``dotllm serve``: all their APIs answer as without us.
 
-The installed plugin ended each such request of any server with an AttributeError: it asked for a constraint where pooling
-parameters have none.
+With the plugin installed, each such request of any server ended with an AttributeError: the plugin asked for a
+constraint, and pooling parameters have none.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def embedding(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def cross_encoder(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("cross-encoder")
-    model_classes.make(directory / "model", demo_model, "LoRA")  # a plain one, in spite of its name
+    model_classes.make(directory / "model", demo_model, "LoRA")  # a plain model, in spite of its name
     file = directory / "model" / "config.json"
     config = json.loads(file.read_text())
     config |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": 1, "id2label": {"0": "relevant"}}

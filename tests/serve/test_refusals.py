@@ -1,4 +1,4 @@
-"""What cannot be enforced is answered with HTTP 400 and the reason; the server lives on."""
+"""A request that cannot be enforced is answered with HTTP 400 and the reason; the server stays alive."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_refused_with_the_reason(client: Any, body: dict[str, Any], reason: str,
 
 
 def test_the_same_refusal_twice(client: Any) -> None:
-    """The second one comes from memory."""
+    """The second refusal comes from memory."""
     from openai import BadRequestError
 
     messages = []
@@ -113,7 +113,7 @@ def test_deeply_nested_json_body(server: Server, client: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_long_one(server: Server, stream: bool) -> None:
-    """Its error comes in the form of the API."""
+    """Its error has the form of the API."""
     from anthropic import Anthropic, BadRequestError
 
     anthropic = Anthropic(base_url=server.url, api_key="none", timeout=120.0, max_retries=0)
@@ -136,12 +136,12 @@ def test_a_long_one(server: Server, stream: bool) -> None:
     [
         {"allowed_token_ids": [5]},
         {"bad_words": ["yes", "y", "ye"]},
-        {"allowed_token_ids": [5], "stop_token_ids": [0]},  # (where nothing is left, token 0 is sampled)
+        {"allowed_token_ids": [5], "stop_token_ids": [0]},  # (if nothing is left, token 0 is sampled)
     ],
     ids=["allowed", "bad", "stops"],
 )
 def test_parameters_that_contradict_the_constraint(client: Any, field: dict[str, Any], stream: bool, n: int) -> None:
-    """Who asks for both is told so, when nothing is left to sample."""
+    """The error names the parameter once nothing is left to sample."""
     from openai import APIError
 
     with pytest.raises(APIError, match=f"{next(iter(field))} forbid"):

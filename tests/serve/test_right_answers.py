@@ -1,6 +1,6 @@
-"""What a trained model answers: the city and the number, not only JSON.
+"""The content of a trained model's answers: the right city and number, not only valid JSON.
 
-One server for all of it, started as ``dotllm demo`` starts its own, with SmolLM2-135M-Instruct from the package index.
+All tests share one server, started like ``dotllm demo``'s, with SmolLM2-135M-Instruct from the package index.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_a_stream_says_what_the_question_says(city: str, celsius: int, sky: str,
         "celsius": {"type": "integer"},
         "sky": {"enum": ["sun", "cloud", "rain", "snow"]},
     }
-    schema = {"type": "object", "properties": properties, "required": list(properties)}  # silent: closed by default
+    schema = {"type": "object", "properties": properties, "required": list(properties)}  # closed by default
     named = {"name": "weather", "schema": schema}
     stream = trained_client.chat.completions.create(
         **ask(f"{city} is {words} today, {celsius} degrees. Reply in JSON."),

@@ -1,4 +1,4 @@
-"""``dotllm run-batch``: vLLM's own command on our backend; a refused request of a batch is one error among answers."""
+"""``dotllm run-batch``: vLLM's command on our backend. A refused request of a batch is one error among answers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def line(name: str, model: str, **constraint: Any) -> str:
 
 
 def test_run_batch(demo_model: Path, tmp_path: Path) -> None:
-    """A refusal ends its line alone: one that the engine finds (its late verdict cancelled who asked), and ones that are
-    seen while a line is parsed."""
+    """A refusal ends only its own line, whether the engine finds it (its late verdict used to cancel the whole request)
+    or the parser of the line."""
     schema = {"enum": ["red", "green"]}
     lines = [
         line(

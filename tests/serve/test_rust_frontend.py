@@ -1,7 +1,7 @@
-"""vLLM's Rust front end, which runs no plugins, before our engine core: HTTP in, HTTP out.
+"""vLLM's Rust front end, which runs no plugins, with our engine core: HTTP in, HTTP out.
 
-CPU builds of vLLM come without its program. ``make test-sources VLLM=0.33.0`` runs these tests: it takes the program,
-and the sources next to it, from the release's wheel. What the engine core does is asked without it in `test_engine_core`.
+CPU builds of vLLM lack its program. ``make test-sources VLLM=0.33.0`` runs these tests with the program and the sources
+from the release's wheel. `test_engine_core` tests the engine core without it.
 """
 
 from __future__ import annotations

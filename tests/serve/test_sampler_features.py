@@ -1,8 +1,8 @@
-"""What vLLM's sampler can do, each thing with a constraint: no answer is anything but valid, whatever else is asked.
+"""Each feature of vLLM's sampler with a constraint: every answer is valid, whatever else is asked for.
 
-With V1, and with SAMPLER=all also with asynchronous scheduling, speculation and V2 (`sampler_script.py`): modes of
-log-probabilities, the detection of repetitions, a budget for thinking, users' logits processors, and on V2 sampling
-masks, watermarks and replayed traces.
+On V1; with SAMPLER=all also with asynchronous scheduling, speculation and V2 (`sampler_script.py`). The features are
+modes of log-probabilities, the detection of repetitions, a budget for thinking, users' logits processors, and on V2
+sampling masks, watermarks and replayed traces.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.serve.sampler_script import ENGINES, REGEX
 pytestmark = pytest.mark.serve
 
 RUN = list(ENGINES) if os.environ.get("SAMPLER") == "all" else ["V1"]
-"""All engines take minutes. Otherwise V1 alone, which is what vLLM has on CPUs."""
+"""Whether to run all engines, which takes minutes. Otherwise only V1, which vLLM uses on CPUs."""
 JSON = r'\{"name":"(ab|cd)","count":[0-9]{1,2}\}'
 PLAIN = [name for name in RUN if "ngram" not in name]
 WITH_PROCESSORS = [name for name in RUN if name not in ("V1 ngram", "V2 replay async")]
@@ -29,7 +29,7 @@ WITH_PROCESSORS = [name for name in RUN if name not in ("V1 ngram", "V2 replay a
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the script found, by engine."""
+    """The script's results, by engine."""
     folder = tmp_path_factory.mktemp("sampler")
     made = api_model.make(folder / "api", model.make(folder / "small", vocabulary_size=1000))
     return {
@@ -64,7 +64,7 @@ def test_json_beside_what_the_engine_adds(result: Any) -> None:
 
 def test_tokens_that_a_request_allows_or_forbids_hold_as_well(result: Any) -> None:
     all_match(result["allowed"], "(bbb7){3,6}")
-    all_match(result["bad words"], "[a-c]{8}")  # in tokens of several letters, and "b"
+    all_match(result["bad words"], "[a-c]{8}")  # by tokens of several letters, and "b"
     forbidden = {result["tokens"][letter] for letter in "ac"}
     assert not any(forbidden & {*ids} for ids in result["bad words"]["ids"])
 
@@ -95,7 +95,7 @@ def test_a_repetition_ends_an_answer(result: Any) -> None:
 
 @pytest.mark.parametrize("budget", ["budget", "no budget"])
 def test_a_budget_for_thinking_ends_it_and_the_constraint_begins(result: Any, budget: str) -> None:
-    """The prompt's thoughts count, and there is nothing left of either budget."""
+    """Thoughts in the prompt count, and exhaust both budgets."""
     all_match(result[budget], REGEX)
     assert {ids[0] for ids in result[budget]["ids"]} == {result["tokens"]["</think>"]}
     all_match(result["budget in the answer"], REGEX)
@@ -116,7 +116,7 @@ def test_a_trace_cannot_be_replayed_under_a_constraint(results: dict[str, Any]) 
 
 
 def test_a_processor_for_each_sequence(processed: Any) -> None:
-    """Also where sequences are preempted, and where drafts come before the answer's tokens."""
+    """Also if sequences are preempted, or if drafts come before the answer's tokens."""
     all_match(processed["others"], REGEX)
     all_match(processed["stateful"], "[a-z]{5,9}", 12)
     all_match(processed["stateful, greedy"], "[a-z]{5,9}")

@@ -1,7 +1,8 @@
-"""What has taken servers down elsewhere (the advisories and reports the project collected), against a live one of ours.
+"""Requests that have taken down servers elsewhere (from the advisories and reports that the project collected), against
+a live server of ours.
 
-Each test names its row. After all of them the server must be healthy, and its engine idle: work that was given up has
-truly stopped.
+Each test names its advisory. After all tests the server must be healthy and its engine idle: abandoned work has really
+stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MEMORY, DISK = 64 << 20, 4 << 20
 def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("security")
     (directory / "cache").mkdir()
-    for name in ("kernels", "vocabulary"):  # only the cache of indexes is to be empty
+    for name in ("kernels", "vocabulary"):  # only the cache of indexes must be empty
         (user_cache_directory() / name).mkdir(parents=True, exist_ok=True)
         (directory / "cache" / name).symlink_to(user_cache_directory() / name)
     environment = {
@@ -57,7 +58,7 @@ def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def ask(server: Server, limit: float = 60.0, **fields: Any) -> Answer:
-    """An answer or a refusal that says something, within ``limit`` seconds; never a 500."""
+    """An answer, or a refusal with a message, within ``limit`` seconds; never a 500."""
     answer = complete(server, MODEL, timeout=limit, **fields)
     assert answer.status in (200, 400), answer
     assert answer.status == 200 or answer.message
@@ -77,7 +78,7 @@ def grammar(server: Server, text: str, limit: float = 60.0) -> Answer:
 
 
 def test_unique_specifications_stay_under_the_bounds(server: Server) -> None:
-    """CVE-2025-29770, CVE-2025-32381: caches without bounds, on disk and in memory. (10,000: see benchmarks.)"""
+    """CVE-2025-29770, CVE-2025-32381: unbounded caches, on disk and in memory. (10,000: see benchmarks.)"""
 
     def one(number: int) -> int:
         value = {"type": "object", "properties": {f"key{number}": {"enum": [f"{number}a", f"{number}b"]}}}
@@ -95,7 +96,7 @@ def test_unique_specifications_stay_under_the_bounds(server: Server) -> None:
 
 
 def mutated(value: Any, generator: random.Random) -> Any:
-    """``value`` with one thing in it wrong."""
+    """``value`` with one mistake in it."""
     wrong: list[Any] = [None, -1, 1.5, "x", [], {}, True, "\0", 10**40, ["a", 1], {"$ref": "#/nowhere"}]
     if isinstance(value, dict) and value and generator.random() < 0.8:
         name = generator.choice(list(value))
@@ -107,7 +108,7 @@ def mutated(value: Any, generator: random.Random) -> Any:
 
 
 def test_invalid_schemas(server: Server) -> None:
-    """CVE-2025-48942: an invalid JSON schema kills the server."""
+    """CVE-2025-48942: an invalid JSON schema killed the server."""
     generator = random.Random(1)
     good = {
         "$defs": {"a": {"type": "string", "pattern": "^a", "minLength": 1}},
@@ -132,7 +133,7 @@ def _schema(server: Server, value: Any) -> int:
 
 
 def test_invalid_regexes(server: Server) -> None:
-    """CVE-2025-48943: an invalid regex kills the server."""
+    """CVE-2025-48943: an invalid regex killed the server."""
     for pattern in (
         "[",
         "(",
@@ -161,7 +162,7 @@ def test_invalid_regexes(server: Server) -> None:
 def test_malformed_tools(server: Server) -> None:
     """CVE-2025-48944: a tool schema with a malformed ``pattern`` or ``type``.
 
-    The schema of a strict tool is enforced, so a malformed one is refused. That of any other is only shown to the model.
+    The schema of a strict tool is enforced, so a malformed one is refused. The model only sees those of other tools.
     """
     for parameters in (
         {"type": "x"},
@@ -186,7 +187,7 @@ def test_malformed_tools(server: Server) -> None:
 
 
 def test_what_the_wire_format_cannot_carry(server: Server) -> None:
-    """Integers beyond 64 bits go to the engine all the same; half a surrogate pair does not. (Both were 500 without a
+    """Integers beyond 64 bits reach the engine all the same; half a surrogate pair does not. (Both were a 500 without a
     message.)"""
     assert schema(server, {"enum": [10**40, "b"]}).status == 200
     assert schema(server, {"type": "null", "description": "\ud800", "default": -(10**30)}).status == 200
@@ -196,7 +197,7 @@ def test_what_the_wire_format_cannot_carry(server: Server) -> None:
 
 
 def test_grammars_that_never_end(server: Server) -> None:
-    """CVE-2025-57809: infinite recursion in a grammar, empty cycles, references in a ring."""
+    """CVE-2025-57809: infinite recursion in a grammar, empty cycles, circular references."""
     for text in (
         "root ::= a\na ::= a",
         "root ::= a\na ::= b\nb ::= a",
@@ -227,7 +228,7 @@ def test_huge_enumerations(server: Server) -> None:
 
 @pytest.mark.parametrize("depth", [1_000, 30_000])
 def test_deep_nesting(server: Server, depth: int) -> None:
-    """CVE-2026-25048: nested parentheses overflow the stack; and the same in every language, and in chains of $ref."""
+    """CVE-2026-25048: nested parentheses overflowed the stack. Tried in every language, and with chains of $ref."""
     assert regex(server, "(" * depth + "a" + ")" * depth).seconds < 30
     grammar(server, "root ::= " + "(" * depth + '"a"' + ")" * depth)
     grammar(server, "start: " + "(" * depth + '"a"' + ")" * depth)
@@ -239,7 +240,7 @@ def test_deep_nesting(server: Server, depth: int) -> None:
 
 
 def test_exponential_regexes(server: Server) -> None:
-    """CVE-2026-55574: state blow-up. An answer or a named budget in time, and the work stops."""
+    """CVE-2026-55574: state blow-up. An answer or a named budget comes in time, and the work stops."""
     for pattern in (
         "(a|b)*a(a|b){20}",
         "(a|b|ab)*c",
@@ -256,7 +257,7 @@ def test_exponential_regexes(server: Server) -> None:
 
 
 def test_compile_error_beside_others(server: Server) -> None:
-    """vLLM #43920: an error after the backend was chosen kills the engine."""
+    """vLLM #43920: an error after the backend was chosen killed the engine."""
     answers = together(
         24, lambda i: complete(server, MODEL, structured_outputs={"regex": f"[a-z]{{{i + 1}}}" if i % 3 else f"({i}"})
     )
@@ -264,7 +265,7 @@ def test_compile_error_beside_others(server: Server) -> None:
 
 
 def test_long_inputs_are_linear(server: Server) -> None:
-    """vLLM #55473: parsers that are quadratic in the length of their input (520 KB took 11.6 s)."""
+    """vLLM #55473: parsers were quadratic in the length of their input (520 KB took 11.6 s)."""
     assert regex(server, "a" * 520_000).seconds < 30
     assert grammar(server, "start: " + '"a" ' * 100_000).seconds < 30
     assert schema(server, {"type": "string", "description": "x" * 520_000}).seconds < 30
@@ -289,7 +290,7 @@ def test_quantifiers_and_nul(server: Server) -> None:
 
 
 def test_nothing_is_ever_unpickled() -> None:
-    """CVE-2026-7304, CVE-2025-69872: no pickle of a request or of a cache file. No module of ours can load one."""
+    """CVE-2026-7304, CVE-2025-69872: no pickle in a request or a cache file. None of our modules can load one."""
     for path in Path(dotllm.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = []

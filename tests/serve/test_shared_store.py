@@ -1,4 +1,4 @@
-"""Two servers and one store: the second starts warm; a store that dies is not noticed."""
+"""Two servers with one store: the second starts warm, and the death of the store affects no request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = {
     "required": ["name", "kind"],
     "additionalProperties": False,
 }
-# Compiling takes a while, as it does for large schemas: so the store's answer comes first, and a test can rely on it.
+# Compiling takes a while, as for large schemas, so the store's answer comes first and a test can rely on it.
 COMPILE = 3.0
 FAULTS = [{"needle": "maxLength", "do": "sleep", "seconds": COMPILE}]
 
@@ -41,7 +41,7 @@ def entries(url: str) -> int:
 
 
 def logged(server: Server, level: str) -> dict[str, Any]:
-    """What the server's log says of the schema when it came from ``level``."""
+    """The server's log record about the schema when it came from ``level``."""
     lines = (line.split("compile ", 1)[1] for line in server.log.read_text().splitlines() if "] compile {" in line)
     records = [json.loads(line) for line in lines]
     return next(one for one in records if one["level"] == level and one["kind"] == "json_schema")
@@ -68,7 +68,7 @@ def two_servers(model: Path, directory: Path, url: str, stop_store: subprocess.P
         second.wait()
 
         def written_again() -> bool:
-            """Every answer is another one, so the index grows, and what has grown is stored again."""
+            """Every answer differs, so the index grows, and the larger index is stored again."""
             ask(first)
             return total(metrics(first), "dotllm_writes_total", level="store", outcome="stored") >= 2
 
@@ -95,7 +95,7 @@ def two_servers(model: Path, directory: Path, url: str, stop_store: subprocess.P
             answer = complete(second, MODEL, structured_outputs={"regex": f"[a-z]{{{number + 1}}}"})
             assert answer.status == 200 and time.monotonic() - started < 10
         ask(second)
-        # Asked or told, the dead store has been noticed by now; nobody else has noticed anything.
+        # The server has noticed the dead store by now, when reading or writing. No request has noticed anything.
         until(lambda: total(metrics(second), "dotllm_store_failures_total") > 0)
         assert total(metrics(second), "dotllm_compiles_total", outcome="failed") == 0
         assert second.healthy() and first.healthy()

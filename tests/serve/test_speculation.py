@@ -1,8 +1,8 @@
-"""Speculation changes no answer: greedy ones are the same, token for token, and sampled ones follow the same law.
+"""Speculation changes no answer: greedy answers are the same, token for token, and sampled ones follow the same law.
 
-On vLLM's real model runners, on this machine's CPU (`played_platform`): V1, and V2 with asynchronous scheduling, whose
-drafts the engine core sees behind the launch of their step. What is asked is in `speculation_script.py`, what drafts in
-`drafting_models.py`.
+On vLLM's real model runners, on this machine's CPU (`played_platform`): V1, and V2 with asynchronous scheduling, where
+the engine core sees drafts only after their step was launched. `speculation_script.py` has the requests,
+`drafting_models.py` the drafters.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.serve import drafting_models, scripts
 pytestmark = pytest.mark.serve
 
 WHOLE = os.environ.get("SPECULATION") == "all"
-"""Whether to ask all that `RUNS` names: nine engines, a quarter of an hour. Otherwise three engines of V1."""
+"""Whether to run all of `RUNS`: nine engines, a quarter of an hour. Otherwise three engines of V1."""
 ROUNDS = 10 if WHOLE else 2
-RUNS = (  # runner, kind of speculation, what is compared with it, and how many times each specification is asked
+RUNS = (  # runner, kind of speculation, the kind to compare with, and how many times each specification is asked
     ("V1", "ngram", "none", ROUNDS),
     ("V1", "eagle", "none", ROUNDS),
     ("V1", "eagle3", "none", 2),
@@ -40,7 +40,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def plain(models: Any) -> Callable[[str, str], Any]:
-    """What is said without speculation, by runner and model."""
+    """The answers without speculation, by runner and model."""
     return functools.cache(lambda runner, kind: asked(models, runner, kind, MOST[runner, kind]))
 
 

@@ -1,19 +1,19 @@
 """Servers and engines that start in seconds: forks of a process that has imported vLLM and our engine.
 
-To import both takes thirteen seconds of a core. Each of a server's three processes does it: nearly all of a start.
-Here one process has done it for all of pytest's (a zygote, as Android calls it). A command ``python …`` that is run by
-`popen` runs in a fork of it, with arguments, environment, session and output of its own. The engine core and the worker
-are forks again, as those of vLLM's ``LLM`` are on a GPU; vLLM's servers and its CPU builds spawn them.
+Importing both takes thirteen seconds of a core. Each of a server's three processes does it, and it is nearly all of a
+start. Here one process does it for all pytest processes (a zygote, as Android calls it). `popen` runs a command
+``python …`` in a fork of the zygote, with its own arguments, environment, session and output. The engine core and the
+worker are further forks, as they are for vLLM's ``LLM`` on a GPU; vLLM's servers and CPU builds spawn them.
 
-The first process of pytest's that needs the zygote starts it, the others find it by the name of its socket, and it ends
-when the last of them has gone.
+The first pytest process that needs the zygote starts it. The others find it by the name of its socket. It ends after
+the last of them.
 
-How a server is started is thus not what these tests see. The server with parsers (`conftest.api_server`) starts in the
-usual way and with compile processes, and with ``STARTS=real`` everything does.
+So these tests do not show how a server starts. The server with parsers (`conftest.api_server`) starts in the usual way
+and with compile processes, and with ``STARTS=real`` everything does.
 
-    python -m tests.serve.zygote      Import everything, which leaves machine code and byte code behind.
-    python -m tests.serve.zygote 3      Listen at this file descriptor, too: a question is a line of JSON. See `Zygote`.
-    python -m tests.serve.zygote 3 plain      The same without our engine: its forks are plain vLLM's (`tests.twins`).
+    python -m tests.serve.zygote      Import everything, which leaves machine code and byte code on disk.
+    python -m tests.serve.zygote 3      Also listen on this file descriptor. A question is a line of JSON; see `Zygote`.
+    python -m tests.serve.zygote 3 plain      The same without our engine: its forks are plain vLLM (`tests.twins`).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from dotllm.demo.process_group import end_group
 ROOT = Path(__file__).parents[2]
 REAL = os.environ.get("STARTS") == "real"
 NO_COMPILE_PROCESSES = {"DOTLLM_COMPILE_PROCESSES": "0"}
-"""Each engine starts two, which load the kernels: six seconds of a core. They compile what is large, which few tests ask
-for; those say how many they want."""
+"""By default each engine starts two, which load the kernels: six seconds of a core. They compile large specifications.
+Few tests need that; those set their number."""
 ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-"""OpenMP's threads do not come along into a fork, so there are none."""
+"""A fork does not inherit OpenMP's threads, so the zygote has none."""
 PRELOADED = (
     "vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
     "vllm.utils.system_utils", "vllm.v1.engine.core", "vllm.v1.engine.utils", "vllm.v1.engine.coordinator",
@@ -57,20 +57,20 @@ PRELOADED = (
 
 
 class Forked:
-    """What tests need of a `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that tests need."""
 
     def __init__(self, zygote: Zygote, pid: int, args: Sequence[str]) -> None:
         self._zygote, self.pid, self.args = zygote, pid, args
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its status if it has ended, as Popen gives it."""
+        """The status if the process has ended, as Popen returns it."""
         if self.returncode is None:
             self.returncode = self._zygote.ask(status_of=self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its status when it has ended."""
+        """Wait for the end of the process, and return its status."""
         started = time.monotonic()
         while (status := self.poll()) is None:
             if timeout is not None and time.monotonic() - started > timeout:
@@ -80,7 +80,7 @@ class Forked:
 
 
 class Zygote:
-    """A process that has imported vLLM and our engine, and its forks."""
+    """The process that has imported vLLM and our engine. It forks others."""
 
     def __init__(self, *how: str) -> None:
         run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
@@ -89,7 +89,7 @@ class Zygote:
         self._lock = threading.Lock()
 
     def ask(self, **question: Any) -> Any:
-        """Its answer."""
+        """Send a question, and return the answer."""
         with self._lock:
             self._socket.sendall(json.dumps(question).encode() + b"\n")
             answer = self._lines.readline()
@@ -97,7 +97,7 @@ class Zygote:
         return json.loads(answer)
 
     def fork(self, arguments: list[str], output: IO[Any], environment: Mapping[str, str]) -> Forked:
-        """A process that runs ``python`` with ``arguments``."""
+        """Start a process that runs ``python`` with ``arguments``."""
         to = f"/proc/{os.getpid()}/fd/{output.fileno()}"
         environment = {**NO_COMPILE_PROCESSES, **environment, **ONE_THREAD}
         pid = self.ask(arguments=arguments, output=to, folder=os.getcwd(), environment=environment)
@@ -105,7 +105,7 @@ class Zygote:
 
 
 def _connect(address: str, how: tuple[str, ...]) -> socket.socket:
-    """A connection to the zygote at ``address``, which is started where there is none."""
+    """Connect to the zygote at ``address``; start it if there is none."""
     while True:
         started = _start(address, how)
         connection = socket.socket(socket.AF_UNIX)
@@ -113,13 +113,13 @@ def _connect(address: str, how: tuple[str, ...]) -> socket.socket:
             connection.connect(address)
             if connection.recv(1):
                 return connection
-        connection.close()  # another process is about to start it, or it has just ended
+        connection.close()  # another process is about to start the zygote, or it has just ended
         assert started is None, f"the zygote ends with status {started.wait()}"
         time.sleep(0.01)
 
 
 def _start(address: str, how: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
-    """A zygote that listens at ``address``; None if another process does."""
+    """Start a zygote that listens at ``address``. Returns None if another process listens there."""
     path = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     with socket.socket(socket.AF_UNIX) as listener:
         try:
@@ -134,7 +134,7 @@ def _start(address: str, how: tuple[str, ...]) -> subprocess.Popen[bytes] | None
             stdin=subprocess.DEVNULL,
             env={**os.environ, **server.CPU_ENVIRONMENT, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(path)},
             pass_fds=[listener.fileno()],
-            start_new_session=True,  # Ctrl-C is for the tests, which stop their servers first
+            start_new_session=True,  # only the tests get Ctrl-C: they stop their servers before the zygote
         )
 
 
@@ -151,7 +151,7 @@ def popen(
     forked: bool = True,
     how: tuple[str, ...] = (),
 ) -> Any:
-    """A process that leads a group and runs ``command``, ``python …``. It reads nothing; what it says is ``output``.
+    """A process that leads a group and runs ``command``, ``python …``, without input. It writes to ``output``.
 
     ``how``: "plain" for a fork without our engine.
     """
@@ -176,7 +176,7 @@ def run(
     forked: bool = True,
     how: tuple[str, ...] = (),
 ) -> tuple[int, str]:
-    """The status of ``command``, and what it has said; nothing that it started runs on."""
+    """The status and the output of ``command``. Nothing that it started keeps running."""
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = popen(command, output, environment, forked=forked, how=how)
         try:
@@ -188,30 +188,30 @@ def run(
 
 
 class Server(server.Server):
-    """One that starts in seconds."""
+    """A server that starts in seconds."""
 
     def _start(self, output: IO[bytes], environment: Mapping[str, str]) -> Any:
         return popen(self.command, output, environment)
 
 
 def main() -> None:
-    """Import what is needed; then answer until nobody is connected. In a fork, be what was asked for."""
+    """Import what is needed, then answer until nobody is connected. A fork becomes the process that was asked for."""
     descriptor, *how = sys.argv[1:] or [""]
-    os.dup2(2, 1)  # whatever an import prints
+    os.dup2(2, 1)  # whatever an import prints goes to stderr
     _preload(is_plain="plain" in how)
     if descriptor and (asked := _answer(socket.socket(fileno=int(descriptor)))):
         _become(*asked)
 
 
 def _answer(listener: socket.socket) -> tuple[dict[str, Any], int] | None:
-    """In a fork: what it is to be, and where its output goes."""
+    """Returns in a fork: the process that it must become, and its output. Returns None in the zygote, at its end."""
     lines: dict[socket.socket, IO[str]] = {}
     while True:
         for ready in select.select([listener, *lines], [], [])[0]:
             if ready is listener:
                 connection, _ = listener.accept()
                 credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-                if struct.unpack("3i", credentials)[1] == os.getuid():  # such a socket has no permissions
+                if struct.unpack("3i", credentials)[1] == os.getuid():  # abstract sockets have no file permissions
                     connection.sendall(b"!")
                     lines[connection] = connection.makefile("r")
                 continue
@@ -238,7 +238,7 @@ def _answer(listener: socket.socket) -> tuple[dict[str, Any], int] | None:
 
 
 def _preload(*, is_plain: bool) -> None:
-    """Import our engine unless it ``is_plain``, then vLLM as the command line does; let vLLM fork its processes."""
+    """Import our engine unless it ``is_plain``, then vLLM as the command line does; make vLLM fork its processes."""
     import gc
     import multiprocessing
 
@@ -250,13 +250,13 @@ def _preload(*, is_plain: bool) -> None:
         compiler.prepare()
     vllm_metadata.patch_version()
     for name in PRELOADED:
-        with suppress(ModuleNotFoundError):  # (of another release: it is imported when it is needed)
+        with suppress(ModuleNotFoundError):  # (a module of another release; it is imported when needed)
             importlib.import_module(name)
     for module in [module for name, module in sys.modules.items() if name.startswith("vllm.")]:
         if "get_mp_context" in vars(module):
             module.get_mp_context = functools.partial(multiprocessing.get_context, "fork")  # type: ignore[attr-defined]
     gc.collect()
-    gc.freeze()  # a fork collects what is its own; with all that was imported it takes seconds
+    gc.freeze()  # a fork collects only its own garbage; with everything imported it would take seconds
 
 
 def _become(question: dict[str, Any], output: int) -> None:

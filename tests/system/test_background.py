@@ -1,4 +1,4 @@
-"""Forking with work in a thread: in a process of its own, because a fork's child must not run on in the tests'."""
+"""Forks while a thread works: in a separate process, because the child of a fork must not continue the test run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(os.waitstatus_to_exitcode(status), waited)
 
 
 def fork(folder: Path, seconds: float) -> tuple[int, float]:
-    """Fork so long after the work was asked for: the child's exit code, and how long forking took."""
+    """Fork ``seconds`` after the work was asked for: the child's exit code, and how long forking took."""
     (folder / "slow.py").write_text("import time\ntime.sleep(2)\nVALUE = 7\n")
     done = subprocess.run(
         [sys.executable, "-c", FORK_WHILE_IMPORTING, str(folder), str(seconds)],
@@ -42,14 +42,14 @@ def fork(folder: Path, seconds: float) -> tuple[int, float]:
 
 
 def test_a_fork_waits_for_work_in_progress(tmp_path: Path) -> None:
-    """The child would wait forever for a module that nobody imports any more."""
+    """Otherwise the child would wait forever for a module that no thread imports any more."""
     code, waited = fork(tmp_path, 1.0)
     assert code == 7
     assert 0.5 < waited < 2.5
 
 
 def test_a_fork_does_not_wait_for_work_that_has_not_begun(tmp_path: Path) -> None:
-    """vLLM forks its engine core right after the work was asked for."""
+    """vLLM forks its engine core right after the plugin asks for the work."""
     code, waited = fork(tmp_path, 0.0)
     assert code == 7
     assert waited < 0.5

@@ -1,4 +1,4 @@
-"""CPUs of a container."""
+"""The number of CPUs in a container."""
 
 from __future__ import annotations
 

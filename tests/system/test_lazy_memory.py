@@ -1,4 +1,4 @@
-"""Memory that is given as it is written."""
+"""Memory that is allocated as it is written."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_what_is_not_written_takes_nothing() -> None:
 
     before = resident()
     array = reserved(1 << 28, np.uint8)
-    array[:: 1 << 24] = 1  # 16 pages: huge ones would be 32 MiB
+    array[:: 1 << 24] = 1  # writes 16 pages: huge pages would be 32 MiB
     assert resident() - before < 8 << 20
