@@ -2,8 +2,8 @@
 decoding under the masks, either the canonical masks or all.
 
 The language is finite and the vocabulary small. So the model alone (transformers, without vLLM and our engine) gives
-the probability of every answer as a sequence of tokens: at each place, softmax over the tokens that continue some allowed
-text, or the one canonical token if the text is forced. The tokenizer says which token is canonical.
+the probability of every answer as a sequence of tokens: at each place, softmax over the tokens that continue some
+allowed text, or the one canonical token if the text is forced. The tokenizer says which token is canonical.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The engine core alone takes over constraints, whatever backend a front end without our plugin names.
 
-vLLM's Rust front end (0.33) is such a front end. The requests here look like its requests: encoded, with vLLM's backend.
+vLLM's Rust front end (0.33) is an example. The requests here look like those it sends: encoded, with vLLM's backend.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Masses equal those of the full logits in float64: on both model runners, with and without speculation.
 
 They run on this machine's CPU (`played_platform`); `mass_script.py`, which also runs on a GPU, compares. This takes
-nine minutes, so it runs only with ``MASS=all``. `test_offline` always compares some masses with the model reading an answer.
+nine minutes, so it runs only with ``MASS=all``. `test_offline` always compares some with the model reading an answer.
 """
 
 from __future__ import annotations
