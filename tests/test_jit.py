@@ -1,4 +1,4 @@
-"""Where machine code is kept: per version of the sources, writable, and never where somebody else may have put it."""
+"""Where machine code is kept: per version of the sources, in a writable place, never where others could have put it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_first_run_says_what_it_compiles_and_the_second_is_silent(tmp_path: Path
 
 @pytest.mark.parametrize("left", [0, 30])
 def test_damaged_machine_code_is_made_anew(tmp_path: Path, left: int) -> None:
-    """As after a power failure: every process that used it ended with Numba's error."""
+    """As after a power failure. Every process that used the file ended with Numba's error."""
     directory = Path(run(DOTLLM_CACHE_DIR=str(tmp_path)).stdout.strip())
     index, data = (sorted(directory.glob(f"*.nb{letter}")) for letter in "ic")
     for file in (index[0], data[1]):
@@ -68,12 +68,12 @@ def test_a_directory_that_cannot_be_made_is_replaced(tmp_path: Path) -> None:
 
 
 def _heed_modes() -> None:
-    """root gives up CAP_DAC_OVERRIDE, with which it writes into read-only directories."""
+    """Give up root's CAP_DAC_OVERRIDE, which lets it write into read-only directories."""
     ctypes.CDLL(None).prctl(24, 1)  # PR_CAPBSET_DROP
 
 
 def run_read_only(cache: Path, temporary: Path) -> subprocess.CompletedProcess[str]:
-    """`run` where ``cache`` cannot be written."""
+    """`run` with a read-only ``cache``."""
     modes = {path: path.stat().st_mode for path in (cache, *cache.rglob("*"))}
     for path, mode in modes.items():
         path.chmod(mode & ~0o222)
@@ -92,7 +92,7 @@ def run_read_only(cache: Path, temporary: Path) -> subprocess.CompletedProcess[s
 
 
 def test_read_only_machine_code_is_used(tmp_path: Path) -> None:
-    """As of an image with ``dotllm warmup`` that runs as another user: every start compiled everything again."""
+    """As in an image with ``dotllm warmup``, run as another user. Every start recompiled everything."""
     cache, temporary = tmp_path / "cache", tmp_path / "temporary"
     temporary.mkdir()
     run(DOTLLM_CACHE_DIR=str(cache))
@@ -102,7 +102,7 @@ def test_read_only_machine_code_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lack", ["index", "data", "cpu", "all"])
 def test_what_read_only_machine_code_lacks_goes_to_a_temporary_directory(tmp_path: Path, lack: str) -> None:
-    """Of another CPU, damaged, or missing: one line, the rest is read, and the next start is silent."""
+    """Code for another CPU, damaged, or missing: one line of log; the rest is read, and the next start is silent."""
     cache, temporary = tmp_path / "cache", tmp_path / "temporary"
     temporary.mkdir()
     directory = Path(run(DOTLLM_CACHE_DIR=str(cache)).stdout.strip())
@@ -131,7 +131,7 @@ shipped_kernels.FOLDER, shipped_kernels._runs_here = Path({folder!r}), lambda: T
 
 
 def test_a_wheels_machine_code_is_silent_where_the_cache_is_read_only(tmp_path: Path) -> None:
-    """A container with a read-only root was told that kernels were compiled, and none was."""
+    """A container with a read-only root reported that kernels were compiled, although none was."""
     shipped, temporary = tmp_path / "machine_code", tmp_path / "temporary"
     temporary.mkdir()
     made = Path(run(DOTLLM_CACHE_DIR=str(tmp_path / "cache")).stdout.strip())
@@ -192,7 +192,7 @@ def test_threads_that_import_kernels_do_not_see_each_others_directory(monkeypatc
 
 
 def test_what_is_inlined_is_loaded_where_a_caller_is_compiled() -> None:
-    """Its machine code is in its callers', and to load it took a sixth of the time to start."""
+    """Its machine code is part of its callers'. Loading it took a sixth of the time to start."""
     scope: dict[str, object] = {}
     file = str(Path(jit.__file__).parent / "index" / "x.py")
     exec(compile("def inner(x): return x + 1\ndef outer(x): return inner(x) * 2", file, "exec"), scope)
@@ -213,7 +213,7 @@ def test_where_kernels_are_compiled_nothing_inlined_is_loaded() -> None:
 
 
 def held_lock(directory: Path, process: str) -> TextIO:
-    """The lock of a directory, as another process holds it that will never end (locks are of open files)."""
+    """The lock of a directory, held as by another process that never ends (file locks belong to open files)."""
     lock = open(directory / "lock", "w")  # noqa: SIM115  # the caller closes it
     fcntl.flock(lock, fcntl.LOCK_EX)
     lock.write(process)
@@ -222,14 +222,14 @@ def held_lock(directory: Path, process: str) -> TextIO:
 
 
 def test_a_stopped_process_with_the_lock_holds_nobody_up_whose_kernels_are_compiled(tmp_path: Path) -> None:
-    """Who waits says so (below); how long a process takes to start depends on the machine."""
+    """A waiting process says so (tests below); the time of a start depends on the machine."""
     directory = Path(run(DOTLLM_CACHE_DIR=str(tmp_path)).stdout.strip())
     with held_lock(directory, "4711"):
         assert run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr == ""
 
 
 def test_machine_code_is_linked_that_comes_from_the_cache(tmp_path: Path) -> None:
-    """Its bitcode is read then, and only then."""
+    """Its bitcode is read only then."""
     code = """
 from pathlib import Path
 import numba as nb
@@ -259,7 +259,7 @@ print(was_loaded, outer(20), entry.library._shared_module is not None)
 
 
 def test_kernels_that_are_loaded_see_no_registry_and_those_that_are_compiled_see_all(tmp_path: Path) -> None:
-    """Numba looks at all registries of declarations before each kernel, which was a quarter of the time to load."""
+    """Numba looks at all registries of declarations before each kernel. That was a quarter of the time to load."""
     counted = """
 from dotllm.jit import cpu_target
 looks, depth, refresh = 0, 0, type(cpu_target.target_context).refresh
@@ -331,7 +331,7 @@ def test_every_folder_with_kernels_has_its_time() -> None:
 
 
 def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
-    """By Numba's own account: the modules of all functions and constants that kernels name, whoever imported them."""
+    """Checked by Numba's own account: the modules of all functions and constants that kernels name, even indirectly."""
     import importlib
     import inspect
 
@@ -362,7 +362,7 @@ def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
 
 
 def test_checkouts_share_their_machine_code(tmp_path: Path) -> None:
-    """The same sources at another path, with other time stamps, compile nothing."""
+    """The same sources at another path, with other time stamps, are not compiled again."""
     run(DOTLLM_CACHE_DIR=str(tmp_path / "cache"))
     copy = tmp_path / "checkout" / "dotllm"
     shutil.copytree(jit._PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)
@@ -412,7 +412,7 @@ def test_the_time_left_is_at_the_pace_so_far(
 
 
 def test_numba_is_as_it_was_for_other_packages() -> None:
-    """Numba passes lists of types in places, as where it compiles ``prange``."""
+    """Numba sometimes passes the types as a list, for example when it compiles ``prange``."""
     context = cpu_target.typing_context
     context.refresh()
     add = context.resolve_value_type(operator.add)

@@ -1,4 +1,4 @@
-"""A user's processor for each sequence, in the steps of both runners. With engines: `tests/serve/test_sampler_features`."""
+"""A user's processor for each sequence, in steps of both runners. With engines: `tests/serve/test_sampler_features`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_drafts_are_read_by_another_one() -> None:
     runner.tokens[0, 2] = 5
     assert runner.step((0, 0, 2, 5), (0, 1, 3, 6), (0, 2, 4, 7), (0, 3, 5, -1)) == [1, 2, 3, 0]
     assert calls == [(1, PROMPT, [5]), (1, PROMPT, [5, 6]), (1, PROMPT, [7])]
-    runner.tokens[0, 3] = 9  # not the draft
+    runner.tokens[0, 3] = 9  # differs from the draft
     assert runner.step((0, 0, 3, 9)) == [2] and calls == [(1, PROMPT, [9])]
 
 

@@ -1,4 +1,4 @@
-"""The last line of `make test` names what was skipped, with the way to have it."""
+"""The last line of `make test` names the skipped tests, and how to run them."""
 
 from __future__ import annotations
 

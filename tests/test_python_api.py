@@ -1,4 +1,4 @@
-"""What users of other engines look for: texts taken at once, a compiler that keeps, warnings through `warnings`."""
+"""What users of other engines look for: texts accepted in one call, a compiler with a cache, Python's `warnings`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_text_is_taken_by_guides_that_remember() -> None:
 
 @pytest.mark.parametrize("schema", [OBJECT, UNIQUE, {"anyOf": [UNIQUE, {"type": "string"}]}])
 def test_texts_in_pieces_are_tokens_of_bytes(schema: Any) -> None:
-    """Whatever the pieces, a text leads where its bytes lead one by one, and back."""
+    """However a text is cut, it leads to the same place as its single bytes, and back."""
     chance, index = random.Random(2), index_of(schema)
     for text in ('{"a": "é", "b": [1, 12, 2]}', '{"b": [1, 1]}', "[10, 1, 0]", "[1, 10, 1]", '"[1"', '{"a":1}', "[1,2"):
         data = text.encode()

@@ -1,4 +1,4 @@
-"""README and docs show the right answers that were measured."""
+"""README and docs show the measured numbers of right answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code that a platform's wheel brings."""
+"""Machine code in a platform wheel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_numba_finds_it_as_that_of_this_cpu(wheel: Path, tmp_path: Path) -> None
 
 
 def test_one_kernel_at_a_time(wheel: Path, tmp_path: Path) -> None:
-    """The index of another one may name types of modules that cannot be imported yet."""
+    """Another kernel's index may name types from modules that cannot be imported yet."""
     directory = cache(tmp_path)
     shipped_kernels.adopt(directory, "*.other-7.py*.nbi")
     assert not any(directory.iterdir())
@@ -56,7 +56,7 @@ def test_other_sources_or_another_cpu(wheel: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_a_level_of_cpus() -> None:
-    """A CPU that lacks one of the level's features compiles."""
+    """A CPU that lacks one of the level's features has to compile."""
     features = dict.fromkeys(shipped_kernels._FEATURES, True)
     for expected, known in ((True, features), (False, features | {"bmi2": False}), (False, {})):
         shipped_kernels._runs_here.cache_clear()

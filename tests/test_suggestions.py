@@ -1,4 +1,4 @@
-"""A misspelt name is told which known one it is near; a name that is another word is not."""
+"""The error for a misspelt name suggests a known name that is close, and none if the name is another word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changes to vLLM in ``upstream/`` apply to its release, and docs/upstream.md tells of each."""
+"""The changes to vLLM in ``upstream/`` apply to its release, and docs/upstream.md describes each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def upstream() -> object:
 
 
 def sources() -> Path | None:
-    """The source distribution of the release, if somebody has downloaded it."""
+    """The source distribution of the release, if it has been downloaded."""
     found = [ROOT / ".cache" / folder / "vllm-0.33.0.tar.gz" for folder in ("upstream", "peer-tests")]
     return next((archive for archive in found if archive.is_file()), None)
 

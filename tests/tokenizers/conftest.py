@@ -1,4 +1,4 @@
-"""These tests run where DOTLLM_TOKENIZERS names a folder of tokenizers, as `make test-tokenizers` does, and not in `make test`.
+"""These tests need DOTLLM_TOKENIZERS, a folder of tokenizers. `make test-tokenizers` sets it, `make test` does not.
 
 Any folder will do: each of its subfolders holds a ``tokenizer.json``, ``tekken.json`` or ``tokenizer.model``.
 """
@@ -18,7 +18,7 @@ _FILES = ("tokenizer.json", "tekken.json", "tokenizer.model")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for each tokenizer."""
+    """Make one test for each tokenizer."""
     if "real" in metafunc.fixturenames:
         places = sorted(place for place in Path(_FOLDER).iterdir() if any((place / file).exists() for file in _FILES))
         assert places, f"no tokenizers in {_FOLDER}"

@@ -1,4 +1,4 @@
-"""A tokenizer of a real model: its own encoding and decoding, and the vocabulary made of it."""
+"""The tokenizer of a real model: its own encoding and decoding, and the vocabulary made from it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from dotllm import Vocabulary
 
 NARROW = {"gemma3": 262_144}
-"""Rows of the model's output where the tokenizer has more tokens."""
+"""Rows of the model's output, for models whose tokenizer has more tokens."""
 PROMPT = "The answer:"
 
 
 class Real:
-    """The tokenizer in ``place``. ``decode`` is the library's, which knows nothing of the vocabulary."""
+    """The tokenizer in the folder ``place``. ``decode`` is the library's, independent of the vocabulary."""
 
     def __init__(self, place: Path) -> None:
         self.name = place.name
@@ -54,7 +54,7 @@ class Real:
         return self.vocabulary.token_bytes(i) or b""
 
     def continued(self, text: str) -> list[int]:
-        """The tokenizer's own tokens of ``text`` behind something else. Some put a space before what begins a text."""
+        """The tokenizer's own tokens of ``text`` after other text. Some tokenizers put a space before a first word."""
         wanted = text.encode()
         for before in ("", "\n", ":", "x"):
             ids = self._encode(before + text)
@@ -64,7 +64,7 @@ class Real:
         raise AssertionError(f"{self.name} does not spell {text!r}")
 
     def said(self, ids: list[int]) -> str:
-        """The text of ``ids`` behind a prompt, by the tokenizer's own decoding."""
+        """The text that ``ids`` add after a prompt, by the tokenizer's own decoding."""
         prompt = self._encode(PROMPT)
         before = self.decode(prompt)
         whole = self.decode([*prompt, *ids])

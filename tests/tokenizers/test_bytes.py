@@ -1,4 +1,4 @@
-"""The bytes of every id against the tokenizer's own decoding in the middle of a text."""
+"""The bytes of every id, compared with the tokenizer's own decoding in the middle of a text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.tokenizers.real import Real
 
 
 def test_every_token_adds_its_bytes(real: Real) -> None:
-    """Behind and before other text: alone, a leading space would be lost."""
+    """With text before and after it, since a leading space would be lost otherwise."""
     vocabulary = real.vocabulary
     x, y = real.continued("xx")[-1], real.continued("yy")[-1]
     before, after = real.token(x), real.token(y)
@@ -36,7 +36,7 @@ def test_only_special_tokens_have_no_bytes(real: Real) -> None:
     "text", ["naïve café", "日本語 and 한국어", "🎉👩‍👩‍👧", "a\tb\r\n  c\n\n\n\td", "    x        y"]
 )
 def test_spelling(real: Real, text: str) -> None:
-    """`Vocabulary.encode` gives tokens whose bytes, and whose decoding, are the text."""
+    """`Vocabulary.encode` returns tokens whose bytes, and whose decoding, equal the text."""
     ids = real.vocabulary.encode(text.encode())
     assert b"".join(map(real.token, ids)) == text.encode()
     assert real.said(ids) == text

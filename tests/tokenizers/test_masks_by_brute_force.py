@@ -1,7 +1,7 @@
-"""Masks in many states against every token of the vocabulary, tried one by one.
+"""Masks in many states, compared with every token of the vocabulary, tried one by one.
 
-The oracle is `regex` with ``partial=True`` on bytes: may what has been said, and this token, still become a match? The
-patterns are given to both in full, for ours as a regular expression or a JSON Schema of the same language.
+The oracle is `regex` with ``partial=True`` on bytes: can the text so far, followed by this token, still become a match?
+The oracle gets full patterns over bytes; the engine gets a regular expression or a JSON Schema of the same language.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.tokenizers.real import Real
 regex = pytest.importorskip("regex")
 
 STATES = 220
-"""Of each tokenizer."""
+"""States per tokenizer."""
 _TAIL = rb"[\x80-\xbf]"
 WIDE = (
     rb"(?:[\xc2-\xdf]T|\xe0[\xa0-\xbf]T|[\xe1-\xec\xee\xef]TT|\xed[\x80-\x9f]T|\xf0[\x90-\xbf]TT|[\xf1-\xf3]TTT"
     rb"|\xf4[\x80-\x8f]TT)"
 ).replace(b"T", _TAIL)
-"""A character beyond ASCII in UTF-8 (RFC 3629)."""
+"""A non-ASCII character in UTF-8 (RFC 3629)."""
 
 
 class Case(NamedTuple):
@@ -41,7 +41,7 @@ def _regex(ours: str, over_bytes: bytes) -> Case:
 
 
 def _schema(schema: Any, over_bytes: bytes) -> Case:
-    """With white space of at most two characters everywhere, which W stands for."""
+    """A schema with at most two characters of white space everywhere; ``W`` in the pattern stands for them."""
     return Case(
         lambda vocabulary: Index.from_json_schema(schema, vocabulary, whitespace_pattern=r"[ \n\t]{0,2}"),
         over_bytes.replace(b"W", rb"[ \n\t]{0,2}"),
@@ -76,11 +76,11 @@ CASES = {
 
 
 PERMISSIVE = {"not blank", "string", "tags"}
-"""Nearly every token is allowed in most of their states, and each has to be tried: seconds a state."""
+"""Most of their states allow nearly every token, and each must be tried: that takes seconds per state."""
 
 
 class Oracle:
-    """Which tokens may follow a text of a pattern."""
+    """The tokens that may follow a text of a pattern."""
 
     def __init__(self, real: Real) -> None:
         by_bytes: dict[bytes, list[int]] = {}
@@ -91,7 +91,7 @@ class Oracle:
         self.texts = sorted(by_bytes)
 
     def allowed(self, pattern: Any, said: bytes) -> Iterator[int]:
-        """Token by token in byte order; if one cannot follow, those that begin with as much of it as cannot are passed."""
+        """Yield tokens in byte order. If a prefix of a token cannot follow, all tokens with that prefix are skipped."""
         at = 0
         while at < len(self.texts):
             text = self.texts[at]
@@ -120,7 +120,7 @@ def test_masks(real: Real) -> None:
             choices = [i for i in guide.allowed_tokens() if i not in vocabulary.eos_token_ids]
             if not choices:
                 break
-            # short tokens as often as long ones, so that walks stop inside characters and words
+            # Short tokens are as likely as long ones, so that walks stop inside characters and words.
             short = [i for i in choices if len(real.token(i)) < 3]
             token = rng.choice(short if short and rng.random() < 0.5 else choices)
             assert guide.advance(token)

@@ -1,4 +1,4 @@
-"""Random walks through masks, decoded by the tokenizer itself and judged by `json`, `jsonschema` and `re`."""
+"""Random walks under masks, decoded by the tokenizer itself and judged by `json`, `jsonschema` and `re`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dotllm import Index
 from tests.tokenizers.real import Real
 
 WALKS = 70
-"""Of each specification: 560 of each tokenizer."""
+"""Walks per specification: 560 per tokenizer."""
 MOST_TOKENS = 2000
 WHITESPACE = r"[ \n\t]{0,3}"
 PERSON = {
@@ -58,13 +58,13 @@ def _json(schema: Any) -> Callable[[str], None]:
 
 def _re(pattern: str) -> Callable[[str], None]:
     def judge(text: str) -> None:
-        assert re.fullmatch(pattern, text, re.ASCII), text  # as \s and \w are in a request
+        assert re.fullmatch(pattern, text, re.ASCII), text  # \s and \w mean the same as in a request
 
     return judge
 
 
 def walk(real: Real, index: Index, rng: random.Random) -> str:
-    """The text of one walk, to an end that the mask allows."""
+    """The text of one walk, which stops at an end that the mask allows."""
     guide, ids = index.guide(), []
     ends = real.vocabulary.eos_token_ids
     while len(ids) < MOST_TOKENS:

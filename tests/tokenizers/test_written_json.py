@@ -32,7 +32,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def schema_of(value: Any) -> dict[str, Any]:
-    """A schema that has ``value``'s shape, and takes nothing else."""
+    """A schema that only allows values with the shape of ``value``."""
     if isinstance(value, dict):
         properties = {key: schema_of(item) for key, item in value.items()}
         return {"type": "object", "properties": properties, "required": list(value), "additionalProperties": False}

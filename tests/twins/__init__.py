@@ -1,1 +1,1 @@
-"""Twins: the same requests to plain vLLM and to dotllm, whose answers must be alike (docs/testing.md)."""
+"""Twins: the same requests to plain vLLM and to dotllm, whose answers must match (docs/testing.md)."""

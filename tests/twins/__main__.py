@@ -1,11 +1,11 @@
-"""Ask plain vLLM and dotllm the same, and compare: ``make twin-tests`` (docs/testing.md).
+"""Send the same requests to plain vLLM and dotllm, and compare: ``make twin-tests`` (docs/testing.md).
 
     python -m tests.twins                        # everything
     python -m tests.twins generate offline       # some of `servers.KINDS`, "batch" and "offline"
     python -m tests.twins embed --most 5         # fewer variations
 
-What differs must be listed in ``differences.json`` with the reason, or the run ends with 1; so it does for a listed
-difference that no longer comes (in a run of everything). ``--write`` keeps the table in benchmarks/results/twins.json.
+Each difference must be listed in ``differences.json`` with its reason, or the run ends with status 1; in a run of
+everything, so must each listed difference occur. ``--write`` keeps the table in benchmarks/results/twins.json.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from tests.twins.cases import Case
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "benchmarks" / "results" / "twins.json"
 TRIES = 5
-"""Which of a stream's tokens come in one event is a matter of time, and where several inputs of a pooling request are
-wrong, which of them the error names is chance (vLLM's `merge_async_iterators` goes through a set). So a request whose
-answers differ is asked again; in the end the whole streams count."""
+"""How often a request is sent again while its answers differ. Timing decides which of a stream's tokens share an event,
+and if several inputs of a pooling request are wrong, chance decides which the error names (vLLM's
+`merge_async_iterators` iterates over a set). In the end, whole streams are compared."""
 PATIENCE_S = 120
 OURS = "dotllm_"
-"""How the names of our metrics begin."""
+"""The prefix of our metrics' names."""
 
 
 READ: list[Case] = [{"name": path, "path": path} for path in ("/openapi.json", "/metrics")]
-"""What every server is asked besides its files."""
+"""Requests to every server besides those of its files."""
 
 
 class Row(NamedTuple):
-    """What became of one request."""
+    """The result of one request."""
 
     case: str
     what: str
     """The difference; "" if there is none."""
     tries: int
     status: int = 0
-    """Plain vLLM's; 0 where there is none."""
+    """Plain vLLM's status; 0 if there is none."""
 
 
 class Client:
-    """One of the two servers, and what it has answered."""
+    """One of the two servers, and its answers."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.known = (
@@ -65,12 +65,12 @@ class Client:
         self._http = httpx.Client(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0))
 
     def ask(self, case: Case) -> Answer:
-        """Its answer to ``case``."""
+        """The server's answer to ``case``."""
         try:
             response = self._http.request(*self._request(case), **self._content(case))
         except httpx.HTTPError as error:
             return Answer(0, {}, type(error).__name__)
-        # (What refers to the server itself is not a difference.)
+        # (The server's own address is not a difference.)
         answer = Answer(response.status_code, dict(response.headers), response.text.replace(self.url, "<url>"))
         self.known[case["name"]] = answer.body
         return answer
@@ -91,7 +91,7 @@ class Client:
 
 
 def method(case: Case) -> str:
-    """How a request is sent."""
+    """The HTTP method of a request."""
     return str(case.get("method", "POST" if {"body", "text", "form"} & {*case} else "GET"))
 
 
@@ -116,7 +116,7 @@ def sound(seconds: float) -> bytes:
 
 
 def compare(pair: tuple[Client, Client], case: Case) -> Row:
-    """Ask both, and again if they differ and may be asked again: until one of ours has said what one of plain's has."""
+    """Ask both servers; if they differ, repeat (if allowed) until one of our answers equals one of plain vLLM's."""
     asked = list[tuple[Answer, ...]]()
     with ThreadPoolExecutor(2) as pool:
         while not asked or (case.get("varied", True) and len(asked) < TRIES and least(asked, by_event=True)):
@@ -126,21 +126,21 @@ def compare(pair: tuple[Client, Client], case: Case) -> Row:
 
 
 def least(asked: list[tuple[Answer, ...]], *, by_event: bool) -> str:
-    """The difference that no answer of plain's and none of ours are without; "" if two are alike."""
+    """A difference that remains between every answer of plain vLLM's and every answer of ours; "" if two match."""
     plain, ours = zip(*asked, strict=True)
     differences = (answers.difference(one, other, by_event=by_event) for one in plain for other in ours)
     return min(differences, key=bool)
 
 
 def failing(operations: list[str], rows: list[Row]) -> list[str]:
-    """The operations whose every request fails: of what they answer, such twins say nothing."""
+    """The operations whose requests all fail: their twins say nothing about successful answers."""
     places = [operation.partition("?")[0] for operation in operations]
     succeeded = {place for place, row in zip(places, rows, strict=True) if row.status and row.status < 400}
     return sorted({*places} - succeeded)
 
 
 def of_server(name: str, folder: Path, most: int) -> tuple[list[Row], dict[str, Any]]:
-    """All requests to a kind of server: those of its files, variations, generated ones; then its metrics."""
+    """Send all requests to a kind of server: those of its files, variations, generated requests; then its metrics."""
     kind = servers.KINDS[name]
     if name == "LoRA" and not (folder / "adapters").exists():
         model_classes.adapters(folder / "adapters")
@@ -171,12 +171,12 @@ def of_server(name: str, folder: Path, most: int) -> tuple[list[Row], dict[str, 
 
 
 def paths_varied(written: list[Case]) -> list[str]:
-    """The paths whose requests may be varied: they leave the server as it was."""
+    """The paths whose requests may be varied, because they do not change the server."""
     return sorted({case["path"] for case in written if "body" in case and case.get("varied", True)})
 
 
 def unasked(openapi: dict[str, Any]) -> list[str]:
-    """The operations that the server describes and that no request is for, to any kind of server."""
+    """The operations that the server describes but that no request, to any kind of server, covers."""
     files = {file for kind in servers.KINDS.values() for file in kind.cases}
     written = [case for file in sorted(files) for case in cases.of_file(file)]
     asked = {(re.sub(r"\$\{.*?\}", "x", case["path"].split("?")[0]), method(case)) for case in [*written, *READ]}
@@ -189,7 +189,7 @@ def unasked(openapi: dict[str, Any]) -> list[str]:
 
 
 def written(before: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
-    """The kept table, with these kinds run anew. (A run of some kinds says nothing of the others, nor of front ends.)"""
+    """The kept table, updated with the kinds of this run. (Other kinds and front ends keep their old rows.)"""
     return {**before, "vllm": vllm_metadata.vllm_version(), "kinds": before.get("kinds", {}) | table}
 
 

@@ -1,4 +1,4 @@
-"""Two answers to one request, compared: without identifiers and times, a stream event by event."""
+"""Compares two answers to one request: without identifiers and times, streams event by event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ID = re.compile(
 TIMES = frozenset({"created", "created_at", "completed_at", "started_at"})
 BY_LOT = frozenset({"VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME"})
 UNTOLD = frozenset({"date", "content-length"})
-"""Headers that are another's, or follow from the body. (An identifier may have another length.)"""
+"""Headers that vary, or follow from the body. (Identifiers may differ in length.)"""
 _MARK = re.compile(r"# (HELP|TYPE) (\S+)")
 _LABELS = re.compile(r'(\w+)="')
 
@@ -32,14 +32,14 @@ class Answer(NamedTuple):
 
     @property
     def body(self) -> Any:
-        """Parsed JSON; of a stream the list of its events, each a name and its data; else the text."""
+        """Parsed JSON; for a stream the list of its events, each a name and its data; otherwise the text."""
         if self.is_stream:
             return [_event(block) for block in self.text.split("\n\n") if block]
         return parsed(self.text)
 
 
 def parsed(text: str) -> Any:
-    """The value of a JSON text, or the text."""
+    """The value of a JSON text, or the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -52,7 +52,7 @@ def _event(block: str) -> list[Any]:
 
 
 def settled(value: Any) -> Any:
-    """``value`` with ``<id N>`` for its N-th identifier, and ``<time>`` for times, and what is made by lot."""
+    """``value`` with its N-th identifier as ``<id N>``, times as ``<time>``, and random values replaced."""
     seen: dict[str, str] = {}
 
     def text(found: str) -> str:
@@ -74,9 +74,9 @@ def settled(value: Any) -> Any:
 
 
 def difference(plain: Answer, ours: Answer, *, by_event: bool = True) -> str:
-    """Where the two part and what each has there, as ``body.choices.0.text: "a" | "b"``; "" if they are alike.
+    """The first place where they differ, and both values there: ``body.choices.0.text: "a" | "b"``; "" if they match.
 
-    Streams are compared event by event, or (not ``by_event``) `joined`.
+    Streams are compared event by event, or, without ``by_event``, as `joined`.
     """
     if plain.status != ours.status:
         return f"status: {plain.status} | {ours.status} {ours.text[:300]}"
@@ -93,14 +93,14 @@ _DELTAS = frozenset({
     "content", "text", "delta", "reasoning", "reasoning_content", "arguments", "partial_json", "thinking", "token_ids",
     "logprobs", "tokens", "token_logprobs", "top_logprobs", "text_offset",
 })  # fmt: skip
-"""What grows along a stream: texts and lists."""
+"""Texts and lists that grow along a stream."""
 
 
 def joined(events: list[Any]) -> list[Any]:
-    """A stream without regard to which tokens came in one event, and which of several choices came first.
+    """A stream without its division into events, and without the order of its choices.
 
-    vLLM joins tokens that have come before the last event was sent, so both are a matter of time, and so is the order
-    in which keys come.
+    vLLM joins the tokens that have come before the last event was sent. So both depend on timing, and so does the order
+    of keys.
     """
     found: dict[str, Any] = {}
     for event in events:
@@ -120,7 +120,7 @@ def joined(events: list[Any]) -> list[Any]:
 
 
 def _grown(before: Any, more: Any, name: str = "") -> Any:
-    """``before`` after another event of the same kind."""
+    """``before`` plus another event of the same kind."""
     if isinstance(more, dict):
         before = before if isinstance(before, dict) else {}
         return before | {key: _grown(before.get(key), value, key) for key, value in more.items()}
@@ -135,7 +135,7 @@ def _grown(before: Any, more: Any, name: str = "") -> Any:
 
 
 def between(plain: Any, ours: Any, place: str) -> str:
-    """The same for two values at ``place``."""
+    """As `difference`, for two values at ``place``."""
     if isinstance(plain, dict) and isinstance(ours, dict):
         if list(plain) != list(ours):
             return _said(place, list(plain), list(ours)) if set(plain) == set(ours) else _said(
@@ -160,7 +160,7 @@ def _said(place: str, plain: Any, ours: Any) -> str:
 
 
 def metric_names(text: str) -> dict[str, list[str]]:
-    """Of a ``/metrics``, each metric's type and the names of its labels."""
+    """The type and the label names of each metric in the text of ``/metrics``."""
     found: dict[str, set[str]] = {}
     for line in text.splitlines():
         if match := _MARK.match(line):

@@ -1,4 +1,4 @@
-"""Run by `processes.batch` with plain vLLM: the lines of a batch that its runner reads. One that it does not read ends it.
+"""Run by `processes.batch` with plain vLLM: the lines that its batch runner can read. (It stops at any other line.)
 
 python batch_script.py FILE      prints RESULT and a list of the lines
 """

@@ -1,8 +1,8 @@
-"""Requests as data: those in ``cases/``, and ones made of a server's ``/openapi.json``.
+"""Requests as data: those in ``cases/``, and requests made from a server's ``/openapi.json``.
 
-A line of a file is a request: a name, a path, and a body if it is a POST. ``${name.place}`` is what the answer to an
-earlier request has there, and ``${folder}`` the folder of models. A request with ``"varied": false`` changes the server,
-or is slow: nothing is made of it.
+A line of a file is a request: a name, a path, and a body if it is a POST. ``${name.place}`` stands for the value at
+that place of an earlier request's answer, ``${folder}`` for the folder of models. A request with ``"varied": false``
+changes the server or is slow, so no variations of it are made.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _REFERENCE = re.compile(r"\$\{([^}]+)\}")
 VALUES: tuple[Any, ...] = (
     None, "", "x", "\ud800", 0, -1, 1, 1.5, 2**63, 10**400, float("nan"), True, [], {}, [""], [0], [None], {"a": None},
 )  # fmt: skip
-"""What a field is set to. (Python's JSON has NaN; half of a surrogate pair is written as its escape.)"""
+"""Values for a field. (Python's JSON has NaN; half of a surrogate pair is written as its escape.)"""
 WRONG_BODIES = ("", "null", "[]", "1", '"x"', "{", '{"model": }', "\xff", '{"model": "twin"', '{"model": "other"}')
 
 
 def of_file(name: str) -> list[Case]:
-    """The requests of a file, in their order."""
+    """The requests of a file, in order."""
     lines = (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if line]
 
 
 def filled(value: Any, known: Mapping[str, Any]) -> Any:
-    """``value`` with what its references refer to."""
+    """``value`` with its references replaced by what they refer to."""
     if isinstance(value, dict):
         return {name: filled(inner, known) for name, inner in value.items()}
     if isinstance(value, list):
@@ -52,11 +52,11 @@ def _found(place: str, known: Mapping[str, Any]) -> Any:
 
 
 def varied(openapi: dict[str, Any], asked: list[Case], most: int) -> Iterator[Case]:
-    """Variations of the first request to each path that the server describes: each field of its body missing, and of
-    every other type or beyond its limits; at most ``most`` of a path, by lot; and bodies that are wrong as a whole.
+    """Vary the first request to each path that the server describes: each field of its body is missing, or has another
+    type or a value beyond its limits (``most`` of these per path, drawn at random), or the whole body is wrong.
 
     Yields:
-        a request.
+        A request.
     """
     seen: set[str] = set()
     for case in asked:
@@ -82,7 +82,7 @@ def varied(openapi: dict[str, Any], asked: list[Case], most: int) -> Iterator[Ca
 
 
 def _fields(openapi: dict[str, Any], operation: dict[str, Any]) -> Iterator[str]:
-    """The names of a body's fields, through references and alternatives."""
+    """The names of a body's fields, also behind references and alternatives."""
     content = operation.get("requestBody", {}).get("content", {})
     todo = [content.get("application/json", {}).get("schema", {})]
     for schema in todo:
@@ -94,7 +94,7 @@ def _fields(openapi: dict[str, Any], operation: dict[str, Any]) -> Iterator[str]
 
 
 def _within(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """``body`` with a value in an object of one of its fields left out, or another one."""
+    """``body`` with one value left out or replaced, in an object of one of its fields."""
     for field, value in body.items():
         is_list = isinstance(value, list)
         for number, item in enumerate(value if is_list else [value]):

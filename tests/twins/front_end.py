@@ -1,9 +1,9 @@
-"""Twins of the front end alone, without a server: recorded answers of plain vLLM, and the same requests to ours.
+"""Twins of the front end alone, without a server: plain vLLM's recorded answers, and ours to the same requests.
 
-    python -m tests.twins.front_end          # records plain vLLM's answers again (a minute), into recorded-RELEASE.jsonl
+    python -m tests.twins.front_end          # records plain vLLM's answers (a minute) in recorded-RELEASE.jsonl
 
-The engine core is played (`tests.vllm_plugin.played_server`): it says the same to both. `make twin-tests` records anew,
-and compares with what is kept, so that the record is never of another vLLM.
+The engine core is played (`tests.vllm_plugin.played_server`) and says the same to both. `make twin-tests` records
+again and compares with the kept record, so that the record always matches the installed vLLM.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from tests.vllm_plugin import played_server
 
 FOLDER = Path(__file__).parent
 MOST = 6
-"""Variations of each path."""
+"""Variations per path."""
 NOT_PLAYED = {"logprobs", "top_logprobs", "prompt_logprobs", "use_beam_search", "label_token_ids", "questions"}
-"""The played engine has no probabilities."""
+"""Fields that the played engine does not support: it has no probabilities."""
 
 
 def record() -> Path:
-    """Where the answers of the installed release are kept."""
+    """The file with the answers of the installed release."""
     release = ".".join((vllm_metadata.vllm_version() or "0.0").split(".")[:2])
     return FOLDER / f"recorded-{release}.jsonl"
 
 
 def requests(openapi: dict[str, Any]) -> list[Case]:
-    """The requests to a model that writes, without those that only an engine can answer, and variations of them."""
+    """The requests to a generating model, except those that need a real engine, and variations of them."""
     written = [case for file in ("all", "tokens", "generate") for case in cases.of_file(file)]
     found = [*written, *cases.varied(openapi, written, MOST)]
     return [case for case in found if is_played(case)]
 
 
 def is_played(case: Case) -> bool:
-    """Whether the played engine core has what the request needs."""
+    """Whether the played engine core supports the request."""
     if "text" in case:
         return True
     if "body" not in case:
@@ -49,7 +49,7 @@ def is_played(case: Case) -> bool:
     body, text = case["body"], json.dumps(case.get("body"))
     if not isinstance(body, dict) or NOT_PLAYED & {*body} or "${" in text or not case.get("varied", True):
         return False
-    return not (body.get("stream") and isinstance(body.get("prompt"), list))  # (which prompt is first is chance)
+    return not (body.get("stream") and isinstance(body.get("prompt"), list))  # (their order depends on chance)
 
 
 def ask(server: Any, case: Case) -> Any:
@@ -67,7 +67,7 @@ def ask(server: Any, case: Case) -> Any:
 
 
 def difference(plain: dict[str, Any], ours: dict[str, Any]) -> str:
-    """As `answers.difference`, of two that are settled."""
+    """As `answers.difference`, for two settled answers."""
     if plain["status"] != ours["status"]:
         return f"status: {plain['status']} | {ours['status']} {json.dumps(ours['body'])[:300]}"
     return answers.between(plain["headers"], ours["headers"], "headers") or answers.between(
@@ -81,11 +81,11 @@ def recorded() -> list[list[Any]]:
 
 
 def fresh(folder: Path) -> list[list[Any]]:
-    """The same from the installed vLLM, in a process that has none of our hooks."""
+    """The same from the installed vLLM, in a process without our hooks."""
     model = servers.made("generate", folder / "models")
     plain, _ = processes.environments()
     command = [sys.executable, "-m", "tests.twins.front_end_script", str(model)]
-    plain.pop("VLLM_SERVER_DEV_MODE")  # tests have none
+    plain.pop("VLLM_SERVER_DEV_MODE")  # not set in tests
     ran = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-4000:]
     found: list[list[Any]] = json.loads(ran.stdout.rpartition("RESULT ")[2])
@@ -93,7 +93,7 @@ def fresh(folder: Path) -> list[list[Any]]:
 
 
 def main() -> None:
-    """Record."""
+    """Record plain vLLM's answers."""
     rows = fresh(Path(".cache/twins").resolve())
     record().write_text("".join(json.dumps(row) + "\n" for row in rows))
     print(f"{len(rows)} requests: {record()}")

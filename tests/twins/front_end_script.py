@@ -1,4 +1,4 @@
-"""Run by `front_end.fresh` in a process of its own: plain vLLM's front end on a played engine core.
+"""Run by `front_end.fresh` in a separate process: plain vLLM's front end on a played engine core.
 
 python -m tests.twins.front_end_script MODEL      prints RESULT and the list of requests with their answers
 """
@@ -16,7 +16,7 @@ def main(model: str) -> None:
     import dotllm
 
     assert dotllm
-    os.environ["VLLM_PLUGINS"] = ""  # (dotllm's import has added us)
+    os.environ["VLLM_PLUGINS"] = ""  # (importing dotllm has added our plugin)
     from tests.twins import front_end
     from tests.vllm_plugin import played_server
 

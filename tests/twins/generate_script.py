@@ -1,4 +1,4 @@
-"""Run by `processes.generated` in a process of its own: requests that schemathesis makes of a server's description.
+"""Run by `processes.generated` in a separate process: requests that schemathesis makes from a server's description.
 
 python generate_script.py OPENAPI MOST PATH …      prints a line of JSON for each
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def main(openapi: str, most: str, *paths: str) -> None:
-    """See the module. The same requests come every time."""
+    """See the module. Every run makes the same requests."""
     import hypothesis
     import schemathesis
 
@@ -22,7 +22,7 @@ def main(openapi: str, most: str, *paths: str) -> None:
     for path in paths:
         try:
             operation = schema[path]["POST"]
-        except LookupError:  # a path that another kind of server has
+        except LookupError:  # a path of another kind of server
             continue
         for mode in modes:
             for number, body in enumerate(bodies(hypothesis, operation.as_strategy(generation_mode=mode), int(most))):
@@ -30,7 +30,7 @@ def main(openapi: str, most: str, *paths: str) -> None:
 
 
 def bodies(hypothesis: Any, strategy: Any, most: int) -> list[Any]:
-    """At most so many bodies of the strategy's requests."""
+    """At most ``most`` bodies of the strategy's requests."""
     found: list[Any] = []
 
     @hypothesis.settings(
@@ -41,7 +41,7 @@ def bodies(hypothesis: Any, strategy: Any, most: int) -> list[Any]:
     def collect(case: Any) -> None:
         try:
             json.dumps(case.body)
-        except (TypeError, ValueError):  # (bytes, or none)
+        except (TypeError, ValueError):  # (the body is bytes, or missing)
             return
         found.append(case.body)
 

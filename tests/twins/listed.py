@@ -1,4 +1,4 @@
-"""The differences that are meant: ``differences.json``, each with its reason."""
+"""The intended differences: ``differences.json``, each with its reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 LIST = Path(__file__).with_name("differences.json")
 ENTRIES: list[dict[str, Any]] = json.loads(LIST.read_text())
-"""``case`` and ``what`` are regular expressions, for the beginning of a case's name and of its difference; ``kinds``: the
-kinds of twins, all by default."""
+"""``case`` and ``what`` are regular expressions that match the beginning of a case's name and of its difference;
+``kinds`` are kinds of twins, all by default."""
 
 
 class Verdict(NamedTuple):
-    """What the list says of the requests of a kind."""
+    """What the list says about the requests of a kind."""
 
     by_reason: dict[str, int]
     unlisted: list[Any]
@@ -24,7 +24,7 @@ class Verdict(NamedTuple):
 
 
 def judge(kind: str, rows: Sequence[Any]) -> Verdict:
-    """Of rows with a name ``case`` and a difference ``what``."""
+    """Judge rows with a name ``case`` and a difference ``what``."""
     reasons, unlisted, used = Counter[str](), [], set[int]()
     for row in rows:
         if row.what:
@@ -38,7 +38,7 @@ def judge(kind: str, rows: Sequence[Any]) -> Verdict:
 
 
 def reason_of(kind: str, case: str, what: str) -> int | None:
-    """The place of the first entry that explains the difference."""
+    """The index of the first entry that explains the difference."""
     for number, entry in enumerate(ENTRIES):
         if (
             kind in entry.get("kinds", [kind])
@@ -50,5 +50,5 @@ def reason_of(kind: str, case: str, what: str) -> int | None:
 
 
 def stale(used: set[int]) -> list[str]:
-    """The reasons that explained nothing."""
+    """The reasons that explained no difference."""
     return [entry["reason"] for number, entry in enumerate(ENTRIES) if number not in used]

@@ -1,4 +1,4 @@
-"""Run by `processes.offline` with the plugin and without it: what each method of vLLM's ``LLM`` returns.
+"""Run by `processes.offline` with and without the plugin: what each method of vLLM's ``LLM`` returns.
 
 python offline_script.py KIND MODEL      prints RESULT and one JSON object, by call
 """
@@ -35,7 +35,7 @@ def main(kind: str, model: str) -> None:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What it returns, or the class and text of its error."""
+    """The result of the call, or the class and text of its error."""
     try:
         return plain(call())
     except Exception as error:
@@ -43,7 +43,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 def plain(found: Any) -> Any:
-    """What JSON can say of it, without times."""
+    """The parts that JSON can express, without times."""
     if dataclasses.is_dataclass(found) and not isinstance(found, type):
         found = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     if isinstance(found, dict):
@@ -58,7 +58,7 @@ def plain(found: Any) -> Any:
 
 
 def generative(llm: Any) -> Any:
-    """Calls of a model that writes: every field of its parameters at least once."""
+    """Calls of a generating model. Every field of its parameters occurs at least once."""
     from vllm import SamplingParams
     from vllm.sampling_params import BeamSearchParams, RepetitionDetectionParams, RequestOutputKind
 
@@ -124,7 +124,7 @@ def generative(llm: Any) -> Any:
 
 
 def poolings(llm: Any) -> Any:
-    """Calls of a model that pools."""
+    """Calls of a pooling model."""
     from vllm import PoolingParams
 
     texts = PROMPTS[:2]

@@ -1,4 +1,4 @@
-"""What is not a server: the batch runner, offline engines, and the process that generates requests."""
+"""Twins that are not servers: the batch runner, offline engines; and the process that generates requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def generated(openapi: Path, paths: list[str], most: int) -> list[cases.Case]:
-    """Requests that schemathesis makes of a description; none if it is not installed."""
+    """Requests that schemathesis makes from a description; none if it is not installed."""
     if importlib.util.find_spec("schemathesis") is None:
         print("schemathesis is not installed: it makes no requests (make twin-tests installs it)")
         return []
@@ -38,7 +38,7 @@ def generated(openapi: Path, paths: list[str], most: int) -> list[cases.Case]:
 
 
 def environments() -> tuple[dict[str, str], dict[str, str]]:
-    """Of a plain process, and of one of ours."""
+    """The environments of a plain process and of ours."""
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
     ours = {**os.environ, **CPU_ENVIRONMENT, **servers.ENVIRONMENT, "PYTHONPATH": path}
     ours.pop("VLLM_PLUGINS", None)
@@ -46,7 +46,7 @@ def environments() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def both(command: Callable[[str], list[str]], read: Callable[[str, str], Any]) -> list[Any]:
-    """What ``read`` makes of the name and the output of a plain process, and of one of ours."""
+    """The results of ``read``, applied to the name and output of a plain process and of ours."""
 
     def run(who: str, environment: dict[str, str]) -> Any:
         status, said = zygote.run(command(who), environment, how=("plain",) if who == "plain" else ())
@@ -58,12 +58,12 @@ def both(command: Callable[[str], list[str]], read: Callable[[str, str], Any]) -
 
 
 def result(said: str) -> Any:
-    """What a script has printed as its result."""
+    """The result that a script has printed."""
     return json.JSONDecoder().raw_decode(said.rpartition("RESULT ")[2])[0]
 
 
 def batch(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, int]]:
-    """`vllm run-batch` and `dotllm run-batch` on every line that they read, and on one with another route."""
+    """`vllm run-batch` and `dotllm run-batch` on every line that they can read, and on a line with an unknown route."""
     rows, count, left_out = list[tuple[str, str, int]](), 0, 0
     script = str(Path(__file__).with_name("batch_script.py"))
     for kind in ("generate", "embed", "cross-encoder"):
@@ -97,7 +97,7 @@ def batch(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, int]]:
 
 
 def batch_lines(kind: str, model: str) -> list[str]:
-    """The lines of a batch: the requests of a kind's files to the routes of batches."""
+    """The lines of a batch: the requests of a kind's files that go to a batch's routes."""
     routes = ("/v1/chat/completions", "/v1/embeddings", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank")
     found = [
         {"custom_id": case["name"], "method": "POST", "url": case["path"], "body": {**case["body"], "model": model}}
@@ -111,7 +111,7 @@ def batch_lines(kind: str, model: str) -> list[str]:
 
 
 def offline(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, int]]:
-    """`LLM` with the plugin and without: what each method returns."""
+    """`LLM` with and without the plugin: what each method returns."""
     rows, count = list[tuple[str, str, int]](), 0
     script = str(Path(__file__).with_name("offline_script.py"))
     for kind in ("generate", "embed", "cross-encoder", "classify", "reward"):

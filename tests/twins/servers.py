@@ -1,4 +1,4 @@
-"""The servers of twins: one plain, one ours, of the same stand-in model with the same flags."""
+"""The servers of twins: one plain, one ours, with the same stand-in model and the same flags."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from tests.serve import api_model, model_classes, zygote
 
 NAME = "twin"
 SHORT = '{"temperature": 0, "max_new_tokens": 12}'
-"""Answers are short and greedy where a request does not say."""
+"""Makes answers short and greedy unless a request says otherwise."""
 ENVIRONMENT = {
-    "VLLM_SERVER_DEV_MODE": "1",  # sleep, wake, pause, and what else is for developers
+    "VLLM_SERVER_DEV_MODE": "1",  # sleep, wake, pause, and other developer routes
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     "VLLM_ENABLE_RESPONSES_API_STORE": "1",
     "DOTLLM_DISK_BYTES": "0",
-    "PYTHONHASHSEED": "0",  # (an error lists a set)
+    "PYTHONHASHSEED": "0",  # (one error message lists a set)
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",  # both add in the same order
+    "OMP_NUM_THREADS": "1",  # makes both add in the same order
 }
 PLAIN_VLLM = Path(dotllm.__file__).with_name("bench") / "plain_vllm.py"
-"""vLLM's command line. (Its import would change this process.)"""
+"""vLLM's command line. (Importing it would change this process.)"""
 PLAIN = {"VLLM_PLUGINS": ""}
-"""No plugin, unless dotllm is imported."""
+"""No plugins, unless dotllm is imported."""
 
 
 class Kind(NamedTuple):
     """A kind of model."""
 
     make: Callable[[Path, Path], Any]
-    """The model, in a folder, from the demo's."""
+    """Makes the model in a folder, from the demo's."""
     flags: tuple[str, ...]
     cases: tuple[str, ...]
-    """Files of cases."""
+    """Names of files with cases."""
 
 
 def _generative(folder: Path, demo: Path) -> None:
@@ -50,7 +50,7 @@ def _adaptable(folder: Path, demo: Path) -> None:
 
 def _labels(*names: str) -> Callable[[Path, Path], None]:
     def make(folder: Path, demo: Path) -> None:
-        model_classes.make(folder, demo, "LoRA")  # (a plain one, in spite of its name)
+        model_classes.make(folder, demo, "LoRA")  # (a plain model, in spite of its name)
         file = folder / "config.json"
         labels = {"num_labels": len(names), "id2label": dict(enumerate(names))}
         config = json.loads(file.read_text()) | {"architectures": ["LlamaForSequenceClassification"], **labels}
@@ -95,11 +95,11 @@ KINDS: dict[str, Kind] = {
 ONLY_SERVERS = frozenset({
     "--enable-scale-out", "--enable-tokenizer-info-endpoint", "--enable-server-load-tracking",
 })  # fmt: skip
-"""Flags that the batch runner has not."""
+"""Flags that the batch runner does not have."""
 
 
 class Twin(zygote.Server):
-    """A server whose command may be plain vLLM's. With ``STARTS=real`` both start as users start them."""
+    """A server that may run plain vLLM's command. With ``STARTS=real``, both start the way users start them."""
 
     def __init__(self, made: Path, log: Path, kind: Kind, *, is_ours: bool) -> None:
         self._is_ours = is_ours
@@ -113,7 +113,7 @@ class Twin(zygote.Server):
 
 
 def plain(command: list[str]) -> list[str]:
-    """vLLM's own command for ``python -m dotllm …``: a process that imports nothing of ours."""
+    """vLLM's own command in place of ``python -m dotllm …``: a process that imports nothing of ours."""
     at = command.index("-m")
     return [*command[:at], str(PLAIN_VLLM), *command[at + 2 :]]
 
@@ -128,7 +128,7 @@ def made(name: str, folder: Path) -> Path:
 
 @contextmanager
 def twins(name: str, folder: Path) -> Iterator[tuple[Twin, Twin]]:
-    """Both servers of a kind: plain, ours. Their models and logs are in ``folder``."""
+    """Both servers of a kind: plain vLLM, ours. Their models and logs are in ``folder``."""
     place = made(name, folder / "models")
     with ExitStack() as stack:
         pair = [

@@ -1,4 +1,4 @@
-"""What counts as a difference, what is made of a description, and that the lists are in order."""
+"""What counts as a difference, which requests are made from a description, and whether the lists are in order."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_streams_are_compared_event_by_event() -> None:
 
 
 def test_what_depends_on_where_tokens_are_joined_is_no_difference() -> None:
-    """Digits that look like an identifier, and keys that only the last event has."""
+    """Digits may look like an identifier, and some keys only occur in the last event."""
     last = {"index": 0, "text": "5", "stop_reason": None, "token_ids": [5]}
     first = {"index": 0, "text": "012345678", "token_ids": [1, 2]}
     whole = {"index": 0, "text": "0123456785", "token_ids": [1, 2, 5], "stop_reason": None}
@@ -142,7 +142,7 @@ def test_variations_of_a_request() -> None:
     assert any("far" in body for body in bodies) and {"n": 1, "messages": [{}]} in bodies
     assert {row["text"] for row in rows if row.get("text") and "type" not in row} == {*cases.WRONG_BODIES} - {""}
     assert len([*cases.varied(DESCRIBED, asked, 3)]) == 2 + 3 + len(cases.WRONG_BODIES) + 2
-    assert [*cases.varied(DESCRIBED, asked, 3)] == [*cases.varied(DESCRIBED, asked, 3)]  # the same every time
+    assert [*cases.varied(DESCRIBED, asked, 3)] == [*cases.varied(DESCRIBED, asked, 3)]  # every run varies the same way
     assert not [*cases.varied(DESCRIBED, [{**asked[0], "varied": False}], 3)]
 
 
@@ -159,13 +159,13 @@ def test_cases_have_names_of_their_own(file: object) -> None:
 
 def test_a_listed_difference_says_what_and_why() -> None:
     assert all(entry["what"] and len(entry["reason"]) > 20 for entry in listed.ENTRIES)
-    for entry in listed.ENTRIES:  # none explains an answer that is lost, or a server's fault of ours
+    for entry in listed.ENTRIES:  # no entry may explain a lost answer, or an error of our server
         for bad in ("status: 200 | 500", "status: 200 | 0 ReadTimeout", "status: 200 | 400 no"):
             assert not re.match(entry["what"], bad)
 
 
 class Said:
-    """A server that says these, one after another."""
+    """A server that returns these texts, one after another."""
 
     def __init__(self, *texts: str) -> None:
         self.texts = [*texts]
@@ -200,7 +200,7 @@ def test_a_run_of_some_kinds_keeps_the_rest_of_the_table() -> None:
 
 
 def test_the_import_changes_nothing_of_this_process() -> None:
-    """The plain command line, once imported, would keep every later server of these tests without our plugin."""
+    """Once imported, the plain command line would turn off our plugin for every later server of these tests."""
     code = "import os, importlib.metadata as m; f = m.version; import tests.twins.front_end; " + (
         "print(m.version is f, 'VLLM_PLUGINS' in os.environ)"
     )

@@ -1,4 +1,4 @@
-"""The stand-in models have what the routes ask of a model, or every request to them would fail, and alike."""
+"""The stand-in models have what the routes need. Otherwise every request to them would fail, on both sides alike."""
 
 from __future__ import annotations
 

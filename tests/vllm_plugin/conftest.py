@@ -1,4 +1,4 @@
-"""A step whose masks end in vLLM's own way is a fault of ours, and of a stand-in in a test: no test passes on it."""
+"""If a step falls back to vLLM's own masks, dotllm or a test's stand-in has a bug: no test passes in that case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _no_step_falls_back(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def played(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """vLLM's front end in this process, with the parser hermes, on a played engine core."""
+    """vLLM's front end in this process, with the hermes parser, on a played engine core."""
     pytest.importorskip("vllm")
     from tests.serve import api_model
     from tests.vllm_plugin import played_server

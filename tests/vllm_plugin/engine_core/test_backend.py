@@ -1,4 +1,4 @@
-"""From vLLM's call for a new request to its grammar: the hook, the backend, and what a process has one of."""
+"""From vLLM's call for a new request to its grammar: the hook, the backend, and the objects shared by a process."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.serve
 PIECES = ["</s>", "<end>", "<stop>", *"abcd", "ab", " "]
 EOS, END, STOP, A, B, C, D, AB, SPACE = range(len(PIECES))
 WIDTH = 70
-"""of the model's output: more than the tokenizer's, and three words of a mask"""
+"""Width of the model's output: more than the tokenizer's tokens, and three words of a mask."""
 
 
 class Tokenizer:
-    """As SentencePiece's by what it offers."""
+    """A tokenizer with SentencePiece's interface."""
 
     decode = staticmethod(lambda ids: "".join(PIECES[i] for i in ids))
     id_to_piece = staticmethod(lambda i: PIECES[i])
@@ -50,7 +50,7 @@ class Unknown: ...
 
 
 def configuration(backend: str = "auto", **others: Any) -> Any:
-    """vLLM's."""
+    """vLLM's configuration."""
     model = {
         "try_get_generation_config": lambda: {"eos_token_id": [END]}, "get_vocab_size": lambda: WIDTH,
         "max_model_len": 100, "skip_tokenizer_init": False, "runner_type": "generate",
@@ -76,7 +76,7 @@ def test_an_answer_limit_that_is_off_is_refused(manager: Any, monkeypatch: pytes
 
 
 def test_masses_are_for_front_ends_that_take_them_off(manager: Any) -> None:
-    """vLLM's Rust front end has chosen xgrammar, and would read a token id that does not exist."""
+    """vLLM's Rust front end has chosen xgrammar. It would read a token id that does not exist."""
     one = request("ab", logprobs=0, extra_args={"dotllm_mass": True})
     one.structured_output_request.params._backend = "xgrammar"
     compile_hook._grammar_init(manager, one, original=not_called)
@@ -94,7 +94,7 @@ def _compiles_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def manager() -> Iterator[Any]:
-    """vLLM's ``StructuredOutputManager`` at the start."""
+    """vLLM's ``StructuredOutputManager`` right after the start."""
     made = SimpleNamespace(
         backend=None, vllm_config=configuration(), tokenizer=Tokenizer(), reasoner_cls=None, backend_name=None,
         _use_async_grammar_compilation=True,
@@ -105,7 +105,7 @@ def manager() -> Iterator[Any]:
 
 
 def request(regex: str, **parameters: Any) -> Any:
-    """vLLM's, with a prompt of three tokens."""
+    """vLLM's request, with a prompt of three tokens."""
     from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
     structured = StructuredOutputsParams(regex=regex)
@@ -121,7 +121,7 @@ def not_called(*_: Any) -> None:
 
 
 def compiled(manager: Any, one: Any) -> RequestGrammar:
-    """Its grammar, by vLLM's call."""
+    """The request's grammar, made by vLLM's call."""
     compile_hook._grammar_init(manager, one, original=not_called)
     grammar: RequestGrammar = one.structured_output_request.grammar.result(60)
     grammar.begin()
@@ -136,7 +136,7 @@ def allowed(manager: Any, grammar: RequestGrammar) -> set[int]:
 
 
 def test_a_request_gets_the_grammar_it_asks_for(manager: Any) -> None:
-    """Every text of up to three letters is taken or not as `re` says."""
+    """The grammar agrees with `re` on every text of up to three letters."""
     one = request("a[bc]?d*")
     assert compile_hook.backend_of(manager) is None
     grammar = compiled(manager, one)
@@ -219,7 +219,7 @@ def test_what_is_not_ours_is_vllms(manager: Any, why: str) -> None:
 
 
 def test_an_answer_that_is_to_end_in_time(manager: Any) -> None:
-    """The shortest one of "ab" takes two tokens, EOS included; the model has 97 left."""
+    """The shortest answer for "ab" takes two tokens, EOS included; the model has 97 left."""
     fields = {"extra_args": {"dotllm_finish": True}}
     with pytest.raises(InvalidSpecError, match="takes 2 tokens"):
         compiled(manager, request("ab", max_tokens=1, **fields))
@@ -240,14 +240,14 @@ def test_forced_text_is_spelt_where_the_engine_and_the_request_let_it(
     assert allowed(manager, grammar) == ({A} if mode == "canonical" else {A, AB})
     assert allowed(manager, compiled(manager, request("abd", logprobs=1))) == {A, AB}
     assert allowed(manager, compiled(manager, request("abd", seed=1))) == allowed(manager, grammar)
-    manager.vllm_config.use_v2_model_runner = False  # its runner draws from a generator of the request's own
+    manager.vllm_config.use_v2_model_runner = False  # V1's runner draws from a generator for each request
     assert allowed(manager, compiled(manager, request("abd", seed=1))) == {A, AB}
 
 
 def test_forced_text_that_would_be_too_long_for_a_limit_is_left_to_the_model(
     manager: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokenizer spells "abab" with four tokens; the shortest way has two, and EOS follows either."""
+    """The tokenizer spells "abab" with four tokens, the shortest way has two; EOS follows both."""
     monkeypatch.setenv("DOTLLM_COALESCENCE", "canonical")
     one = request("[cd]abab[cd]", max_tokens=50, extra_args={"dotllm_finish": True})
     for left in range(4, 9):

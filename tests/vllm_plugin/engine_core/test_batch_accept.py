@@ -1,4 +1,4 @@
-"""A step's tokens taken by all grammars at once: vLLM's own scheduler with ours before it, step by step."""
+"""All grammars take a step's tokens in one call: vLLM's own scheduler with ours before it, step by step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def index(vocabulary: Vocabulary) -> Index:
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Tokens that were not taken together with others."""
+    """Tokens that were taken one at a time, outside a batch."""
     seen: list[int] = []
     advance = RequestGrammar._advance
 
@@ -97,7 +97,7 @@ def test_the_same_as_one_after_another(vllm_config: Any, index: Index, one_by_on
 
 
 def test_several_tokens_at_once(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
-    """As drafts that are kept bring them: whole, or not at all and with vLLM's calls."""
+    """Accepted drafts bring several tokens: all are taken together, or none and vLLM's calls follow."""
     own = [grammar(index) for _ in range(10)]
     said = [[AB, C], [C, C, C], [A, B, C], [C], [A, C], [C, EOS], [C, EOS, A], [], [A, B], [AB]]
     asked = [(one, tokens) for one, tokens in zip(own, said, strict=True) if tokens]
@@ -116,7 +116,7 @@ def test_several_tokens_at_once(vllm_config: Any, index: Index, one_by_one: list
 def test_drafts_are_validated_in_one_call(
     vllm_config: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, *, running: bool
 ) -> None:
-    """What each grammar allows of its own, as vLLM's calls find it, for the next step or one that runs."""
+    """The drafts that each grammar allows, as vLLM's own calls find them, for the next step or a running one."""
     index = Index.from_regex("(ab|c){2,6}", vocabulary)
     drafts = {str(i): [[AB, C, A], [A, A, B], [C, 5, C], [B, C, C], [C, EOS, C]][i % 5] for i in range(10)}
     found: list[Any] = []
@@ -152,7 +152,7 @@ def test_drafts_are_validated_in_one_call(
 
 
 def test_guides_of_plain_requests_run(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
-    """However few: vLLM asks none of them, and one that somebody asks for is up to date, and runs again."""
+    """However few there are: vLLM asks none of their grammars. One that is asked is up to date, and runs again."""
     bench = batch(vllm_config, index, {str(i): [C, C, C] for i in range(3)})
     bench.add("stops", 3, grammar(index, (5,)), max_tokens=12)
     bench.says["stops"] = [C, C, C]
@@ -178,7 +178,7 @@ def test_few_requests_are_asked_one_after_another(vllm_config: Any, index: Index
 
 
 def test_a_step_that_has_sampled_nothing(vllm_config: Any, index: Index) -> None:
-    """vLLM has an output then without a list for each request."""
+    """In this case vLLM's output has no list for each request."""
     says = {str(i): [C] for i in range(MIN_BATCH)}
     bench = batch(vllm_config, index, says)
     scheduled = bench.scheduler.schedule()
@@ -233,15 +233,15 @@ def test_an_error_ends_the_requests_not_the_engine(
 
 
 class InFlight(Bench):
-    """With asynchronous scheduling: a step is scheduled while the results of the one before are on their way."""
+    """Asynchronous scheduling: a step is scheduled while the results of the step before are on their way."""
 
     def __init__(self, config: Any, blocks: int) -> None:
         super().__init__(config, blocks)
         self.flight: list[tuple[Any, Any]] = []
-        self.late = 0  # results of requests that had been preempted meanwhile
+        self.late = 0  # results of requests that were preempted in the meantime
 
     def step(self) -> dict[str, int]:
-        """As ``EngineCore.step_with_batch_queue``."""
+        """One step of ``EngineCore.step_with_batch_queue``."""
         scheduled = self.scheduler.schedule()
         if not scheduled.pending_structured_output_tokens:
             self.launch(scheduled)
@@ -266,7 +266,7 @@ class InFlight(Bench):
                 self.outputs.setdefault(one.request_id, []).append(one)
 
     def next_token(self, request: Any) -> int:
-        """Any that the grammar allows: every token before it is known by now."""
+        """Any token that the grammar allows: by now it knows every token before."""
         if not request.use_structured_output:
             return 7
         own = request.structured_output_request.grammar
@@ -278,7 +278,7 @@ class InFlight(Bench):
 def test_results_in_flight_when_their_request_is_preempted(
     vllm_config: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, one_by_one: list[int], blocks: int
 ) -> None:
-    """Some come late and count, others are dropped: which, is vLLM's business, and no token is taken twice."""
+    """Some results come late and count, others are dropped. vLLM decides which; no token is taken twice."""
     monkeypatch.setattr(vllm_config.scheduler_config, "async_scheduling", True)
     index = Index.from_regex("(ab|c|[0-9a-c]{2})*", vocabulary)
     said = []

@@ -25,7 +25,7 @@ def canonical(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def engine(model: dict[str, Any] | None = None, parallel: dict[str, Any] | None = None, **others: Any) -> Any:
-    """vLLM's configuration of one that enters text, but for what is named."""
+    """vLLM's configuration of an engine that enters text, except for the given values."""
     return SimpleNamespace(
         model_config=SimpleNamespace(**{**MODEL, **(model or {})}),
         parallel_config=SimpleNamespace(**{**PARALLEL, **(parallel or {})}),
@@ -67,12 +67,12 @@ def test_the_mode_that_is_gone_is_an_error_that_says_what_to_use(monkeypatch: py
     with pytest.raises(ValueError, match="Use canonical"):
         settings.coalescence()
     with pytest.raises(ValueError, match="Use canonical"):
-        jump_forward.why_not(engine())  # so no engine starts
+        jump_forward.why_not(engine())  # the engine does not start, either
     assert "Use canonical" in (options.refused({}) or "")
 
 
 def request(**parameters: Any) -> Any:
-    """vLLM's, with these sampling parameters."""
+    """vLLM's request with these sampling parameters."""
     sampling = pytest.importorskip("vllm").SamplingParams(**parameters)
     return SimpleNamespace(sampling_params=sampling, resumable=False)
 
@@ -108,7 +108,7 @@ def test_requests_whose_tokens_must_all_be_sampled(parameters: dict[str, Any]) -
 
 @pytest.mark.serve
 def test_a_parameter_that_nobody_here_knows_declines() -> None:
-    """One that a later vLLM adds, whatever it does."""
+    """A later vLLM may add a parameter, with any meaning."""
     import msgspec
 
     known = pytest.importorskip("vllm").SamplingParams
@@ -120,7 +120,7 @@ def test_a_parameter_that_nobody_here_knows_declines() -> None:
 
 @pytest.mark.serve
 def test_all_parameters_of_this_release_are_sorted() -> None:
-    """A name that is not vLLM's would stand for nothing; those of the oldest and the newest release are the same."""
+    """A name that vLLM lacks would mean nothing. The oldest and the newest supported release have the same names."""
     plain = parameters._plain(pytest.importorskip("vllm").SamplingParams)
     lists = {*jump_forward._HARMLESS, *jump_forward._HARMLESS_EMPTY, *pending_grammars._MAY_BE_DROPPED}
     assert lists <= {*plain}

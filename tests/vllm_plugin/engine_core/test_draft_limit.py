@@ -1,4 +1,4 @@
-"""Drafts of constrained requests where they outgrow vLLM's largest graph: vLLM's own scheduler, without a model."""
+"""Drafts of constrained requests that outgrow vLLM's largest graph: vLLM's own scheduler, without a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The masks of forced text: in processes of more than one vocabulary, and with stop tokens."""
+"""The masks of forced text: in processes with several vocabularies, and with stop tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 
 
 def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
-    """The number of a row in one table was once taken for the same token's in another."""
+    """A row number of one table was once used for the same token in another table."""
     for words in ([], [b"ab"]):
         tokens = [bytes([i]) for i in range(256)] + words
         vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=len(tokens))
@@ -41,7 +41,7 @@ def test_a_guide_follows_what_has_been_forgotten() -> None:
 def test_from_wherever_it_is_asked_it_is_the_same_text_and_spelling(
     monkeypatch: pytest.MonkeyPatch, remembered: int
 ) -> None:
-    """A rest that has been spelt before is the end of what is spelt later; what is remembered has a bound."""
+    """Once a rest has been spelt, later spellings end with it. The memory of spellings is bounded."""
     monkeypatch.setattr(forced_tokens, "_MEMO", remembered)
     tokens: list[bytes | None] = [*(bytes([i]) for i in range(256)), *WORDS, None]
     index = Index.from_regex("[xy]alphabetalpha", Vocabulary.from_bytes(tokens, eos_token_ids=len(tokens) - 1))
@@ -59,7 +59,7 @@ def test_from_wherever_it_is_asked_it_is_the_same_text_and_spelling(
             told[start] = found
             if remembered > len(text):
                 assert spelling.after(index, guide.config) == found
-                for other, rest in told.items():  # where this spelling comes through an earlier start, it goes on as it
+                for other, rest in told.items():  # if this spelling passes an earlier start, it continues like that one
                     passed = [start + sum(len(tokens[token] or b"") for token in found[:i]) for i in range(len(found))]
                     assert other not in passed or found[passed.index(other) :] == rest
     spelling = ForcedSpelling(index)
@@ -75,7 +75,7 @@ WORDS = [b"al", b"pha", b"alpha", b"ph", b"bet", b"ta", b"alphabet", b"be"]
 
 @pytest.mark.serve
 def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
-    """``choice: ["alpha"]`` with a stop token in the middle of its spelling gave "al"."""
+    """``choice: ["alpha"]`` with a stop token in the middle of its spelling produced "al"."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("vllm")
     from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar

@@ -46,11 +46,11 @@ def vllm_config(demo_model: Path) -> Any:
 
 
 class Pending(Future[Any]):
-    """A compile the test ends when it wants."""
+    """A compile that ends when the test says so."""
 
 
 class Grammar:
-    """What the scheduler needs of a grammar that has come."""
+    """The part of a compiled grammar that the scheduler needs."""
 
     def __init__(self) -> None:
         self.accepted: list[int] = []
@@ -72,7 +72,7 @@ class Grammar:
 
 
 class Bench:
-    """A scheduler and the loop around it: every step samples token 7 for whoever reached the end of its tokens."""
+    """A scheduler and the loop around it: every step samples token 7 for requests that have run all their tokens."""
 
     def __init__(self, vllm_config: Any, blocks: int = 200) -> None:
         import torch
@@ -106,7 +106,7 @@ class Bench:
         resumable: bool = False,
         **parameters: Any,
     ) -> Any:
-        """A request, or (``resumable``) a turn of a session."""
+        """Add a request, or (``resumable``) a turn of a session."""
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -132,7 +132,7 @@ class Bench:
         return request
 
     def step(self) -> dict[str, int]:
-        """One step; tokens scheduled by request."""
+        """Run one step. Returns the number of scheduled tokens by request."""
         from vllm.v1.outputs import ModelRunnerOutput
 
         scheduled = self.scheduler.schedule()
@@ -159,7 +159,7 @@ class Bench:
         return dict(scheduled.num_scheduled_tokens)
 
     def next_token(self, request: Any) -> int:
-        """What the model says next: from ``says`` if it is there, else 7."""
+        """The model's next token: from ``says`` if it has any, else 7."""
         said = self.says.get(request.request_id)
         return said.pop(0) if said else 7
 
@@ -201,7 +201,7 @@ def test_prompt_runs_and_waits_where_its_grammar_is_needed(bench: Bench) -> None
 
 
 def test_who_goes_on_at_once_is_new_to_the_worker(bench: Bench) -> None:
-    """vLLM's first runner is sent all tokens of a request that had no part in the step before; it has dropped it."""
+    """vLLM's first runner drops a request that has no part in a step, so it must receive all its tokens again."""
     pending = Pending()
     bench.add("a", 60, pending)
     assert bench.step() == {"a": 60} and bench.tokens_of("a") == []
@@ -220,7 +220,7 @@ def test_grammar_that_comes_during_the_prompt_costs_nothing(bench: Bench) -> Non
 
 
 def test_while_nothing_runs_the_mask_is_asked_for_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step for the last prompt token alone would cost more than most compiles."""
+    """A step for the last prompt token alone would cost more than waiting for most compiles."""
     waits: list[float] = []
 
     def comes(futures: list[Any], timeout: float) -> None:
@@ -348,7 +348,7 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
 
 @pytest.mark.parametrize("tokens", [30, 100])
 def test_failure_while_a_step_is_put_together(bench: Bench, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
-    """The trap that killed the engine of the prototype."""
+    """This case killed the prototype's engine."""
     pending = Pending()
     bench.add("bad", tokens, pending)
     if tokens == 100:
@@ -416,7 +416,7 @@ def test_requests_that_wait_hold_nothing(bench: Bench) -> None:
 
 
 def test_nothing_is_drafted_behind_a_step_that_is_dropped(bench: Bench) -> None:
-    """There is no grammar to ask about the drafts."""
+    """There is no grammar that could check the drafts."""
     from vllm.v1.outputs import DraftTokenIds
 
     pending = Pending()
@@ -431,7 +431,7 @@ def test_nothing_is_drafted_behind_a_step_that_is_dropped(bench: Bench) -> None:
 
 
 def test_a_request_with_a_parameter_that_nobody_here_knows_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that a later vLLM adds, whatever it does: with it, nobody has tried to drop a step."""
+    """A later vLLM may add a parameter, with any meaning. Nobody has tried to drop a step with it."""
     import msgspec
     from vllm import sampling_params
 
@@ -449,7 +449,7 @@ def test_a_request_with_a_parameter_that_nobody_here_knows_waits(bench: Bench, m
 
 @pytest.mark.parametrize("parameters", [{"seed": 1}, {"prompt_logprobs": 1}, {"routed_experts_prompt_start": 1}])
 def test_requests_that_a_dropped_step_would_change_wait(bench: Bench, parameters: dict[str, int]) -> None:
-    """V1 draws from a generator of the request's; logprobs of the prompt come with the step that may be dropped."""
+    """V1 draws from a generator per request; the prompt's logprobs come with the step that may be dropped."""
     pending = Pending()
     bench.add("a", 30, pending, **parameters)
     assert bench.step() == {}
@@ -490,7 +490,7 @@ def test_a_dropped_request_drops_its_ticket(bench: Bench) -> None:
 
 
 def test_preempted_while_held(vllm_config: Any) -> None:
-    """With few blocks a decoding request takes those of a held one, which begins again later, still held."""
+    """With few blocks, a decoding request takes those of a held one, which starts again later, still held."""
     bench = Bench(vllm_config, blocks=8)
     pending = Pending()
     free = bench.add("free", 30, start=1000)
@@ -549,7 +549,7 @@ def test_engines_in_which_a_request_does_not_reason_first(reasoning: Bench, monk
 
 
 def test_a_failed_compile_of_a_held_request_is_named_as_one(bench: Bench) -> None:
-    """A bug in a compile: the status is 500, and the words those of a compile that failed."""
+    """A bug in a compile: the status is 500, and the message says that the compile failed."""
     pending = Pending()
     bench.add("bad", 30, pending)
     bench.step()
@@ -595,7 +595,7 @@ def test_a_request_that_its_constraint_ends_is_told_why(
     message: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """At its second token; the other request goes on. The log says what the client is told."""
+    """It ends at its second token; the other request goes on. The log gives the same reason as the client's error."""
 
     class Ends(Grammar):
         error: Exception | None = None
@@ -609,7 +609,7 @@ def test_a_request_that_its_constraint_ends_is_told_why(
     pending.set_result(Ends())
     bad_words = parameters.pop("bad_words", None)
     request = bench.add("bad", 30, pending, **parameters)
-    request.sampling_params.bad_words = bad_words  # (given at once, they are looked up in a tokenizer)
+    request.sampling_params.bad_words = bad_words  # (set late, because the constructor needs a tokenizer for them)
     bench.add("free", 10, start=1000)
     for _ in range(8):
         bench.step()
@@ -623,7 +623,7 @@ def test_a_request_that_its_constraint_ends_is_told_why(
 
 
 def test_logits_processors_that_leave_nothing_are_named(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are classes of the operator's, in the worker: all that is seen of them is the token."""
+    """They are the operator's classes in the worker, and all that we see of them is the sampled token."""
 
     class Bans: ...
 
@@ -669,7 +669,7 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
     assert answer.code == status and message in answer.message
     assert request_errors.as_exception(output("error", None)) is None
     assert request_errors.as_exception(output("stop", "\n")) is None
-    # Since 0.33 such an output has an error as well, which would become an exception without the refusal's code.
+    # Since 0.33, such an output also has an error. vLLM would raise it as an exception without the refusal's code.
     reasons = (errors.encode(error), None)
     of_engine = [SimpleNamespace(error=RequestError("", ""), stop_reason=reason) for reason in reasons]
     for one in of_engine:
@@ -688,7 +688,7 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
     ("kind", "aborted"), [("DELTA", ["1_r", "2_r"]), ("CUMULATIVE", ["1_r", "2_r"]), ("FINAL_ONLY", [])]
 )
 def test_an_error_ends_all_answers_of_a_stream(kind: str, aborted: list[str]) -> None:
-    """Nobody would read the others. A response that is not streamed waits for all of them."""
+    """Nobody would read the other answers. A response that is not streamed waits for all of them."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
     from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
     from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
@@ -723,7 +723,7 @@ def test_an_error_ends_all_answers_of_a_stream(kind: str, aborted: list[str]) ->
 def test_an_answer_that_its_limit_has_changed_says_so(
     bench: Bench, changed_with_left: int | None, reason: str | None
 ) -> None:
-    """It ends by a stop token with two of its four tokens left; another mask than without the limit came with three."""
+    """The stop token ends it with two of its four tokens left; with three left, the limit had changed the mask."""
     from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit
 
     class Ends(Grammar):
@@ -751,7 +751,7 @@ def test_an_answer_that_its_limit_has_changed_says_so(
 
 
 class RequestError(NamedTuple):
-    """vLLM's, where it has none."""
+    """vLLM's class, for releases without it."""
 
     code: str
     message: str
@@ -770,9 +770,9 @@ class RequestError(NamedTuple):
 def test_vllms_own_words_about_a_compile_give_way(
     error: Exception, status: int, message: str, stop_reason: int | None
 ) -> None:
-    """Since 0.33 it says of every compile that failed that the request was wrong; a full queue and a bug are not.
+    """Since 0.33, vLLM blames the request for every failed compile, even for a full queue or a bug.
 
-    And a token that was sampled where none is allowed may be one of the request's stop tokens."""
+    Also, a token that was sampled although none is allowed may be one of the request's stop tokens."""
     from vllm import outputs as vllm_outputs
     from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
@@ -805,7 +805,7 @@ def test_vllms_own_words_about_a_compile_give_way(
 
 
 def test_one_of_several_streamed_answers_says_why_it_ended() -> None:
-    """With n > 1 an output is not finished before its last answer is: the client got "Internal server error"."""
+    """With n > 1, an output is finished only with its last answer. The client got "Internal server error"."""
     from vllm.exceptions import VLLMValidationError
     from vllm.outputs import CompletionOutput, RequestOutput
     from vllm.sampling_params import RequestOutputKind
@@ -827,7 +827,7 @@ END = 99  # the token that ends the reasoning
 
 
 class Reasoner:
-    """As vLLM's reasoning parsers: the reasoning ends with a token."""
+    """Like vLLM's reasoning parsers: a token ends the reasoning."""
 
     def __init__(self, tokenizer: Any, **_: Any) -> None: ...
 
@@ -943,7 +943,7 @@ def test_a_compile_that_was_withdrawn_or_failed_has_no_grammar() -> None:
 
 
 def test_ranks_that_step_together_wait_for_no_compile(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data-parallel ranks of a mixture of experts: all would wait for the one whose request compiles."""
+    """Data-parallel ranks of a mixture of experts would all wait for the rank whose request compiles."""
     waited: list[Any] = []
     monkeypatch.setattr(pending_grammars, "wait", lambda futures, seconds: waited.append(seconds))
     for ranks, experts, waits in ((1, False, True), (2, False, True), (1, True, True), (2, True, False)):
@@ -965,7 +965,7 @@ def test_a_pooling_model_has_vllms_own_scheduler(vllm_config: Any, monkeypatch: 
 
 
 def test_rows_of_a_step_are_known_to_have_come_with_its_results(bench: Bench) -> None:
-    """The scheduler tells the sender of each step that is sent, and of each whose results come; in order."""
+    """The scheduler tells the sender about each step that is sent, and about each whose results come, in order."""
     told: list[tuple[str, int]] = []
     bench.manager.backend.step_masks = SimpleNamespace(
         space=SimpleNamespace(moved=None),

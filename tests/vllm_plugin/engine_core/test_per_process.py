@@ -14,7 +14,7 @@ from dotllm.vllm_plugin.enforce import per_process
 
 @pytest.mark.parametrize(("named", "ends"), [(None, ()), (2, (2,)), ([2, 0], (2, 0))])
 def test_the_generation_config_is_read_once(named: Any, ends: tuple[int, ...]) -> None:
-    """It may lie in a model hub, and specifications with special tokens ask for the vocabulary again and again."""
+    """It may be on a model hub, and specifications with special tokens ask for the vocabulary again and again."""
     read = []
 
     def read_config() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A request's grammar as vLLM uses it: on a real index over a small vocabulary, and with guides that fail."""
+"""A request's grammar as vLLM uses it: on a real index over a small vocabulary, and with failing guides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def vocabulary() -> Vocabulary:
 
 
 def literal(text: str, *, token: int | None = None) -> Grammar:
-    """The grammar of one text, ``token`` (by id) after it."""
+    """The grammar of one text, followed by ``token`` (an id) if given."""
     grammar = Grammar()
     grammar.start = grammar.literal(text)
     if token is not None:
@@ -116,14 +116,14 @@ def test_rollback_of_single_tokens(vocabulary: Vocabulary) -> None:
 
 @pytest.mark.parametrize("beyond", [10, 31, 32, 63, 64, 100])
 def test_stop_tokens_that_no_mask_has_a_place_for_change_nothing(vocabulary: Vocabulary, beyond: int) -> None:
-    """A client may name any number; rows have a bit for 32."""
+    """A client may name any number; a row has bits for 32 tokens."""
     grammar = make(vocabulary, literal("ab"), (EOT, beyond))
     assert mask(grammar) == {A, AB} and grammar.accept_tokens("r", [AB])
     assert mask(grammar) == {EOS, EOT} and not grammar.failed
 
 
 def test_tokens_after_the_end_are_ignored(vocabulary: Vocabulary) -> None:
-    """With ignore_eos generation goes on; the request must not end in an error."""
+    """With ignore_eos, generation goes on. The request must not end in an error."""
     grammar = make(vocabulary, literal("a"))
     assert grammar.accept_tokens("r", [A, EOS, B, B])
     assert grammar.is_terminated()
@@ -177,7 +177,7 @@ def test_a_stop_token_that_the_grammar_asks_for_last(vocabulary: Vocabulary) -> 
 
 
 def test_all_ends_of_the_model_are_its_vocabularys() -> None:
-    """Chat models have several EOS tokens, which vLLM gives with each request: they cost no mask of its own."""
+    """Chat models have several EOS tokens. vLLM passes them with each request, but they need no masks of their own."""
     several = Vocabulary.from_bytes(TOKENS, eos_token_ids=(EOS, EOT, CALL), special_tokens={"<call>": CALL})
     grammar = make(several, literal("ab"), (EOS, EOT, CALL))
     assert grammar.stops == ()
@@ -191,7 +191,7 @@ def test_all_ends_of_the_model_are_its_vocabularys() -> None:
 
 
 def test_an_end_of_the_model_that_the_grammar_asks_for() -> None:
-    """It stops the generation, so it may come only where the text is complete with it."""
+    """The token stops generation, so it may come only where it completes the text."""
     several = Vocabulary.from_bytes(TOKENS, eos_token_ids=(EOS, EOT, CALL), special_tokens={"<call>": CALL})
     last = make(several, literal("ab", token=CALL), (EOS, EOT, CALL))
     assert last.stops == (CALL,)
@@ -206,7 +206,7 @@ def test_an_end_of_the_model_that_the_grammar_asks_for() -> None:
     middle = make(several, grammar, (EOS, EOT, CALL))
     assert middle.accept_tokens("r", [A])
     assert mask(middle) == {B, BC}, "with <call> the answer would be cut"
-    ignored = make(several, grammar, ())  # vLLM stops at none of them
+    ignored = make(several, grammar, ())  # vLLM does not stop at any of them
     assert ignored.accept_tokens("r", [A])
     assert CALL in mask(ignored)
 
@@ -264,7 +264,7 @@ def test_no_exception_leaves_a_grammar(vocabulary: Vocabulary, use: Any) -> None
 
 
 class BreakingGuide(Guide):
-    """Fails as an automaton does that outgrows its budget."""
+    """Fails like an automaton that outgrows its budget."""
 
     def recover(self, *_: Any) -> Any:
         raise BudgetExceededError("the automaton needs more than 256 MiB", keyword="memory")
@@ -277,7 +277,7 @@ class BreakingGuide(Guide):
 
 
 def in_a_batch(grammar: RequestGrammar) -> None:
-    """As `batch_accept` and `gpu_masks.rows` do: failures in a dict, the grammar in the frame that has it."""
+    """Fails as in `batch_accept` and `gpu_masks.rows`: errors are in a dict, and a frame holds the grammar."""
     failures: dict[int, Exception] = {}
     try:
         grammar.guide.advance(A)
@@ -288,7 +288,7 @@ def in_a_batch(grammar: RequestGrammar) -> None:
 
 @pytest.mark.parametrize("use", [*USES.values(), in_a_batch], ids=[*USES, "batch"])
 def test_a_failed_request_frees_its_index(vocabulary: Vocabulary, use: Any) -> None:
-    """At once: not when somebody makes a full collection, which a server hardly ever does."""
+    """It frees it immediately, not at the next full garbage collection, which is rare in a server."""
     index = Index.from_grammar_object(literal("abc"), vocabulary)
     guide = BreakingGuide(index)
     grammar = RequestGrammar(guide, (), vocabulary)

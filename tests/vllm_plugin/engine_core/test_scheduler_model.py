@@ -1,14 +1,14 @@
 """vLLM's scheduler with ours before it, driven at random: whatever happens to requests and compiles, answers are valid.
 
-Nothing of vLLM's loop and scheduler is played but the worker, which samples at random under the bitmasks it is given,
-and anything at all where it is given none; now and then it samples what is not allowed, as where the logits are NaN.
-Tickets are those of the CompilationManager, and end when the test says. What must hold:
+vLLM's loop and scheduler are real; only the worker is played. It samples at random under the bitmasks that it receives,
+and anything if it receives none. Sometimes it samples a forbidden token, as if the logits were NaN. Tickets are those
+of the CompilationManager, and end when the test says so. These must hold:
 
  * no token counts that was sampled without its mask, or against it;
- * whoever ends with "stop" has an answer that `re`, `jsonschema` or a few lines here find valid;
- * every request ends, or is aborted; afterwards nothing of it is held: no ticket, grammar, pending entry or block.
+ * each request that ends with "stop" has an answer that `re`, `jsonschema` or a few lines here find valid;
+ * every request ends or is aborted; afterwards none of its tickets, grammars, pending entries or blocks is held.
 
-Reasoning, forced text and rows on the device are driven the same way in gpu_masks/rare_orders.py.
+gpu_masks/rare_orders.py drives reasoning, forced text and rows on the device in the same way.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DISTINCT = {"type": "array", "items": {"enum": [1, 12, "ab", True]}, "uniqueItem
 
 
 def parentheses(text: str) -> bool:
-    """Whether they are balanced, one pair around all."""
+    """Whether the parentheses are balanced, with one pair around all others."""
     depths = [text[:end].count("(") - text[:end].count(")") for end in range(1, len(text) + 1)]
     return set(text) == set("()") and min(depths[:-1]) > 0 and depths[-1] == 0
 
@@ -77,7 +77,7 @@ LANGUAGES: dict[str, tuple[Index, Callable[[str], Any]]] = {
 
 
 def leaves_no_token(language: str | None, stops: set[int], tokens: list[int]) -> bool:
-    """Whether an answer comes to where only the request's stop tokens are allowed, and the text may not end."""
+    """Whether an answer reaches a place where only the request's stop tokens are allowed, but the text may not end."""
     guide = LANGUAGES[language][0].guide() if language and stops else None
     for token in tokens if guide is not None else ():
         if stops.issuperset(guide.allowed_tokens()) and not guide.can_finish:
@@ -105,9 +105,9 @@ class Worker:
         self.waiting: Any = None
         self.proposed: tuple[list[str], list[list[int]]] = ([], [])
         self.spoilt: set[str] = set()
-        """requests for which a token was sampled that their mask forbids"""
+        """requests that were given a token that their mask forbids"""
         self.unmasked: dict[int, set[str]] = {}
-        """by step: constrained requests that sampled without a mask"""
+        """by step: constrained requests that were sampled without a mask"""
 
     def execute_model(self, output: Any, non_block: bool = True) -> Future[Any]:
         future: Future[Any] = Future()
@@ -128,7 +128,7 @@ class Worker:
         if grammar_output is not None:
             ids, bitmask = grammar_output.structured_output_request_ids, grammar_output.grammar_bitmask
             block = 1 + self.scheduler.num_spec_tokens
-            has_blocks = len(bitmask) == block * len(ids)  # as since 0.33, whatever is drafted
+            has_blocks = len(bitmask) == block * len(ids)  # true since 0.33, with any number of drafts
             for name in ids:
                 count = 1 + len(drafts.get(name, ()))
                 masks[name] = bitmask[at : at + count]
@@ -190,7 +190,7 @@ class Requests(RuleBasedStateMachine):
     config: ClassVar[Any]
     patch: ClassVar[pytest.MonkeyPatch]
     are_late: ClassVar[bool] = False
-    """whether steps of grammars are (`slow_steps`)"""
+    """whether steps of grammars are late (`slow_steps`)"""
     late = 0
 
     @initialize(blocks=st.sampled_from([8, 12, 20, 100]), priority=st.booleans(), batches=st.sampled_from([1, 8]))
@@ -302,7 +302,7 @@ class Requests(RuleBasedStateMachine):
         from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
         def make(index: Any) -> RequestGrammar:
-            found = index.renewed() if self.are_late else index  # (one that knows no step; they share a lock)
+            found = index.renewed() if self.are_late else index  # (an index that knows no steps; they share a lock)
             grammar = RequestGrammar(found.guide(), stops, VOCABULARY)
             self.held.append(weakref.ref(grammar))
             return grammar
@@ -321,7 +321,7 @@ class Requests(RuleBasedStateMachine):
         self.end(data.draw(st.sampled_from(sorted(self.compiles))), how)
 
     def end(self, language: str, how: str) -> None:
-        """For all its tickets, which are those of a job."""
+        """End the compile for all its tickets, which belong to one job."""
         for reference in self.compiles.pop(language, ()):
             ticket = reference()
             if ticket is None:
@@ -369,7 +369,7 @@ class Requests(RuleBasedStateMachine):
     # ---- the loop
 
     def while_it_waits(self, futures: Any, timeout: float) -> None:
-        """`pending_grammars`' ``wait``."""
+        """Replaces ``wait`` of `pending_grammars`."""
         if self.resolve_next is not None:
             self.end(self.resolve_next, "ok")
             self.resolve_next = None
@@ -480,7 +480,7 @@ def make_config(demo_model: Path) -> Callable[[bool, bool], Any]:
             model=str(demo_model), max_model_len=512, max_num_seqs=6, max_num_batched_tokens=64,
             enable_prefix_caching=True, block_size=BLOCK, speculative_config=ngram if drafts else None,
         ).create_engine_config()  # fmt: skip
-        config.scheduler_config.async_scheduling = asynchronous  # (which vLLM switches off for CPUs)
+        config.scheduler_config.async_scheduling = asynchronous  # (which vLLM turns off on CPUs)
         return config
 
     return make
@@ -500,12 +500,12 @@ def test_requests(
     monkeypatch.setenv("DOTLLM_COALESCENCE", "off")
     members = {"config": make_config(asynchronous, drafts), "patch": monkeypatch, "are_late": late}
     machine: Any = type("Machine", (Requests,), members)
-    logging.disable(logging.CRITICAL)  # each failure is said, as it should
+    logging.disable(logging.CRITICAL)  # each failure is logged, as it should be
     gc.collect()
-    gc.freeze()  # what is there now need not be looked through after every sequence
+    gc.freeze()  # collections after each sequence can skip the objects that exist now
     try:
         run_state_machine_as_test(machine, settings=sequences(125, steps=25))  # type: ignore[no-untyped-call]
         assert bool(machine.late) == late
     finally:
         gc.unfreeze()
-        logging.disable(logging.NOTSET)  # (an assignment to the manager would leave what loggers remember of it)
+        logging.disable(logging.NOTSET)  # (assigning to the manager would keep the levels that loggers have cached)

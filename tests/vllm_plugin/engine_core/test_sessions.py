@@ -1,4 +1,4 @@
-"""A session whose input streams in is constrained in each turn, by that turn's specification."""
+"""A session whose input streams in: each turn is constrained by its own specification."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def done(grammar: Grammar) -> Pending:
 
 def run(bench: Bench, steps: int = 12) -> None:
     for _ in range(steps):
-        bench.step()  # which fails where a constrained token counts that was sampled without a mask
+        bench.step()  # fails if a constrained token counts that was sampled without a mask
 
 
 @pytest.mark.parametrize("kinds", itertools.product(["grammar", "free", "later"], repeat=3))
 @pytest.mark.parametrize("early", [False, True])
 def test_each_turn_has_its_own_grammar(bench: Bench, kinds: tuple[str, ...], early: bool) -> None:
-    """``early``: all chunks of input come while the first answer is written."""
+    """``early``: all chunks of input arrive while the first answer is written."""
     grammars = [Grammar() for _ in kinds]
     pendings = [None if kind == "free" else Pending() for kind in kinds]
 
@@ -98,7 +98,7 @@ def test_a_session_that_was_preempted_is_new_to_the_workers_in_its_next_turn(vll
 
 
 def test_engines_on_other_backends_keep_vllms_own(demo_model: Path) -> None:
-    """What a chunk carries is set, and nobody of vLLM's looks at it."""
+    """A chunk's constraint is set, but nothing in vLLM looks at it."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
     assert not hasattr(Scheduler._update_request_as_session, "dotllm_replacements")

@@ -1,4 +1,4 @@
-"""Steps that a thread finishes while the others go on: vLLM's own scheduler with ours before it, step by step."""
+"""Steps that a thread finishes while other requests go on: vLLM's own scheduler with ours before it, step by step."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PATIENCE_S = 120.0
 
 
 class Says(Bench):
-    """A model that says the same wherever it is asked again."""
+    """A model that gives the same token whenever it is asked again for a position."""
 
     def next_token(self, request: Any) -> int:
         return self.says[request.request_id][request.num_output_tokens]
 
 
 class Stuck:
-    """A thread that holds an automaton's lock until it may go on."""
+    """A thread that holds an automaton's lock until it is allowed to go on."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -68,7 +68,7 @@ def vocabulary() -> Vocabulary:
 
 @pytest.fixture
 def easy(vocabulary: Vocabulary) -> Index:
-    """It knows all of its steps."""
+    """An index that knows all of its steps."""
     index = Index.from_regex("(ab|c)*", vocabulary)
     guide = index.guide()
     for token in (C, A, B, AB, C):
@@ -126,7 +126,7 @@ def run_out(bench: Bench, name: str, stuck: Stuck) -> None:
 
 
 def test_a_slow_request_sits_out(bench: Bench, stuck: Stuck, hostile: Index) -> None:
-    """Its mask is late once, and then it is not scheduled before it has one; the others' answers are the same."""
+    """Its mask is late once; then it is not scheduled until it has one. The others' answers stay the same."""
     says = [A, B, AB, A, A, B, B, A, AB, A, C]
     request = comes(bench, "h", hostile, says)
     others_go_on(bench, stuck)
@@ -143,7 +143,7 @@ def test_a_slow_request_sits_out(bench: Bench, stuck: Stuck, hostile: Index) -> 
 
 
 def test_two_of_one_automaton(bench: Bench, stuck: Stuck, hostile: Index) -> None:
-    """Also one that comes while a thread has the lock."""
+    """The second request comes while a thread has the lock."""
     first = comes(bench, "h1", hostile, [A, B] * 6)
     others_go_on(bench, stuck)
     second = comes(bench, "h2", hostile, [AB, A] * 6)
@@ -185,7 +185,7 @@ def test_preemption_while_a_thread_works(bench: Bench, stuck: Stuck, hostile: In
 
 
 def test_back_to_the_batch(bench: Bench, stuck: Stuck, hostile: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some quick steps in a row."""
+    """A request returns to the batch after several quick steps in a row."""
     monkeypatch.setattr(late_steps, "MANY", 4)
     monkeypatch.setattr(late_steps, "QUICK_S", PATIENCE_S)
     comes(bench, "h", hostile, [A] * 18)
@@ -203,7 +203,7 @@ def test_back_to_the_batch(bench: Bench, stuck: Stuck, hostile: Index, monkeypat
 
 
 def test_a_step_that_fails(bench: Bench, stuck: Stuck, hostile: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends its request, by name."""
+    """It ends its request, with a named error."""
     monkeypatch.setattr("dotllm.index.index.FUEL", 0)
     comes(bench, "h", hostile, [A] * 12)
     run_out(bench, "h", stuck)
@@ -215,7 +215,7 @@ def test_a_step_that_fails(bench: Bench, stuck: Stuck, hostile: Index, monkeypat
 def test_what_must_not_be_dropped_is_waited_for(
     bench: Bench, stuck: Stuck, hostile: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once: from then on it is not scheduled without a mask, so nothing has to be dropped."""
+    """The engine waits once. From then on the request is scheduled only with a mask, so nothing must be dropped."""
     assert not bench.scheduler.vllm_config.use_v2_model_runner
     timer = threading.Timer(0.2, stuck.may_go_on.set)
     request = comes(bench, "h", hostile, [A] * 12, seed=1)

@@ -1,4 +1,4 @@
-"""What is made ready before the first request, and where nobody needs it."""
+"""What is prepared before the first request, and where nothing needs it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def config(backend: str = "auto", runner: str = "generate", node: int = 0, *, to
         (config(), True),
         (config("xgrammar"), False),
         (config(runner="pooling"), False),  # an embedding model, a cross-encoder: 2 to 4 processes of 300 MB
-        (config(node=1), False),  # --nnodes 2 --headless: workers alone
+        (config(node=1), False),  # --nnodes 2 --headless: only workers
         (config(tokenizer=False), False),
     ],
 )
@@ -38,7 +38,7 @@ def test_where_an_engine_is_made_ready(engine: Any, prepares: bool, monkeypatch:
     run: list[str] = []
     made: list[Any] = []
     monkeypatch.setattr(system, "run_in_background", lambda function, name: run.append(name))
-    monkeypatch.setattr(preparation, "_loading", None)  # (else engines of later tests wait for what never runs)
+    monkeypatch.setattr(preparation, "_loading", None)  # (else later tests' engines wait for a thread that never runs)
     warm_start._init(object(), engine, original=lambda _, config: made.append(config))
     assert bool(run) == prepares and made == [engine]
 
@@ -57,12 +57,12 @@ class Base:
 
 
 class Made(scheduler.DotllmScheduler, Base):
-    """As an engine core makes it once its model is loaded."""
+    """The scheduler as an engine core makes it once its model is loaded."""
 
 
 @pytest.mark.usefixtures("_no_thread")
 def test_an_engine_core_is_ready_when_its_kernels_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """/health said 200 while they were compiled, and requests hung. Nothing waits for the rest."""
+    """While they compiled, /health said 200 and requests hung. The start waits for the kernels and for nothing else."""
     compiled, prepares, ends = threading.Event(), threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 
@@ -83,7 +83,7 @@ def test_an_engine_core_is_ready_when_its_kernels_are(monkeypatch: pytest.Monkey
     core.start()
     core.join(0.3)
     assert core.is_alive() and not prepares.is_set()
-    Made(config("xgrammar"))  # waits for nothing
+    Made(config("xgrammar"))  # does not wait
     Made(config(runner="pooling"))
     compiled.set()
     core.join(60)
@@ -106,7 +106,7 @@ def test_kernels_that_do_not_load_hold_no_start_up(
     monkeypatch.setattr(system, "run_in_background", lambda work, name: work())
     warm_start._init(object(), config(), original=lambda _, config: None)
     Made(config())
-    monkeypatch.setattr(system, "run_in_background", lambda work, name: None)  # a thread that never comes to work
+    monkeypatch.setattr(system, "run_in_background", lambda work, name: None)  # a thread that never starts working
     monkeypatch.setattr(preparation, "LONGEST_WAIT_S", 0.05)
     warm_start._init(object(), config(), original=lambda _, config: None)
     Made(config())
@@ -116,7 +116,7 @@ def test_kernels_that_do_not_load_hold_no_start_up(
 @pytest.mark.usefixtures("_no_thread")
 @pytest.mark.parametrize("missing", [[], ["index"]])
 def test_without_the_tier_speed_what_was_never_compiled_is(missing: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the first constrained request compiles it in the engine's loop."""
+    """Otherwise the first constrained request would compile it in the engine's loop."""
     loads: list[int] = []
     monkeypatch.setattr(preparation, "_load_kernels", lambda: loads.append(1))
     monkeypatch.setattr(jit, "missing_groups", lambda: missing)

@@ -1,6 +1,6 @@
-"""Every field of an API's reference is read by vLLM, refused with a remedy, or listed in docs/api.md as read by nobody.
+"""Each field of an API's reference is read by vLLM, refused with a remedy, or listed in docs/api.md as ignored.
 
-The references are the types of the clients: openai's and anthropic's packages.
+The references are the types of the clients' packages, openai and anthropic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFERENCES = {
     ),
 }
 REFUSED: dict[str, dict[str, Any]] = {"chat completions": {"functions": [FUNCTION], "function_call": {"name": "f"}}}
-"""Fields that ask for a constraint in another way than here, with a value."""
+"""Fields that ask for a constraint in another API's way, with a value."""
 
 
 def read_by_nobody(api: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""A response in the background that ends with an error has failed, and its events end."""
+"""A background response that ends with an error has the status "failed", and its events end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def served() -> Iterator[None]:
 
 
 def serving(ends: Any) -> Any:
-    """vLLM's serving class with one response that is queued; what writes it is played and ``ends`` so."""
+    """vLLM's serving class with one queued response; the generation is played and ends with ``ends``."""
     one: Any = object.__new__(OpenAIServingResponses)
     request = ResponsesRequest(input="?", background=True, store=True)
     response = ResponsesResponse.from_request(
@@ -77,7 +77,7 @@ def serving(ends: Any) -> Any:
 
 
 async def followed(one: Any) -> list[Any]:
-    """All events, as a client that came before the first, and one that came after the last."""
+    """All events, read by a client that came before the first event and by one that came after the last."""
     name = one.request.request_id
     one.event_store[name] = deque(), asyncio.Event()
     task = asyncio.ensure_future(one._run_background_request_stream(one.request))

@@ -1,6 +1,6 @@
-"""What client libraries send, through vLLM's whole front end and our engine: enforced, or refused with a remedy.
+"""Requests of client libraries through vLLM's whole front end and our engine: enforced, or refused with a remedy.
 
-A random walk under the mask answers in place of a model (`played_server`), whole and in a stream.
+A random walk under the mask replaces the model (`played_server`), with and without a stream.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REMEDIES = (
 
 
 NOT_PLAYED = {"stream_options", "logprobs", "top_logprobs"}
-"""The played engine has no probabilities."""
+"""Fields that the played engine does not support: it has no probabilities."""
 
 
 @pytest.mark.parametrize("row", BODIES, ids=[f"{row['client']}-{i}" for i, row in enumerate(BODIES)])
@@ -42,7 +42,7 @@ def test_it_is_answered_as_asked_or_refused_with_a_remedy(row: dict[str, Any], p
     if answer.status == 400:
         error = answer.error
         assert any(word in error["message"] for word in REMEDIES) and error["param"], error
-        # (What a Lark grammar says of a rule is refused where it compiles, before the answer begins.)
+        # (Some faults of Lark grammars are found only by the compile, still before the answer begins.)
         assert not answer.constraints or "max_tokens=" in str(body), "refused when it had been sent"
         return
     if row["path"] == COUNTS_TOKENS:
@@ -61,7 +61,7 @@ def test_it_is_answered_as_asked_or_refused_with_a_remedy(row: dict[str, Any], p
 
 
 def test_most_of_them_are_answered_and_end(played: PlayedServer) -> None:
-    """So the test above judges something."""
+    """Otherwise the test above would judge nothing."""
     finished = 0
     for row in BODIES[::7]:
         body = {**row["body"], "model": NAME, "stream": False, "max_tokens": 400}
