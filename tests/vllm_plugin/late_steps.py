@@ -1,4 +1,4 @@
-"""Steps that are late at random: every one with something new, and a thread that does it when chance says."""
+"""Steps that are late at random: each step with something new goes to a thread, which runs it when chance says so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dotllm.vllm_plugin.speed import slow_steps
 
 
 class LateThreads:
-    """In place of the threads of `late_steps`, whose clock stands still."""
+    """Replaces the threads of `late_steps`; its clock stands still."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         self.random = Random(seed)
@@ -26,17 +26,17 @@ class LateThreads:
             monkeypatch.setattr(module, "HURRIED_FUEL", 0)
 
     def do(self, work: Callable[[], None]) -> None:
-        """A thread is asked to do this."""
+        """Ask a thread to do ``work``."""
         self.begun += 1
         self.work.append(work)
         self.go_on(0.1)
 
     def wait(self, futures: Iterable[Any], timeout: float) -> None:
-        """The engine waits for it, and sometimes long enough."""
+        """Wait as the engine does; sometimes that is long enough."""
         self.go_on(0.7)
         self.late += sum(not future.done() for future in futures)
 
     def go_on(self, chance: float = 0.5) -> None:
-        """Time goes by."""
+        """Let time pass."""
         while self.work and self.random.random() < chance:
             self.work.pop(0)()

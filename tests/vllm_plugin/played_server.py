@@ -1,8 +1,8 @@
 """vLLM's whole front end in this process, on a played engine core: HTTP requests without a model.
 
 Routers, serving classes, parsers, `AsyncLLM` and its processors are vLLM's with our hooks. The engine core compiles a
-request's constraint as ours does, and then walks at random under its masks: to an end if the limit allows it. Without
-a constraint it says `FREE`. So a test sees the status, headers and body that a client would, in milliseconds.
+request's constraint as ours does, and then walks at random under its masks, to an end if the limit allows that. Without
+a constraint it says `FREE`. So in milliseconds a test sees the status, headers and body that a client would see.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dotllm.vllm_plugin.specification import of_sampling_params
 FREE = "free text"
 NAME = "played"
 _COMFORT = 60
-"""So many tokens more than an answer needs are written at random."""
+"""An answer may have this many random tokens above its minimum."""
 
 
 class Core:
-    """The client of an engine core that there is not."""
+    """The client of an engine core that does not exist."""
 
     def __init__(self, vllm_config: Any, tokenizer: Any) -> None:
         self.vllm_config, self.tokenizer = vllm_config, tokenizer
@@ -43,10 +43,10 @@ class Core:
         self.resources = SimpleNamespace(engine_dead=False)
         self.engine_ranks_managed = [0]
         self.constraints: list[Any] = []
-        """What it was sent, None for free text."""
+        """The constraints that it was sent; None for free text."""
         self._tasks: list[Any] = []
         self.cuts = False
-        """Whether answers go on until their limit cuts them."""
+        """Whether answers continue until their limit cuts them."""
 
     async def get_output_async(self) -> Any:
         return await self.outputs.get()
@@ -73,7 +73,7 @@ class Core:
     async def _say(
         self, request_id: str, tokens: list[int], reason: Any, stop_reason: str | None, known: list[Any]
     ) -> None:
-        """One token after the other, each in an output of its own."""
+        """Send one token after another, each in a separate output."""
         from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 
         for at in range(max(1, len(tokens))):
@@ -82,11 +82,11 @@ class Core:
                 request_id, tokens[at : at + 1], new_logprobs=known[at] if known else None, **ends
             )
             self.outputs.put_nowait(EngineCoreOutputs(outputs=[output]))
-            for _ in range(8):  # until it has gone through the front end
+            for _ in range(8):  # until the output has gone through the front end
                 await asyncio.sleep(0)
 
     def _logprobs(self, params: Any, tokens: list[int]) -> list[Any]:
-        """Of each token, as if the model found all tokens of its vocabulary equally likely."""
+        """The log probabilities of each token, as if the model found all tokens equally likely."""
         from vllm.v1.outputs import LogprobsLists
 
         if params.num_logprobs is None or params.structured_outputs is None or not tokens:
@@ -142,10 +142,10 @@ class Answer(NamedTuple):
 
     status: int
     body: Any
-    """Parsed; of a stream the list of its events' data."""
+    """Parsed JSON; for a stream, the list of its events' data."""
     headers: dict[str, str]
     constraints: list[Any]
-    """What the engine was sent for it."""
+    """The constraints that the engine received for it."""
 
     @property
     def error(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Answer(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        """What the header says."""
+        """The warnings in the header."""
         found: list[str] = json.loads(self.headers.get("x-dotllm-warnings", "[]"))
         return found
 
@@ -175,7 +175,7 @@ class PlayedServer:
         return self._ask("GET", path, b"")
 
     def post(self, path: str, body: Any) -> Answer:
-        """``body``: the text of a request, or what is written as JSON."""
+        """``body``: the text of a request, or a value that is sent as JSON."""
         text = body if isinstance(body, str) else json.dumps(body)
         return self._ask("POST", path, text.encode("utf-8", "surrogatepass"))
 
@@ -188,7 +188,7 @@ class PlayedServer:
             async with httpx.AsyncClient(transport=transport, base_url="http://played", timeout=60) as client:
                 return await client.request(method, path, content=content, headers=headers)
 
-        engine_info.remember(self.core.vllm_config)  # whatever other tests have remembered
+        engine_info.remember(self.core.vllm_config)  # other tests may have remembered another
         return self._loop.run_until_complete(asyncio.wait_for(ask(), 60))
 
     def _ask(self, method: str, path: str, content: bytes) -> Answer:
@@ -204,13 +204,13 @@ class PlayedServer:
         return Answer(answer.status_code, body, dict(answer.headers), self.core.constraints[before:])
 
     def run(self, coroutine: Any) -> Any:
-        """The result of a coroutine in the server's loop."""
+        """Run a coroutine in the server's loop, and return its result."""
         return self._loop.run_until_complete(coroutine)
 
 
 @contextmanager
 def started(model: Path, *flags: str, parser: str = "hermes", plugin: bool = True) -> Iterator[PlayedServer]:
-    """A server of ``model``, of which only the tokenizer and the configuration are read; plain vLLM without ``plugin``."""
+    """A server of ``model`` (only its tokenizer and configuration are read); plain vLLM without ``plugin``."""
     from unittest import mock
 
     from vllm.engine.arg_utils import AsyncEngineArgs

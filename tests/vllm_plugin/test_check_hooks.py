@@ -1,4 +1,4 @@
-"""tools/check_hooks.py: every hook fits the installed vLLM's sources, and a source that lost something is found out."""
+"""tools/check_hooks.py: every hook fits the installed vLLM's sources, and losses in a source are found."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _misfits(ours: Callable[..., Any], name: str) -> list[str]:
 
 
 def test_what_takes_a_functions_place_must_take_all_that_it_takes() -> None:
-    """As when it is applied: more than leading names."""
+    """As when a hook is applied: the leading names are not enough."""
     assert _misfits(lambda self, a, b, *, original: 0, "Owner.plain") == []
     assert _misfits(lambda self, a, *rest, original, **more: 0, "Owner.plain") == []
     assert _misfits(lambda self, *rest, original, **more: 0, "Owner.keywords") == []
@@ -127,7 +127,7 @@ def test_what_takes_a_functions_place_must_take_all_that_it_takes() -> None:
 
 @pytest.mark.serve
 def test_source_files_say_what_the_functions_take() -> None:
-    """By Python's own account of what was imported."""
+    """Compared with Python's own account of the imported functions."""
     source, compared = hook_sources.installed_source(), 0
     for hook in hooks():
         for module, name, _ in hook.replacements:

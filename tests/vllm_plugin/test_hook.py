@@ -1,4 +1,4 @@
-"""Putting functions of ours in the place of others, without vLLM."""
+"""Replacing functions with ours, without vLLM."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def with_a_keyword(number: int, *, digits: int = 0) -> float:
     ],
 )
 def test_what_cannot_be_called_like_the_original_does_not_replace_it(ours: Any) -> None:
-    """Some release of vLLM calls a function with a parameter that others do not have: that must not be found out by
-    the first request. (``should_advance(request, new_token_ids=…)`` of some releases ended the engine.)"""
+    """A release of vLLM may call a function with a parameter that others lack. The first request must not be what finds
+    that out. (Some releases call ``should_advance(request, new_token_ids=…)``; that ended the engine.)"""
     holder = SimpleNamespace(function=with_a_keyword)
     with pytest.raises(TypeError, match="what is to replace it"):
         replace_once(holder, "function", ours)
@@ -117,7 +117,7 @@ class Theirs:
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module that hooks name, as one of vLLM's."""
+    """A module for hooks to name, in place of one of vLLM's."""
     theirs = type("Theirs", (), {name: vars(Theirs)[name] for name in ("one", "of_class")})
     found = SimpleNamespace(Theirs=theirs, function=identity)
     monkeypatch.setattr("dotllm.vllm_plugin.hook.importlib.import_module", {"their.module": found}.__getitem__)
@@ -163,7 +163,7 @@ def test_a_hook_that_does_not_hold_has_replaced_nothing(module: Any) -> None:
 
 
 def test_a_hook_holds_as_a_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first function fits, its second does not: neither is replaced, and what else it does is not done."""
+    """If its first function fits and its second does not, neither is replaced, and its ``apply`` is not called."""
     module = ModuleType("a_module_of_a_hook")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     done: list[str] = []

@@ -72,7 +72,7 @@ def test_a_required_hook_that_fails_stops_the_server(
 def test_an_extra_that_fails_leaves_the_rest_on(
     module: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its module cannot be imported, or is not what it should be."""
+    """Its module cannot be imported, or its hook is missing or has the wrong type."""
     applied: list[str] = []
     good = Hook("good", "", (), lambda: applied.append("good"), required=True)
     monkeypatch.setattr(compile_hook, "good", good, raising=False)
@@ -121,11 +121,11 @@ def test_validation_claims_what_it_accepts() -> None:
     params = sampling(regex="a+")
     validate(params)
     assert params.structured_outputs._backend == "dotllm" and params.structured_outputs._backend_was_auto
-    validate(params)  # parameters are used for many prompts
+    validate(params)  # the same parameters serve many prompts
 
 
 def test_a_schema_goes_to_the_engine_whatever_its_integers() -> None:
-    """msgspec, which vLLM sends requests with, refuses integers beyond 64 bits: that was a 500 without a message."""
+    """msgspec, which vLLM uses to send requests, refuses integers beyond 64 bits: that was a 500 without a message."""
     import msgspec
 
     schema = {"enum": [10**40, "b"], "description": "\ud800"}
@@ -175,7 +175,7 @@ def test_xgrammar_is_not_asked_about_structural_tags() -> None:
     for malformed in ("[]", "{", "[" * 100_000):
         with pytest.raises(ValueError, match=r"JSON|nested"):
             judged(sampling(structural_tag=malformed))
-    judged(sampling(json={"type": "integer", "multipleOf": 3}))  # xgrammar refuses it, we enforce it
+    judged(sampling(json={"type": "integer", "multipleOf": 3}))  # xgrammar refuses it, dotllm enforces it
     with pytest.raises(ValueError, match="no effect"):
         judged(sampling(regex="a", whitespace_pattern=" "))
     engine_info.remember(engine("xgrammar"))
@@ -185,7 +185,7 @@ def test_xgrammar_is_not_asked_about_structural_tags() -> None:
 
 @pytest.mark.parametrize("all_ends", [False, True])
 def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Since 0.33 with all tokens that the model's generation config names, before with the tokenizer's EOS alone."""
+    """Since 0.33 at all tokens that the model's generation config names; before, only at the tokenizer's EOS."""
     from vllm.entrypoints.generate.beam_search import offline
 
     from dotllm.vllm_plugin.enforce import backend
@@ -214,8 +214,8 @@ def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pyt
 
 @pytest.mark.parametrize("chosen", ["dotllm", "xgrammar", "guidance"])
 def test_the_manager_takes_all_requests_of_its_engine_and_never_raises(chosen: str) -> None:
-    """Whatever a front end that does not know us has chosen (vLLM's Rust one), and whatever goes wrong in the engine
-    core while a request arrives: that is in the request's future."""
+    """Whatever backend a front end without our plugin has chosen (such as vLLM's Rust front end). If anything fails in
+    the engine core while a request arrives, the error is in the request's future."""
     from vllm.v1.structured_output import StructuredOutputManager
 
     manager: Any = object.__new__(StructuredOutputManager)
@@ -251,7 +251,7 @@ def test_the_manager_leaves_an_engine_on_another_backend_alone(monkeypatch: pyte
 
 
 def test_what_is_left_to_the_engine_is_not_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server's, which its endpoints claim before vLLM validates them in the event loop; and what was checked before."""
+    """Neither what a server's endpoints have claimed (vLLM validates in the event loop) nor what was checked before."""
     from vllm.exceptions import VLLMValidationError
 
     left, bad = sampling(regex="(7"), sampling(regex="(7")
@@ -259,7 +259,7 @@ def test_what_is_left_to_the_engine_is_not_compiled_here(monkeypatch: pytest.Mon
     with monkeypatch.context() as patched:
         patched.setattr(validation_cache, "check", lambda *_: pytest.fail("compiled"))
         validate(left)
-        with pytest.raises(VLLMValidationError, match="NUL"):  # what is cheap to see is refused all the same
+        with pytest.raises(VLLMValidationError, match="NUL"):  # faults that are cheap to see are refused anyway
             seen = sampling(regex="\0")
             validation.claim(seen.structured_outputs)
             validate(seen)
@@ -278,7 +278,7 @@ def test_models_without_constraints_say_so(tokenizer: Any, diffusion: bool, reas
 
 
 def test_parameters_may_be_used_with_two_engines_of_a_process() -> None:
-    """First with ours, then with one on another backend."""
+    """First with our engine, then with one on another backend."""
     params = sampling(regex="a+")
     for _ in range(2):
         validate(params)
@@ -289,7 +289,7 @@ def test_parameters_may_be_used_with_two_engines_of_a_process() -> None:
 
 
 def test_the_processes_of_ray_get_our_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``--data-parallel-backend ray``: they inherit nothing, and vLLM copies what it knows by name."""
+    """``--data-parallel-backend ray``: they inherit nothing; vLLM copies the variables that it knows by name."""
     from vllm.ray.ray_env import get_env_vars_to_copy
 
     from dotllm.cli.options import OPTIONS

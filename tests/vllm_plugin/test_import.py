@@ -33,6 +33,6 @@ def test_engine_imports_neither_vllm_nor_torch() -> None:
 
 @pytest.mark.parametrize(("listed", "then"), [("", "None"), ("mine", "mine,dotllm"), ("dotllm,mine", "dotllm,mine")])
 def test_who_imports_dotllm_means_its_plugin(listed: str, then: str) -> None:
-    """vLLM loads the plugins that ``VLLM_PLUGINS`` lists, if it is there."""
+    """If ``VLLM_PLUGINS`` is set, vLLM only loads the plugins that it lists."""
     environment = {"VLLM_PLUGINS": listed} if listed else {}
     assert run("import dotllm, os; print(os.environ.get('VLLM_PLUGINS'))", **environment) == then

@@ -1,4 +1,4 @@
-"""The ledger of vLLM's functions: what a hash sees, and what fails until somebody has signed it."""
+"""The ledger of vLLM's functions: what a hash covers, and what fails until somebody has signed it."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_what_a_function_does_counts(old: str, new: str) -> None:
 
 
 def test_a_hash_has_nothing_of_the_python_that_reads() -> None:
-    """The ledger is made with one version of Python, and compared with any: fields that only later ones know are empty
-    here, and left out."""
+    """The ledger is made with one version of Python and compared with any. Fields that only later versions have are
+    empty here, and left out."""
     assert state("step", BEFORE) == "1e9497ebbbcaa823"
 
 
@@ -117,7 +117,7 @@ def test_what_differs_from_the_release_before_is_signed_with_a_note_only(tmp_pat
     assert "m:step" not in ledger.read(file)["2.0.0"], "nothing is written then"
     ledger.sign("2.0.0", ["m:step"], changed, "A default; nobody leaves c out.", file=file)
     assert ledger.notes(file)["2.0.0"] == {"m:step": "A default; nobody leaves c out."}
-    ledger.sign("2.0.0", names, changed, file=file)  # it is as it was, and so is what has been said
+    ledger.sign("2.0.0", names, changed, file=file)  # nothing has changed since, so the note still holds
     assert ledger.unexplained(ledger.read(file), ledger.notes(file)) == []
     assert ledger.unexplained(ledger.read(file), {}) == [("2.0.0", "m:step")]
     with pytest.raises(ValueError, match="m:step differs"):
@@ -137,16 +137,16 @@ def test_everything_that_differs_between_supported_releases_has_been_explained()
 
 OURS = {
     *("_dotllm_marks", "_dotllm_text", "_pending", "accepted_ahead", "dotllm_code", "limit"),
-    # Of pydantic, transformers, and other packages.
+    # Members of classes from pydantic, transformers, and other packages.
     *("model_extra", "model_fields", "added_tokens_decoder", "all_special_tokens"),
-    # Of OpenAI's types (tools, events, formats), which are a client's data, and of errors.
+    # Members of OpenAI's types (tools, events, formats), which are a client's data, and of errors.
     *("type", "format", "schema_", "details"),
 }
-"""Members that the plugin reads with ``getattr``, and that are not vLLM's."""
+"""Members outside vLLM that the plugin reads with ``getattr``."""
 
 
 def test_members_that_are_read_by_getattr_are_in_the_ledger() -> None:
-    """A name that vLLM gives up would be missing silently: `getattr` has a default."""
+    """If vLLM dropped a name, nobody would notice: `getattr` has a default."""
     pytest.importorskip("vllm")
     names = ledger.names(registry.hooks())
     fields = (state for state in ledger.read()[f"{SUPPORTED[-1]}.0"].values() if isinstance(state, list))

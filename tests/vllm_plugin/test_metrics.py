@@ -1,4 +1,4 @@
-"""/metrics as vLLM mounts it, in both of its modes: one API server, and several (``--api-server-count``)."""
+"""/metrics as vLLM mounts it, in both modes: one API server, and several (``--api-server-count``)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.serve
 
 @pytest.mark.parametrize("servers", [1, 2])
 def test_metrics_has_ours(servers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several API servers share files of prometheus_client's; whoever answers makes a registry of its own for each
-    scrape, and asks vLLM for none."""
+    """Several API servers share files of prometheus_client. The one that answers makes a new registry for each scrape,
+    without asking vLLM for one."""
     from fastapi import FastAPI
     from fastapi.testclient import TestClient
     from prometheus_client import CollectorRegistry
@@ -27,7 +27,7 @@ def test_metrics_has_ours(servers: int, tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     else:
         monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
-        # One that no server of another test in this process has registered our metrics with.
+        # A registry in which no server of another test in this process has registered our metrics.
         monkeypatch.setattr("vllm.v1.metrics.prometheus.REGISTRY", CollectorRegistry())
     metrics.HOOK.apply()
     from vllm.entrypoints.serve.instrumentator.metrics import attach_router

@@ -1,4 +1,4 @@
-"""docs/vllm.md and the newcomer's test in CONTRIBUTING.md say what is there."""
+"""docs/vllm.md and the newcomer's test in CONTRIBUTING.md agree with the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POINT = re.compile(r"^(\d+)\. ", re.MULTILINE)
 
 
 def section(page: Path, heading: str) -> str:
-    """What stands under ``heading`` in a page, to the next one."""
+    """The text under ``heading`` in a page, up to the next heading."""
     _, _, rest = page.read_text(encoding="utf-8").partition(f"\n## {heading}\n")
     assert rest, f"{page.name} has no section {heading!r}"
     return rest.partition("\n## ")[0]
@@ -32,7 +32,7 @@ def points(text: str) -> dict[int, str]:
 
 
 def source(file: str) -> Path | None:
-    """The file that a page names; None if there is none."""
+    """The file that a page names, or None if it does not exist."""
     package = ROOT / "src" / "dotllm"
     found = [package / "vllm_plugin" / file, package / file]
     if file.startswith("vllm/"):
@@ -44,7 +44,7 @@ def source(file: str) -> Path | None:
 
 
 def fault(file: str, name: str) -> str | None:
-    """What is wrong with a place that a page names, or None. ``name``: a class or function, or one within another."""
+    """What is wrong with a place that a page names, or None. ``name``: a class or function, possibly a nested one."""
     path = source(file)
     if path is None:
         return f"no file {file}"

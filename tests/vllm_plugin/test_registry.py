@@ -1,4 +1,4 @@
-"""Our lines go where vLLM's go, also if vLLM is told where only afterwards."""
+"""Our log lines go where vLLM's go, even if vLLM's logging is configured later."""
 
 from __future__ import annotations
 

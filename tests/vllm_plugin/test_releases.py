@@ -1,4 +1,4 @@
-"""Which vLLM this dotllm is for; who has an older one is told what to install."""
+"""The vLLM releases that this dotllm supports; the error for older ones says what to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vLLM's parameters as specifications, and the refusals that need no compile."""
+"""vLLM's parameters as specifications, and refusals without a compile."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_schema_nested_beyond_pythons_json_writer() -> None:
         schema = {"items": schema}
     with pytest.raises(BudgetExceededError, match="nested"):
         requests.of_params(params(json=schema), config())
-    while schema:  # freed from the outside in: Python's own clean-up would recurse
+    while schema:  # freed from the outside in, because Python's own clean-up would recurse
         schema = schema.pop("items")
 
 
@@ -185,7 +185,7 @@ def test_a_schema_nested_beyond_pythons_json_writer() -> None:
     "value", [{"const": object()}, {"const": 10**5000}, {"const": {1, 2}}], ids=["object", "int", "set"]
 )
 def test_a_schema_that_is_not_json(value: dict[str, Any]) -> None:
-    """Offline it may hold anything; Python's writer of JSON raises errors of several kinds."""
+    """Offline a schema may hold anything, and Python's JSON writer raises errors of several kinds."""
     with pytest.raises(InvalidSpecError) as refusal:
         requests.of_params(params(json=value), config())
     assert refusal.value.keyword == "json_schema"
@@ -203,7 +203,7 @@ def test_masses_need_a_tier(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_masses_come_with_log_probabilities() -> None:
-    """Offline, where nobody sets them for the user."""
+    """Offline, nothing sets them for the user."""
 
     def asking(name: str = "dotllm_mass", logprobs: int | None = None, *, flat: bool = False) -> Any:
         own = {"num_logprobs": logprobs, "flat_logprobs": flat, "extra_args": {name: True}}

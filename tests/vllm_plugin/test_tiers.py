@@ -1,4 +1,4 @@
-"""The tiers of hooks: which are on, and what a process imports of them."""
+"""The tiers of hooks: which are on, and what a process imports for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps({
 
 
 def loaded(caller: str, hooks: str = "") -> dict[str, list[str]]:
-    """What a process has imported in which vLLM's module ``caller`` has loaded plugins."""
+    """The imports of a process in which vLLM's module ``caller`` has loaded plugins."""
     code = IN_PROCESS.replace("CALLER", repr(caller))
     environment = {**os.environ, "DOTLLM_HOOKS": hooks}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=600)
@@ -48,7 +48,7 @@ def test_all_are_on_where_nobody_says(monkeypatch: pytest.MonkeyPatch, value: st
 
 
 def test_every_choice_is_taken_or_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All 63 of them."""
+    """All 63 choices."""
     for count in range(1, len(tiers.TIERS) + 1):
         for named in combinations(tiers.TIERS, count):
             monkeypatch.setenv("DOTLLM_HOOKS", " ,".join(named).upper())
@@ -99,7 +99,7 @@ def test_a_process_imports_what_is_for_it() -> None:
 
 @pytest.mark.serve
 def test_a_front_end_becomes_an_engine_core() -> None:
-    """As of ``LLM`` without processes of its own, and where a process is forked."""
+    """For ``LLM`` without separate processes, and in forked processes."""
     pytest.importorskip("vllm")
     from vllm.v1.engine.core import EngineCore
     from vllm.v1.worker.worker_base import WorkerWrapperBase

@@ -1,7 +1,7 @@
-"""A constrained stream begins with the engine's first word, on every API; what is refused before it is an HTTP status.
+"""A constrained stream begins with the engine's first output, on every API; an earlier refusal is an HTTP status.
 
-The serving class and the engine are played; between them are our wrappers, and vLLM's own collector of outputs. (Live:
-`tests.serve.test_api_refusals`.)
+The serving class and the engine are played; our wrappers and vLLM's own collector of outputs between them are real.
+(Live: `tests.serve.test_api_refusals`.)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sampling(**fields: Any) -> Any:
 
 
 class Engine:
-    """`AsyncLLM` as far as an endpoint sees it: ``says`` is its first output, after ``seconds``."""
+    """`AsyncLLM` as an endpoint sees it: ``says`` is its first output, after ``seconds``."""
 
     def __init__(self, says: Any = "token", seconds: float = 0.01) -> None:
         self.says, self.seconds = says, seconds
@@ -75,7 +75,7 @@ class Engine:
 
 
 class Serving:
-    """Endpoints of several APIs: ``form`` says what their streams say, and when."""
+    """Endpoints of several APIs; ``form`` determines what their streams say first."""
 
     def __init__(self, engine: Engine, form: str = "chat") -> None:
         self.engine, self.form = engine, form
@@ -96,7 +96,7 @@ class Serving:
         try:
             async for output in outputs:
                 yield output
-        except Exception as error:  # vLLM logs its traceback, and says so after 200
+        except Exception as error:  # vLLM would log its traceback and report it after the status 200
             pytest.fail(f"error: {error}")
         yield "[DONE]"
 
@@ -180,7 +180,7 @@ def test_a_client_that_goes_away_ends_its_request(form: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("anthropic", [False, True])
 def test_a_refused_tool_is_named_by_its_place_in_the_request(stream: bool, anthropic: bool) -> None:
-    """The engine speaks of the structural tag that vLLM has made of the tools."""
+    """The engine's error names a place in the structural tag that vLLM has made from the tools."""
     tag = tag_of(GOOD, BAD)
     said = "unknown type 'strin' (at /format/elements/1/content/json_schema/properties/a~1b/type)"
     serving: Any = Serving(Engine(request_errors.as_http(400, said)))
@@ -198,7 +198,7 @@ def test_a_refused_tool_is_named_by_its_place_in_the_request(stream: bool, anthr
 
 
 def test_the_front_end_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is bad is the engine's to say; vLLM's validation, which runs in the event loop, passes it."""
+    """The engine reports what is bad; vLLM's validation, which runs in the event loop, lets it pass."""
     from dotllm.vllm_plugin.enforce import validation
 
     monkeypatch.setattr(validation_cache, "_check", lambda *_: pytest.fail("in the event loop?"))
@@ -211,7 +211,7 @@ def test_the_front_end_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("pattern", [GOOD_REGEX, BAD_REGEX])
 def test_a_stream_that_may_reason_is_checked_here(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first words are not a verdict: the engine may still compile."""
+    """Its first words are not a verdict, since the engine may still be compiling."""
     monkeypatch.setattr(engine_info, "may_reason", lambda: True)
     serving = Serving(Engine())
     if pattern == GOOD_REGEX:
@@ -223,7 +223,7 @@ def test_a_stream_that_may_reason_is_checked_here(pattern: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_response_in_the_background_is_checked_here(stream: bool) -> None:
-    """It begins as queued, whatever becomes of it."""
+    """Its status is "queued" at first, whatever happens later."""
     fields = {"stream": stream, "background": True}
 
     async def create(serving: Any, request: Any) -> Any:
@@ -261,7 +261,7 @@ def test_a_slow_check_holds_up_neither_its_request_nor_the_loop(monkeypatch: pyt
 
 @pytest.mark.parametrize("first", [True, False])
 def test_one_of_several_prompts_is_not_taken(first: bool) -> None:
-    """Before any word it is a status; after one of another prompt, vLLM's own last word."""
+    """Before any output, the refusal is a status; after another prompt's output, it is vLLM's own last event."""
     from vllm.utils.async_utils import merge_async_iterators
 
     good, bad = (
@@ -300,7 +300,7 @@ def test_completions_are_constrained_from_their_first_token() -> None:
         completions: Any = Serving(engine)
         completions.create_completion = None
         ask(completions, params, stream=False)
-        ask(Serving(engine), params, stream=False)  # a chat
+        ask(Serving(engine), params, stream=False)  # this one is a chat
         assert [sent["reasoning_ended"] for sent in engine.sent] == [said, None]
 
 
@@ -321,7 +321,7 @@ def test_rendered_completions_say_so_in_a_field_of_vllms() -> None:
 
 
 def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
-    """One refusal has one text: the engine sends what `SpecError` writes."""
+    """A refusal has the same text on both ways: the engine sends what `SpecError` writes."""
     error = InvalidSpecError("unknown type 'x'", location=Pointer("/a"), keyword="type")
     sent = errors.decode(errors.encode(error))
     assert sent == (400, str(error), error.code, None)
@@ -356,7 +356,7 @@ def test_an_error_of_vllms_own_is_said_as_vllm_says_it() -> None:
 
 @pytest.mark.parametrize("before", ["first", "last"])
 def test_each_request_is_its_own_engines(before: str) -> None:
-    """Two engines in one process: which was made last does not decide about the other's requests."""
+    """With two engines in one process, the last one made does not decide about the other's requests."""
     from types import SimpleNamespace as Namespace
 
     def config(backend: str) -> Any:
@@ -380,7 +380,7 @@ def test_each_request_is_its_own_engines(before: str) -> None:
 
 
 def test_what_pools_is_as_without_us() -> None:
-    """Embeddings, scores, ranks and classes go the same way to the engine."""
+    """Embeddings, scores, ranks and classes reach the engine unchanged."""
     from vllm.pooling_params import PoolingParams
 
     engine = Engine()
@@ -392,7 +392,7 @@ def test_what_pools_is_as_without_us() -> None:
 
 
 def test_nothing_is_asked_of_the_engine_for_a_request_without_a_constraint() -> None:
-    """Its configuration may be another's stand-in: vLLM's own test_admission_control has one with a single field."""
+    """Its configuration may be a test's stand-in: vLLM's own test_admission_control has one with a single field."""
     with engine_info.of(SimpleNamespace(vllm_config=SimpleNamespace())):
         assert not engine_info.is_constrained(sampling())
         assert not engine_info.is_constrained(None)
@@ -434,7 +434,7 @@ def test_an_api_with_codes_says_that_nothing_can_compile(stream: bool, monkeypat
 
 
 def test_a_chat_without_its_reasoning_reasons_all_the_same() -> None:
-    """vLLM constrained it from its first token, and its parser took the answer for the reasoning that is left out."""
+    """vLLM constrained it from its first token, and its parser took the answer for reasoning, which is left out."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
     parser = SimpleNamespace(reasoning_parser=object(), is_reasoning_end=lambda tokens: 7 in tokens)

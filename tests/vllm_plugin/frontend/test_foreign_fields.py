@@ -1,6 +1,6 @@
-"""A constraint that another API, server or client library writes is refused with the field of this API; the rest is not.
+"""A constraint in the form of another API, server or client is refused, naming this API's field; other fields pass.
 
-Each request goes the way of a front end's (`tests.fuzz.requests.ask`): parsing, our hooks, the check of parameters.
+Each request takes the front end's path (`tests.fuzz.requests.ask`): parsing, our hooks, the check of parameters.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def test_a_constraint_that_is_not_read_is_refused(kind: str, name: str, value: A
     ],
 )  # fmt: skip
 def test_what_tgi_names_a_grammar(value: Any, remedy: str) -> None:
-    """Its ``grammar`` holds schemas and regular expressions, too: the remedy is the field for those."""
+    """TGI's ``grammar`` also holds schemas and regular expressions: the remedy is the field for those."""
     for fields in ({"grammar": value}, {"parameters": {"grammar": value}}):
         (found,) = foreign_fields.constraints_in(fields)
         assert found.kind == remedy
@@ -139,7 +139,7 @@ def test_what_tgi_names_a_grammar(value: Any, remedy: str) -> None:
 @pytest.mark.parametrize("kind", BASE)
 def test_what_is_no_constraint_passes(kind: str) -> None:
     for fields in HARMLESS:
-        if kind == "batch" and "dotllm_finish" in str(fields):  # batches of vLLM have no vllm_xargs
+        if kind == "batch" and "dotllm_finish" in str(fields):  # vLLM's batches have no vllm_xargs
             continue
         assert ask(kind, {**BASE[kind], **fields}) == Outcome(is_free=True), fields
 
@@ -222,12 +222,12 @@ REFUSED = {
     ("openai_py", "tools"): "vLLM: custom tools are for Responses",
     ("strands", "response_format"): "a format without a name",
 }
-"""By client and field of the bodies that are refused, and why."""
+"""The refused bodies by client and field, and why they are refused."""
 
 
 @pytest.mark.parametrize("body", BODIES, ids=[f"{row['client']}-{i}" for i, row in enumerate(BODIES)])
 def test_bodies_of_client_libraries(body: dict[str, Any]) -> None:
-    """Recorded between 27 libraries and a server: their formats are enforced, and nothing harmless is refused."""
+    """Recorded from 27 libraries: their formats are enforced, and nothing harmless is refused."""
     kind, sent = PATHS.get(body["path"]), body["body"]
     if kind is None:
         pytest.skip("counts tokens")
@@ -282,7 +282,7 @@ def test_a_schema_that_is_spread_among_the_fields_is_refused(kind: str, fields: 
 
 @pytest.mark.parametrize("kind", sorted(BASE.keys() - {"batch"}))
 def test_an_operator_may_read_any_field_of_vllm_xargs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A logits processor of the server's takes what it takes."""
+    """The server's own logits processors may read any field."""
     fields = {"vllm_xargs": {"regex": PATTERN, "choice": ["a"]}}
     assert ask(kind, {**BASE[kind], **fields}).code == "unknown_field"
     monkeypatch.setattr("dotllm.vllm_plugin.enforce.engine_info._installed", lambda: True)

@@ -1,4 +1,4 @@
-"""What a client reads of a refusal on each API: HTTP 400 before anything is generated, a code, and the field at fault."""
+"""A refusal as a client sees it on each API: HTTP 400 before anything is generated, a code, the field at fault."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BASE: dict[str, dict[str, Any]] = {
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 HUGE = {"type": "object", "properties": {"a": {"type": "number", "maximum": float("inf")}}}
 TOOLS = {"chat": "tools[0].function.parameters", "response": "tools[0].parameters", "message": "tools[0].input_schema"}
-"""Where the schema of a tool stands."""
+"""Where the schema of a tool is."""
 
 
 def forced(api: str, schema: Any, strict: bool | None, name: str = "f") -> dict[str, Any]:
@@ -55,7 +55,7 @@ def refused(server: PlayedServer, api: str, fields: dict[str, Any]) -> dict[str,
 
 
 def arguments(api: str, answer: Answer) -> list[Any]:
-    """Those of the calls."""
+    """The arguments of the answer's calls."""
     if api == "message":
         return [block["input"] for block in answer.body["content"] if block["type"] == "tool_use"]
     if api == "response":
@@ -76,7 +76,7 @@ NO_SCHEMAS: list[Any] = [
 @pytest.mark.parametrize("api", TOOLS)
 @pytest.mark.parametrize("schema", NO_SCHEMAS, ids=range(len(NO_SCHEMAS)))
 def test_arguments_of_what_is_no_schema(played: PlayedServer, api: str, schema: Any) -> None:
-    """Such ``parameters`` were taken for a schema that allows any object, as vLLM and we write a type to them."""
+    """Such ``parameters`` passed as a schema that allows any object, because vLLM and dotllm add a type to them."""
     fields = forced(api, schema, strict=True)
     for choice in (fields["tool_choice"], {"type": "auto"} if api == "message" else "auto"):
         error = refused(played, api, {**fields, "tool_choice": choice})
@@ -91,7 +91,7 @@ def test_arguments_of_what_is_no_schema(played: PlayedServer, api: str, schema: 
 @pytest.mark.parametrize("choice", ["required", "auto", "none"])
 @pytest.mark.parametrize("api", TOOLS)
 def test_one_call_at_most_in_the_field_of_another_api(played: PlayedServer, api: str, choice: str) -> None:
-    """It was ignored, and two calls came."""
+    """The field was ignored, and two calls came."""
     theirs, ours = ("parallel_tool_calls", "disable_parallel_tool_use")
     theirs, ours = (theirs, ours) if api == "message" else (ours, theirs)
     asks = theirs == "disable_parallel_tool_use"
@@ -139,7 +139,7 @@ NO_OBJECTS: list[Any] = [
 @pytest.mark.parametrize("api", TOOLS)
 @pytest.mark.parametrize("schema", NO_OBJECTS, ids=range(len(NO_OBJECTS)))
 def test_arguments_that_could_be_no_object(played: PlayedServer, api: str, schema: Any) -> None:
-    """vLLM's Messages API says so when the answer has been generated; chats and Responses give such arguments."""
+    """vLLM's Messages API reports this after generating the answer; chat and Responses return such arguments."""
     error = refused(played, api, forced(api, schema, strict=True))
     assert error["param"] == TOOLS[api] and error["code"].startswith("dotllm.")
     for stream in (False, True):
@@ -220,7 +220,7 @@ def test_the_code_and_the_field(played: PlayedServer, api: str, fields: dict[str
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_schema_that_an_answer_cannot_repeat_is_refused_before_it(played: PlayedServer, stream: bool) -> None:
-    """The Responses API writes tools and format into its answers; vLLM generates, and then fails, or streams nothing."""
+    """The Responses API repeats tools and format in its answers. vLLM generates, and then fails or streams nothing."""
     before = len(played.core.constraints)
     for fields in (
         forced("response", deep(130), None),
@@ -272,14 +272,14 @@ def test_what_vllm_takes_passes(played: PlayedServer) -> None:
 
 
 def test_the_limit_is_named_where_it_is_at_fault(played: PlayedServer) -> None:
-    """(The engine's refusal is played: `test_refusal_response` has its way through the engine.)"""
+    """(The engine's refusal is played; `test_refusal_response` tests its way through the engine.)"""
     error = refused(played, "chat", {**FORM, "max_tokens": 0})
     assert error["param"] == "max_tokens"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_batch_does_not_stream(played: PlayedServer, stream: bool) -> None:
-    """It has the field; a refusal that waited for the stream ended the connection."""
+    """A batch has the field ``stream``. A refusal that waited for the stream broke the connection."""
     for structured in ({"json": {"type": "strin"}}, {"regex": "("}, {"choice": ["", ""]}, {"json_object": False}):
         refused(played, "batch", {"structured_outputs": structured, "stream": stream})
     answer = ask(played, "batch", {"structured_outputs": {"json": SCHEMA}, "stream": stream})

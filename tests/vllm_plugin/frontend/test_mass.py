@@ -1,4 +1,4 @@
-"""What an answer says of its masses and of the confidence of its values, and which requests may ask."""
+"""What an answer says about its masses and the confidence of its values, and which requests may ask for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORM = {"structured_outputs": {"json": SCHEMA}, "return_token_ids": True}
 
 
 def said_by(choices: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the choices, or the events, of one answer say of it together."""
+    """What the choices, or the events, of one answer say in total."""
     found: dict[str, Any] = {"mass": [], "before": [], "after": [], "tokens": []}
     for choice in choices:
         found["tokens"] += choice.get("token_ids") or ()
@@ -31,7 +31,7 @@ def said_by(choices: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def check(server: PlayedServer, said: dict[str, Any]) -> None:
-    """Its tokens were all equally likely, and so the masks say it all."""
+    """All tokens of the played model are equally likely, so the masks alone determine the figures."""
     size = math.log(server.core.vocabulary.size)
     tokens = said["tokens"]
     assert len(tokens) == len(said["mass"]) == len(said["before"]) == len(said["after"]) and len(tokens) > 10
@@ -112,7 +112,7 @@ def test_tool_calls_are_still_read(played: PlayedServer) -> None:
 
 @pytest.mark.parametrize("name", ["dotllm_mass", "dotllm_confidence"])
 def test_who_may_ask(played: PlayedServer, name: str) -> None:
-    for api in ("response", "message", "batch"):  # (a batch reads no vllm_xargs)
+    for api in ("response", "message", "batch"):  # (a batch does not read vllm_xargs)
         error = refused(played, api, {"vllm_xargs": {name: True}})
         assert error["param"] == f"vllm_xargs.{name}"
         assert ("is not read here" if api == "batch" else "is for chats and completions") in error["message"]

@@ -1,6 +1,6 @@
-"""Errors of the Messages API, over HTTP: vLLM's router, its handlers of exceptions, its serving class, and our hooks.
+"""Errors of the Messages API over HTTP: vLLM's router, exception handlers and serving class, with our hooks.
 
-Only what is below the parameters is played. Anthropic's client reads the bodies.
+Everything after the parameters is played. Anthropic's client reads the bodies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def served() -> Iterator[None]:
 
 
 def said(last: Any) -> list[Any]:
-    """The chunks of a chat that says "yes", and then ``last``: an error, if it is not None."""
+    """The chunks of a chat that says "yes", followed by the error ``last`` if it is not None."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionStreamResponse
 
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -47,7 +47,7 @@ def said(last: Any) -> list[Any]:
 
 
 async def as_text(chunks: list[Any]) -> AsyncGenerator[str, None]:
-    """A stream of 0.32's chats."""
+    """A chat's stream as in 0.32."""
     for chunk in chunks:
         yield f"data: {chunk.model_dump_json(exclude_unset=True)}\n\n"
     yield "data: [DONE]\n\n"
@@ -58,7 +58,7 @@ async def no_effort(request: Any) -> str:
 
 
 def client(breaks: Any = None) -> Any:
-    """Of an application that serves Messages; ``breaks``: an error of the engine, or what a stream says at last."""
+    """A client of an application that serves Messages. ``breaks``: an error of the engine, or a stream's last chunk."""
     from fastapi import FastAPI
     from fastapi.testclient import TestClient
     from vllm.entrypoints.anthropic import api_router
@@ -79,7 +79,7 @@ def client(breaks: Any = None) -> Any:
             return self.chat_completion_stream_generator() if releases.is_since("0.33") else as_text(said(breaks))
 
         async def chat_completion_stream_generator_raw(self) -> AsyncGenerator[Any, None]:
-            """Of 0.33, whose chats stream objects."""
+            """0.33's name: its chats stream objects."""
             for chunk in said(breaks):
                 yield chunk
 
@@ -138,7 +138,7 @@ def test_other_errors(status: int, kind: str) -> None:
 
 
 def test_a_thread_that_is_not_kept() -> None:
-    """What Anthropic's SDK looks for, by its own function; it sends the conversation then."""
+    """Anthropic's SDK recognises the error (by its own function), and then sends the whole conversation."""
     import anthropic
     from anthropic.lib.threads import _thread_state
 
@@ -177,7 +177,7 @@ def test_a_stream_that_breaks_off(backend: str) -> None:
 
 
 def test_a_stream_that_is_refused_after_it_began() -> None:
-    """By vLLM's own way from an exception of the engine to the words in a stream."""
+    """The error takes vLLM's own path, from an exception of the engine to the text in a stream."""
     from vllm.entrypoints.generate.base.serving import GenerateBaseServing
 
     said = request_errors.as_http(400, "unknown type 'strin' (at /properties/a/type)", "unknown_type")

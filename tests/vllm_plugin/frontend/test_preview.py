@@ -1,4 +1,4 @@
-"""Preview: vLLM's answers, and what dotllm would have refused, counted as ``dotllm check --requests`` does.
+"""Preview: answers stay vLLM's; what dotllm would have refused is counted as ``dotllm check --requests`` counts it.
 
 ``PREVIEW_REQUESTS=1000`` for more of the requests of `benchmarks.preview_counts`.
 """
@@ -37,7 +37,7 @@ def counted(one: Preview) -> Counter[tuple[str, str]]:
 
 
 class Process:
-    """The command, in a thread of this process: another one takes many seconds to load vLLM."""
+    """The command, in a thread of this process: another process needs many seconds to load vLLM."""
 
     def __init__(self) -> None:
         theirs, ours = os.pipe(), os.pipe()
@@ -58,7 +58,7 @@ def test_counts_are_those_of_the_command(caplog: pytest.LogCaptureFixture, monke
     for number, (path, body) in enumerate(MIXED):
         looker.take(path, json.dumps(body, indent=1).encode())
         if number % 500 == 0:
-            looker.finish()  # before too many wait
+            looker.finish()  # before too many are waiting
     looker.take("/v1/responses", b'{"model": "m", "input": ')
     looker.finish()
     judge = requests.Judge({})
@@ -108,7 +108,7 @@ def test_counts_are_told_while_requests_wait(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_answers_are_vllms(played: PlayedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the same requests, with a preview and on plain vLLM; the preview is given each body once."""
+    """The same requests, with a preview and on plain vLLM. The preview receives each body once."""
 
     class Told:
         def __init__(self) -> None:
@@ -138,7 +138,7 @@ def test_answers_are_vllms(played: PlayedServer, monkeypatch: pytest.MonkeyPatch
 
 
 def without_names(value: Any) -> Any:
-    """An answer without what is another one each time."""
+    """An answer without the values that differ each time."""
     if isinstance(value, dict):
         return {
             name: without_names(part)

@@ -1,4 +1,4 @@
-"""Which chat templates think, and which reasoning parser is named. The excerpts are those models' own templates."""
+"""Which chat templates think, and which reasoning parser the warning names. The excerpts are from real templates."""
 
 from __future__ import annotations
 

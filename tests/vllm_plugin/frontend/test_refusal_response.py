@@ -21,7 +21,7 @@ from dotllm.vllm_plugin.enforce import errors, request_errors
 @pytest.mark.parametrize("site", ["", "https://example.com/"])
 @pytest.mark.parametrize("code", CODES)
 def test_the_body(code: str, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ``url`` is one, or absent."""
+    """Its ``url`` is a real URL, or absent."""
     from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
     monkeypatch.setattr("dotllm.errors.SITE", site)
@@ -99,7 +99,7 @@ def test_the_engine_says_which_field_beside_the_constraint_it_refuses(request_: 
 def test_a_refusal_that_ends_a_stream_has_our_code_and_no_traceback(
     status: int, code: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As of every refused stream with the tier enforce alone; an error of ours stays one, with its traceback."""
+    """With only the tier enforce, every refused stream ends like this. Errors of ours are logged with a traceback."""
     from vllm.entrypoints.generate.base.serving import GenerateBaseServing
 
     request_errors.HOOK.apply()

@@ -1,4 +1,4 @@
-"""``dotllm check --requests`` says of a logged request what a server answers."""
+"""``dotllm check --requests`` predicts a server's answer to a logged request."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_lines_that_hold_no_request(judge: Judge) -> None:
 
 
 def test_it_says_what_the_server_answers(judge: Judge, played: Any) -> None:
-    """The server's 400s that dotllm makes are the command's, but for what depends on the number of tokens."""
+    """The command predicts every 400 that dotllm causes, except those that depend on the number of tokens."""
     refused = 0
     for i, row in enumerate(BODIES):
         if row["path"] not in requests.PATHS:
@@ -124,7 +124,7 @@ def test_a_check_that_takes_too_long(judge: Judge, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_output_is_flushed_line_by_line(judge: Judge) -> None:
-    """A preview waits for each line."""
+    """A preview waits for every line."""
     out = io.StringIO()
     lines = iter([json.dumps(chat())])
 

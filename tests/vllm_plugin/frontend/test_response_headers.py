@@ -1,4 +1,4 @@
-"""The header ``x-dotllm-warnings``: on answers and streams of what is served with a part that has no effect."""
+"""The header ``x-dotllm-warnings``: on answers and streams to requests with a part that has no effect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def served() -> Iterator[None]:
 
 
 def client(*, form: str = "chat", middleware: bool = True) -> TestClient:
-    """A server as vLLM makes it: routes, then `attach_endpoint_plugins`, then middleware of its own, with a task
+    """A server as vLLM makes it: routes, then `attach_endpoint_plugins`, then further middleware. There is a task
     between the middleware and the endpoint (`with_cancellation`)."""
     from vllm.entrypoints.serve.utils.api_utils import with_cancellation
     from vllm.plugins.endpoint_plugins import interface
@@ -110,7 +110,7 @@ def test_the_header_is_short_printable_and_json() -> None:
 
 
 def test_every_api_has_an_endpoint_that_warns() -> None:
-    """vLLM's serving classes that make sampling parameters of requests; the others call one of these."""
+    """These serving classes of vLLM make sampling parameters from requests; the other classes call one of these."""
     from vllm.entrypoints.openai.chat_completion.batch_serving import OpenAIServingChatBatch
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
     from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
@@ -149,7 +149,7 @@ print(said)
 
 
 def test_a_request_waits_for_what_the_background_imports() -> None:
-    """The first requests of a server got HTTP 500: they found a module of which half had been read."""
+    """A server's first requests got HTTP 500, because they found a half-imported module."""
     done = subprocess.run([sys.executable, "-c", WHILE_IT_IS_IMPORTED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "'maxItems' is about values of type array" in done.stdout

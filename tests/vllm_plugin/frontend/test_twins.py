@@ -1,4 +1,4 @@
-"""Requests without a constraint are answered as by plain vLLM: its recorded answers, and ours to the same requests.
+"""Requests without a constraint get plain vLLM's answers: its recorded answers are compared with ours.
 
 `make twin-tests` compares servers, and every kind of model (docs/testing.md).
 """

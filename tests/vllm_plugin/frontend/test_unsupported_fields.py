@@ -1,4 +1,4 @@
-"""What is refused, and what is completed, before a request's parameters go to the engine (live: tests/serve/test_api*)."""
+"""Refusals and completions before a request's parameters go to the engine (live: tests/serve/test_api*)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def response_request(**fields: Any) -> Any:
 
 
 def parameters(request: Any) -> Any:
-    """Sampling parameters, of which a refused request has none (the first of several in a batch)."""
+    """Its sampling parameters (for a batch, of its first request); a refused request raises instead."""
     if hasattr(request, "to_chat_completion_request"):
         request = request.to_chat_completion_request(request.messages[0])
     return request.to_sampling_params(8, {})
@@ -106,7 +106,7 @@ def test_kinds_of_constraints_that_there_are_not() -> None:
 
 @pytest.mark.parametrize("value", [[], [1], "", "x", 5, False])
 def test_structured_outputs_that_are_no_object(value: Any) -> None:
-    """vLLM asks them for their keys, which ends in HTTP 500."""
+    """vLLM asks such a value for its keys, which ends in HTTP 500."""
     from vllm.exceptions import VLLMValidationError
 
     for make in (chat_request, batch_request, completion_request, response_request):
@@ -172,7 +172,7 @@ def test_an_unknown_field_is_refused_whatever_its_value(name: str, value: object
     for make in (chat_request, completion_request, response_request):
         request = make(structured_outputs={"json": {"type": "string"}, name: value})
         if (name, value) == ("_backend", None) or (name == "_backend_was_auto" and value is False):
-            parameters(request)  # as vLLM itself writes them in a batch
+            parameters(request)  # vLLM itself writes these in a batch
             continue
         with pytest.raises((VLLMValidationError, ValueError), match=f"structured_outputs has no field '{name}'"):
             parameters(request)
@@ -242,7 +242,7 @@ def test_options_survive_a_replacement() -> None:
 
 @pytest.mark.parametrize("private", [False, True])
 def test_a_parser_that_writes_a_tag_of_its_own_keeps_the_options(private: bool) -> None:
-    """Of a chat it replaces the constraint; that of a Responses request stays, and its own goes before (vLLM 0.33)."""
+    """It replaces a chat's constraint. A Responses request keeps its own; the parser's takes precedence (vLLM 0.33)."""
 
     class Parser:
         _tool_parser = None
@@ -277,7 +277,7 @@ def test_only_json_arguments_become_objects() -> None:
     tag = {
         "format": {"type": "or", "elements": [{"type": "tag", "begin": "a", "content": schema(True), "end": ""}, *kept]}
     }
-    for _ in range(2):  # what has become an object stays as it is
+    for _ in range(2):  # the second time, objects stay as they are
         tag_rewrite.require_objects(tag)
         assert tag["format"]["elements"][0]["content"] == schema({"type": "object"})
         assert tag["format"]["elements"][1:] == kept
@@ -330,7 +330,7 @@ def test_online_beam_search_is_refused_with_a_constraint() -> None:
 @pytest.mark.parametrize("field", ["tools", "function", "parameters", "name", "strict", "type_"])
 @pytest.mark.parametrize("kind", ["chat", "response"])
 def test_further_fields_of_a_tool_may_be_anything(kind: str, field: str, value: Any) -> None:
-    """A chat's tool with a field ``tools`` was taken for a namespace of the Responses API."""
+    """A chat's tool with a field ``tools`` passed for a namespace of the Responses API."""
     function = {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
     tool = {"type": "function", "function": function} if kind == "chat" else {"type": "function", **function}
     if field in tool:

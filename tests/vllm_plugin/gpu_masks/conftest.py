@@ -1,4 +1,4 @@
-"""The played engine's vocabulary."""
+"""The played engine's vocabulary, index and configurations."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def vocabulary() -> "Vocabulary":
-    """That of `played_engine`."""
+    """The vocabulary of `played_engine`."""
     from played_engine import EOS, TOKENS
 
     from dotllm import Vocabulary
@@ -24,7 +24,7 @@ def vocabulary() -> "Vocabulary":
 
 @pytest.fixture(scope="module")
 def index(vocabulary: "Vocabulary") -> "Index":
-    """That of `played_engine.ANSWER`."""
+    """The index of `played_engine.SCHEMA`."""
     from played_engine import SCHEMA
 
     from dotllm import Index
@@ -40,7 +40,7 @@ def vllm_config(demo_model: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def drafting_config(demo_model: Path) -> Any:
-    """That, with speculation."""
+    """The same, with speculation."""
     return _config(demo_model, {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2})
 
 
@@ -59,5 +59,5 @@ def _config(demo_model: Path, speculation: dict[str, Any] | None = None) -> Any:
         enable_prefix_caching=True, block_size=BLOCK, speculative_config=speculation,
     )  # fmt: skip
     config = arguments.create_engine_config()
-    config.scheduler_config.async_scheduling = True  # (which vLLM switches off for CPUs)
+    config.scheduler_config.async_scheduling = True  # (which vLLM turns off on CPUs)
     return config

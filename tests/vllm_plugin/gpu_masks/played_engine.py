@@ -1,9 +1,9 @@
-"""vLLM's own asynchronous scheduler, our kernels, and a model runner's books: an engine without a GPU.
+"""vLLM's own asynchronous scheduler, our kernels, and a model runner's state: an engine without a GPU.
 
-The V2 model runner is played by `Runner`: it keeps the same counts as vLLM's kernels do, runs the tokens it is told to,
+`Runner` plays the V2 model runner: it keeps the same counts as vLLM's kernels, runs the tokens that it is told to run,
 and samples at random under our masks, through vLLM's own ``sample`` with our hook in it. With ``drafter`` it
-speculates: drafts stay in its own books, as on the device, and are verified by sampling. What decides is what it has
-run: at every position of a request the model must have seen the token that stands there in the answer, whatever was in
+speculates: drafts stay in its own state, as on the device, and sampling verifies them. The criterion is what it has
+run: at every position of a request, the model must have seen the token that the answer has there, whatever was in
 flight in between.
 """
 
@@ -45,12 +45,12 @@ ANSWER = re.compile(r'\{"number_of_items":[0-9]+,"shipping_address":"[a-c]{0,5}"
 
 
 def spelt(tokens: Sequence[int]) -> str:
-    """Their text."""
+    """The text of ``tokens``."""
     return b"".join(TOKENS[token] or b"" for token in tokens).decode()
 
 
 class Staged:
-    """vLLM's ``StagedWriteTensor``: what is written counts from ``apply`` on."""
+    """vLLM's ``StagedWriteTensor``: writes take effect with ``apply``."""
 
     def __init__(self, *size: int) -> None:
         self.gpu = torch.zeros(size, dtype=torch.int32)
@@ -72,7 +72,7 @@ class Staged:
 
 
 class States:
-    """What is used of vLLM's ``RequestState``."""
+    """The used part of vLLM's ``RequestState``."""
 
     def __init__(self) -> None:
         self.req_id_to_index: dict[str, int] = {}
@@ -105,8 +105,8 @@ class Runner:
         self.batch_sharder = self.rejection_sampler = self.speculator = None
         self.most_drafts = 0
         self.drafter: Callable[[str, int], list[int]] = lambda name, length: []
-        """the next ``most_drafts`` tokens of a request that has so many, as somebody guesses"""
-        self.drafts = torch.full((STATES, 8), 5, dtype=torch.int64)  # (of somebody else's at first)
+        """guesses the next ``most_drafts`` tokens of a request that has so many tokens"""
+        self.drafts = torch.full((STATES, 8), 5, dtype=torch.int64)  # (at first, stale drafts of another request)
         self.proposed: tuple[list[str], list[list[int]]] = ([], [])
         self.drafts_kept = self.drafts_run = 0
         self.last_sampled = torch.zeros(STATES, dtype=torch.int64)
@@ -115,7 +115,7 @@ class Runner:
         self.seen: dict[str, dict[int, int]] = {}  # by request and position: the token that the model has run
 
     def forget(self, output: Any) -> None:
-        """Whoever has ended or been preempted."""
+        """Free the states of requests that have ended or been preempted."""
         for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
             if name in self.states.req_id_to_index:
                 self.states.free.append(self.states.req_id_to_index.pop(name))
@@ -152,7 +152,7 @@ class Runner:
 
     def _run(self, name: str, count: int, drafts: int = 0) -> int:
         """Run the next ``count`` tokens of a request: from its list up to prefill_len, then the last sampled one, then
-        so many drafts. Returns the last of them."""
+        ``drafts`` drafts. Returns the last of them."""
         states = self.states
         state = states.req_id_to_index[name]
         first = int(states.num_computed_tokens.gpu[state])
@@ -198,7 +198,7 @@ class Runner:
                     row, draft = logits[first + j] + noise[first + j], int(self.drafts[state, j])
                     drafted = j + 1 < sizes[i]
                     if drafted and self.generator.random() < 0.8:
-                        row[draft] += 20.0  # a model that agrees with it wherever it may
+                        row[draft] += 20.0  # a model that usually agrees with the draft if it may
                     token = int(row.argmax())
                     out[i, j], count[i] = token, j + 1
                     if not drafted or token != draft or (invalid is not None and bool(invalid[first + j + 1])):
@@ -275,7 +275,7 @@ class Engine:
     def add(
         self, name: str, prompt: int, pending: Future[Any] | None = None, *, first: int = 0, **parameters: Any
     ) -> Any:
-        """A request with a prompt of so many tokens: first, first + 1, …"""
+        """Add a request with a prompt of ``prompt`` tokens: first, first + 1, …"""
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -301,7 +301,7 @@ class Engine:
         return RequestGrammar(self.index.guide(), (), self.index.vocabulary, spelling_of=ForcedSpelling.of)
 
     def run(self, before: dict[int, Callable[[], Any]] | None = None) -> None:
-        """Until all requests have ended; ``before`` some steps (by number) something happens."""
+        """Run until all requests have ended. ``before``: actions by the number of the step that they precede."""
         flight: list[tuple[Any, list[str], list[list[int]]]] = []
         while self.scheduler.has_unfinished_requests() or flight:
             self.steps += 1
@@ -338,15 +338,15 @@ class Engine:
         return spelt(self.answers[name])
 
     def check(self, name: str) -> None:
-        """What the model has run at each position is what stands there."""
+        """At each position, the model has run the token that the request has there."""
         request, seen = self.requests[name], self.runner.seen[name]
         assert list(request.output_token_ids) == self.answers[name]
         tokens = list(request.all_token_ids)
         for position in range(len(tokens) - 1):
-            if position in seen or position >= request.num_prompt_tokens:  # (cached prompts are not run)
+            if position in seen or position >= request.num_prompt_tokens:  # (cached prompts do not run)
                 assert seen.get(position) == tokens[position] or self.ends_forced(position, tokens, seen), position
 
     @staticmethod
     def ends_forced(position: int, tokens: list[int], seen: dict[int, int]) -> bool:
-        """A request that ends (max_tokens) within entered text leaves the last of it unrun."""
+        """Whether the request has ended (max_tokens) within entered text, so that the last of it has not run."""
         return all(later not in seen or later < position for later in range(position, len(tokens)))

@@ -11,23 +11,23 @@ from dotllm.device_masks import kernels
 
 
 class Quick:
-    """Stands for a `launch.Launcher`."""
+    """Replaces a `launch.Launcher`."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
 
     def __call__(self, key: Any, grid: tuple[int, int, int], *arguments: Any) -> None:
-        """Launch."""
+        """Run the function."""
         self._function(grid[0], *(a.numpy() if hasattr(a, "numpy") else a for a in arguments))
 
 
 def use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These instead of Triton's."""
+    """Use these kernels instead of Triton's."""
     monkeypatch.setattr(kernels, "_launch_rows", Quick(apply_rows))
 
 
 def mask_row(row: Any, words: Any) -> None:
-    """What `kernels._apply_rows` does with a row of the logits."""
+    """Mask one row of the logits, as `kernels._apply_rows` does."""
     allowed = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), bitorder="little")[: len(row)].astype(bool)
     row[: len(allowed)][~allowed] = -np.inf
     row[len(allowed) :] = -np.inf
@@ -37,7 +37,7 @@ def apply_rows(
     count: int, logits: Any, stride: int, where: Any, slots: Any, starts: Any, table: Any,
     words: int, vocabulary: int, most: int, block: int,
 ) -> None:  # fmt: skip
-    """`kernels._apply_rows`."""
+    """The same as `kernels._apply_rows`."""
     for place, slot in zip(where[:count].tolist(), slots[:count].tolist(), strict=True):
         row = place
         if most > 1 and place >= 0:

@@ -1,8 +1,8 @@
-"""Random requests in random trouble: what reasons, and what does not, is aborted, preempted, refused, cut and late.
+"""Random requests in random trouble: with and without reasoning, they are aborted, preempted, refused, cut and late.
 
-vLLM's own loop and scheduler run, with the model runner of `played_engine` and a KV cache that remembers of what it was
-made: each of its places holds a number that stands for all tokens up to there. So a token that was drawn behind a wrong
-prefix, from a block of somebody else's or from one that never counted, shows.
+vLLM's own loop and scheduler run, with the model runner of `played_engine` and a KV cache that remembers its origin:
+each of its places holds a number that stands for all tokens up to there. So a token shows if it was drawn after a wrong
+prefix: from another request's block, or from a block whose tokens never counted.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ WORDS = -(-len(TOKENS) // 32)
 
 
 def chain(before: int, token: int) -> int:
-    """What stands in the KV cache for ``token``, behind what stands there for the tokens before it."""
+    """The KV cache's entry for ``token``, after the entry ``before`` for the earlier tokens."""
     return hash((before, token))
 
 
 class OneToken:
-    """A reasoning parser: one of some tokens ends the reasoning."""
+    """A reasoning parser: any token of a set ends the reasoning."""
 
     ends: frozenset[int] = frozenset()
 
@@ -49,7 +49,7 @@ class OneToken:
 
     @classmethod
     def length(cls, tokens: list[int]) -> int | None:
-        """How many of ``tokens`` are reasoning, its end included; None if it does not end."""
+        """The length of the reasoning in ``tokens``, including its end; None if it does not end."""
         return next((i + 1 for i, token in enumerate(tokens) if token in cls.ends), None)
 
     def is_reasoning_end(self, token_ids: list[int]) -> bool:
@@ -60,7 +60,7 @@ class OneToken:
 
 
 class TwoTokens(OneToken):
-    """Two of them, one after another, do."""
+    """Two consecutive tokens of the set end the reasoning."""
 
     @classmethod
     def length(cls, tokens: list[int]) -> int | None:
@@ -73,7 +73,7 @@ class TwoTokens(OneToken):
 
 
 class PlayedRunner(Runner):
-    """That of `played_engine`, with a KV cache, the counts of penalties, and vLLM's bitmasks."""
+    """The runner of `played_engine`, with a KV cache, the counts for penalties, and vLLM's bitmasks."""
 
     def __init__(self, seed: int, blocks: int, most_drafts: int = 0) -> None:
         super().__init__(seed)
@@ -94,7 +94,7 @@ class PlayedRunner(Runner):
         self.parameters: dict[str, Any] = {}
         self.prompt: dict[str, int] = {}
         self.drawn: dict[str, dict[int, tuple[int, int, frozenset[int] | None]]] = {}
-        """by request and position: the token, for what it was drawn behind, and out of which"""
+        """by request and position: the token, the KV entry that it was drawn after, and the tokens that were allowed"""
         self.states.last_sampled_tokens = self.last_sampled.view(-1, 1)
         self.counts_of = torch.zeros((STATES, len(TOKENS)), dtype=torch.int32)
         self.played_sampler = SimpleNamespace(penalties_state=SimpleNamespace(output_bin_counts=self.counts_of))
@@ -150,7 +150,7 @@ class PlayedRunner(Runner):
             self.names, lengths, self.counts, self.draft_counts, results, strict=True
         ):
             for j, token in enumerate(tokens):
-                if self.is_there(name):  # (else a step that was under way when it ended)
+                if self.is_there(name):  # (else the step was under way when the request ended)
                     position = computed + count - drafts + j
                     free = np.isfinite(logits[row + j].numpy())
                     out_of = None if free.all() else frozenset(np.nonzero(free)[0].tolist())
@@ -181,7 +181,7 @@ def apply_bitmask(self: Any, logits: Any, input_batch: Any, grammar_req_ids: lis
 
 
 class Sometimes:
-    """A rule of which text pays, or not, by chance; in place of `jump_forward.rule.Rule`."""
+    """Decides by chance which text pays off; replaces `jump_forward.rule.Rule`."""
 
     def __init__(self, draw: np.random.Generator) -> None:
         self._draw = draw
@@ -194,7 +194,7 @@ class Sometimes:
 
 
 class Trouble:
-    """One engine with its requests and what happens to them; all of it follows from ``seed``."""
+    """One engine, its requests, and the events; ``seed`` determines all of it."""
 
     def __init__(
         self,
@@ -206,11 +206,11 @@ class Trouble:
         others: list[Index] | None = None,
         late: bool = False,
     ) -> None:
-        """``late``: steps of grammars are (`slow_steps`)."""
+        """``late``: steps of grammars are late (`slow_steps`)."""
         draw = self.draw = np.random.default_rng(seed)
         self.seed, self.monkeypatch = seed, monkeypatch
         self.indexes = [index, *(others or [])]
-        if late:  # (indexes that know no step)
+        if late:  # (indexes that know no steps)
             self.indexes = [each.renewed() for each in self.indexes]
         self.threads = LateThreads(monkeypatch, seed) if late else None
         quick_kernels.use(monkeypatch)
@@ -226,7 +226,7 @@ class Trouble:
         monkeypatch.setenv("DOTLLM_COALESCENCE", "canonical" if self.forced else "off")
         self.engine = Engine(vllm_config, index, seed=seed, blocks=blocks, reasoner=self.reasoner)
         self.scheduler = self.engine.scheduler
-        if draw.random() < 0.3:  # (some do not pay, and are generated)
+        if draw.random() < 0.3:  # (some forced text does not pay off, and is generated)
             self.scheduler._forced.pays = Sometimes(draw)
         self.engine.runner = PlayedRunner(seed, blocks, self.scheduler.num_spec_tokens)
         self.engine.runner.drafter = self._guess
@@ -235,7 +235,7 @@ class Trouble:
         self.backend.step_masks = RowSender(index.space)
         if draw.random() < 0.3:
             self.scheduler.max_model_len = int(draw.integers(40, 120))
-        self.scheduler.max_model_len = min(self.scheduler.max_model_len, (blocks - 1) * BLOCK)  # as vLLM sees to
+        self.scheduler.max_model_len = min(self.scheduler.max_model_len, (blocks - 1) * BLOCK)  # as vLLM ensures
         self.aborts = float(draw.choice([0.0, 0.01, 0.05]))
         self.resets = float(draw.choice([0.0, 0.0, 0.02, 0.1]))
         self.squeezes = float(draw.choice([0.0, 0.05, 0.2]))
@@ -262,7 +262,7 @@ class Trouble:
     # ---- requests
 
     def add(self, name: str) -> None:
-        """A request at random."""
+        """Add a random request."""
         draw, engine = self.draw, self.engine
         parameters: dict[str, Any] = {"max_tokens": int(draw.choice([1, 2, 3, 5, 9, 20, 60, 150]))}
         stops: tuple[int, ...] = ()
@@ -279,7 +279,7 @@ class Trouble:
         ends = self.reasoner.ends if self.reasoner else ()
         first, length = 0, int(draw.choice([4, 9, 17, 17, 33, 33, 50, 70, 90]))
         if draw.random() < 0.15 and ends:
-            first = min(ends) - length + 3  # its prompt ends the reasoning
+            first = min(ends) - length + 3  # the prompt ends the reasoning
         elif draw.random() < 0.3:
             first = int(draw.integers(0, 20))
         first = max(0, first)
@@ -306,7 +306,7 @@ class Trouble:
         structured = request.structured_output_request
         answers = structured is not None and self.reasoner is not None and bool(draw.random() < 0.1)
         if answers:
-            structured.reasoning_ended = True  # a raw completion
+            structured.reasoning_ended = True  # as for a raw completion
         prompt = list(request.prompt_token_ids)
         reasons = (
             structured is not None
@@ -319,7 +319,7 @@ class Trouble:
     # ---- the loop
 
     def run(self, count: int) -> None:
-        """``count`` requests, until all have ended."""
+        """Run ``count`` requests until all have ended."""
         from vllm.v1.engine.core import EngineCore
 
         engine, draw = self.engine, self.draw
@@ -348,7 +348,7 @@ class Trouble:
                 self._receive(outputs or {})
                 self._check_books()
                 idle = idle + 1 if self._progress() == before and not self.pending else 0
-        self.scheduler.schedule()  # tells the runner of the last ones
+        self.scheduler.schedule()  # tells the runner which requests ended last
 
     def _progress(self) -> Any:
         return len(self.scheduler.requests), sum(map(len, self.engine.answers.values())), self.engine.runner.samplings
@@ -375,7 +375,7 @@ class Trouble:
             self.backend.step_masks.space.collect()
 
     def _squeeze(self) -> None:
-        """The next step finds the cache full, and preempts who came last."""
+        """Make the next step find the cache full, so that it preempts the latest request."""
         manager = self.scheduler.kv_cache_manager
         allocate, refusals = manager.allocate_slots, [None] * int(self.draw.integers(1, 3))
 
@@ -398,7 +398,7 @@ class Trouble:
                 self.scheduler.finish_requests(names, RequestStatus.FINISHED_ABORTED)
 
     def execute_model(self, output: Any, non_block: bool = True) -> Future[Any]:
-        """vLLM's executor."""
+        """As vLLM's executor."""
         runner = self.engine.runner
         self.engine.preemptions += len(output.preempted_req_ids or ())
         runner.forget(output)
@@ -411,7 +411,7 @@ class Trouble:
         return future
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = True) -> Future[Any]:
-        """vLLM's executor."""
+        """As vLLM's executor."""
         runner = self.engine.runner
         future: Future[Any] = Future()
         names = list(runner.names)
@@ -419,13 +419,13 @@ class Trouble:
         return future
 
     def take_draft_token_ids(self) -> Any:
-        """vLLM's executor."""
+        """As vLLM's executor."""
         from vllm.v1.outputs import DraftTokenIds
 
         return DraftTokenIds(*self.engine.runner.proposed)
 
     def _guess(self, name: str, length: int) -> list[int]:
-        """Drafts: such as the grammar allows, and such as it does not; ends of the reasoning and of the text, too."""
+        """Drafts that the grammar allows and drafts that it forbids, also ends of the reasoning and of the text."""
         draw, count = self.draw, self.scheduler.num_spec_tokens
         drafts = [int(token) for token in draw.integers(0, len(TOKENS), count)]
         if not count or name not in self.engine.requests:
@@ -478,7 +478,7 @@ class Trouble:
     # ---- what must hold
 
     def check(self) -> None:
-        """Everything, when all have ended."""
+        """Check everything, after all requests have ended."""
         unexpected = [error for error in self.errors if "leave no token to go on with" not in error]
         assert not unexpected, unexpected[0]
         self._check_empty()
@@ -528,7 +528,7 @@ class Trouble:
             if guide is not None and guide.failed:
                 break
             if expected == {token} and (sampled is None or sampled != (token, behind, expected)):
-                self.entered += 1  # (and what a step in flight has drawn in its place does not count)
+                self.entered += 1  # (a token that a step in flight drew in its place does not count)
             else:
                 assert sampled is not None, f"token {position - start} was never drawn"
                 was, seen, out_of = sampled
@@ -548,7 +548,7 @@ class Trouble:
             stopped = request.stop_reason is not None and before is not None and answer[-1] in before
             assert guide.is_terminated() or stopped, f"it has stopped and is not complete: {answer[end:]}"
         if reason == "error":
-            failing = guide is not None and (mask_of(guide) is None or guide.failed)  # (such as that leave no token)
+            failing = guide is not None and (mask_of(guide) is None or guide.failed)  # (e.g. no token is left)
             assert name in self.refused or failing, f"an error: {answer} {request.stop_reason}"
 
     def _logged(self) -> Any:
@@ -556,7 +556,7 @@ class Trouble:
 
 
 def mask_of(grammar: RequestGrammar) -> frozenset[int] | None:
-    """The tokens that ``grammar`` allows; None if these are all."""
+    """The tokens that ``grammar`` allows; None if it allows all."""
     if grammar.is_terminated():
         return None
     bitmask = torch.zeros((1, WORDS), dtype=torch.int32)
@@ -566,7 +566,7 @@ def mask_of(grammar: RequestGrammar) -> frozenset[int] | None:
 
 
 def describe(tokens: frozenset[int] | None) -> Any:
-    """Some of them."""
+    """Some of the tokens, for messages."""
     return "all" if tokens is None else sorted(tokens)[:8]
 
 

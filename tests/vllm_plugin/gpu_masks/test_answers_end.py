@@ -1,4 +1,4 @@
-"""Answers end within the tokens that are left to them, with vLLM's asynchronous scheduler and a step in flight."""
+"""Answers end within the tokens that they have left, with vLLM's asynchronous scheduler and a step in flight."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Answers:
         self.draw = np.random.default_rng(seed)
 
     def add(self, name: str, which: int, beyond: int, *, prompt: int = 6, more: int = 0, **parameters: Any) -> None:
-        """A request with so many tokens more than the least; it must leave the model's length room for as many."""
+        """Add a request with ``beyond`` tokens above the minimum; the model's length must leave room for that."""
         index = self.indexes[which]
         request = self.engine.add(name, prompt, max_tokens=LONGEST, **parameters)
         limit = AnswerLimit(self.manager, request, more)
@@ -81,7 +81,7 @@ class Answers:
         self.of[name] = (which, least + beyond if prompt < 400 else LONGEST - prompt)
 
     def _guess(self, name: str, length: int) -> list[int]:
-        """Drafts that the grammar allows, as far as it stands there."""
+        """Drafts that the grammar allows from its current place, as long as there are any."""
         if name not in self.of:
             return [1] * self.scheduler.num_spec_tokens
         request, guide = self.engine.requests[name], self.indexes[self.of[name][0]].guide()
@@ -98,7 +98,7 @@ class Answers:
         return drafts
 
     def check(self) -> int:
-        """How many ended on account of their limit."""
+        """Check all answers. Returns how many ended because of their limit."""
         closed = 0
         for name, (which, most) in self.of.items():
             tokens = self.engine.answers[name]
@@ -114,7 +114,7 @@ class Answers:
         return closed
 
     def run(self, monkeypatch: pytest.MonkeyPatch, before: Any = None) -> None:
-        """Until all have ended; what a mask is computed for is looked at."""
+        """Run until all have ended, and check the place for which each mask is computed."""
         self.stop_reasons: dict[str, Any] = {}
         update = self.scheduler.update_from_output
 
@@ -134,7 +134,7 @@ class Answers:
             name = by_grammar[id(grammar)]
             tokens = self.engine.answers[name]
             if self.manager.reasoner_cls is None:
-                # all that has been sampled has been taken, whatever is in flight
+                # All sampled tokens have been taken, whatever is in flight.
                 assert grammar.guide.tokens_taken == len(tokens) and left == self.of[name][1] - len(tokens)
             self.masks += 1
             return limit_rows(grammar, drafts, left, *args)
@@ -148,7 +148,7 @@ class Answers:
 def test_every_answer_ends_in_time(
     vllm_config: Any, drafting_config: Any, indexes: list[Index], monkeypatch: pytest.MonkeyPatch, blocks: int, mode: str
 ) -> None:  # fmt: skip
-    """From the fewest tokens upwards, with free requests, where the model's length ends, and when preempted."""
+    """From the minimum upwards, next to free requests, at the end of the model's length, and with preemption."""
     quick_kernels.use(monkeypatch)
     monkeypatch.setenv("DOTLLM_COALESCENCE", mode if mode == "canonical" else "off")
     answers = Answers(drafting_config if mode == "drafts" else vllm_config, indexes, blocks=blocks)
@@ -213,7 +213,7 @@ def test_without_a_limit_nothing_is_looked_at(
 
 
 def test_a_limit_that_cannot_be_kept_ends_the_request_with_its_reason(indexes: list[Index]) -> None:
-    """Whatever has taken the tokens."""
+    """Whatever took the tokens."""
     manager: Any = SimpleNamespace(reasoner_cls=None)
     request: Any = SimpleNamespace(
         max_tokens=90, num_output_tokens=0, num_tokens=1, sampling_params=SimpleNamespace(min_tokens=0)

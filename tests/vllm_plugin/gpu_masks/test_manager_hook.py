@@ -1,4 +1,4 @@
-"""Where masks can live on the device."""
+"""Where masks can be kept on the device."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_automatically_where_kernels_can_read_the_host(
 
 
 def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only when it is asked for: tensor-parallel ranks that sample all requests each have their own table."""
+    """Only if it is asked for: tensor-parallel ranks that each sample all requests have a table each."""
     assert "sampl" in why_not(monkeypatch, enable_batch_sharded_sampling=True)
     assert why_not(monkeypatch, enable_batch_sharded_sampling=True, v2=False) == ""

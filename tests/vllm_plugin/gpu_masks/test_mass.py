@@ -1,4 +1,4 @@
-"""Masses from the workers' rows to a front end's positions, by vLLM's own classes and without a device."""
+"""Masses on their way from the workers' rows to a front end's positions, with vLLM's own classes and no device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Later(AsyncModelRunnerOutput):
 
 
 def sampled(asked: dict[str, int] | None, apply: Any, output: Any) -> Any:
-    """What a worker returns whose runner masks by ``apply``."""
+    """What a worker returns if its runner masks with ``apply``."""
     grammar = SimpleNamespace()
     if asked is not None:
         setattr(grammar, worker.ASKED, asked)
@@ -61,7 +61,7 @@ def sampled(asked: dict[str, int] | None, apply: Any, output: Any) -> Any:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_rows_of_the_first_runner(asynchronous: bool) -> None:
-    """Drafts, requests that do not ask, one that has left the batch, and one whose drafts were trimmed."""
+    """Drafts, requests that do not ask, a request that has left the batch, and one with trimmed drafts."""
     torch.manual_seed(0)
     logits, allowed = torch.randn((7, TOKENS)), torch.rand((7, TOKENS)) < 0.5
     expected = exact(logits, allowed)
@@ -126,7 +126,7 @@ def test_the_engine_core_asks_for_those_that_ask() -> None:
         scheduled_new_reqs=[new("a", dotllm_mass=True), new("b"), new("c", dotllm_mass="false"), new("p")],
         scheduled_spec_decode_tokens={"a": [1, 2]},
     )
-    step.scheduled_new_reqs[-1].sampling_params = None  # what is pooled
+    step.scheduled_new_reqs[-1].sampling_params = None  # a pooling request
     part.scheduled(step)
     masks: Any = SimpleNamespace(structured_output_request_ids=["b", "a", "c"])
     part.masks_found(step, masks)

@@ -1,4 +1,4 @@
-"""Rare orders of events, at random (`rare_orders`) and one by one: every token is drawn under the mask that holds."""
+"""Rare orders of events, at random (`rare_orders`) and one by one: every token is drawn under the right mask."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_steps_of_requests_in_trouble_are_late(
 def test_drafts_of_requests_in_trouble(
     drafting_config: Any, index: Index, others: list[Index], monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    """Reasoning and texts end within them; the device keeps what the grammar allows, and no more."""
+    """Reasoning and texts end within drafts; the device keeps the drafts that the grammar allows, and no more."""
     run = kept = 0
     for seed in range(first, first + 10):
         with monkeypatch.context() as patched:
@@ -81,7 +81,7 @@ def test_drafts_of_requests_in_trouble(
 def test_a_request_goes_on_behind_the_end_of_its_text(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ``ignore_eos``: freely, and not with an error."""
+    """With ``ignore_eos`` it goes on freely, without an error."""
     quick_kernels.use(monkeypatch)
     engine = Engine(vllm_config, index, seed=1, blocks=200)
     engine.runner = PlayedRunner(1, 200)
@@ -98,7 +98,7 @@ def test_a_request_goes_on_behind_the_end_of_its_text(
 
 @pytest.mark.parametrize("blocks", [200, 12])
 def test_answers_through_tritons_kernels(vllm_config: Any, index: Index, blocks: int) -> None:
-    """Beside free requests, and with a cache that is too small for all."""
+    """Next to free requests, and with a cache that is too small for all."""
     engine = Engine(vllm_config, index, seed=5, blocks=blocks)
     engine.add("free", 10, structured_outputs=None, max_tokens=40)
     for i in range(4):
@@ -113,7 +113,7 @@ def test_answers_through_tritons_kernels(vllm_config: Any, index: Index, blocks:
 def test_answers_begin_when_the_reasoning_has_ended(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A prompt that ends the reasoning is constrained from its first token on."""
+    """If the prompt ends the reasoning, the answer is constrained from its first token."""
     quick_kernels.use(monkeypatch)
     ends = frozenset(range(128, 144))
     reasoner = type("Reasoner", (OneToken,), {"ends": ends})

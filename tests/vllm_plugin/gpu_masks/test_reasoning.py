@@ -1,4 +1,4 @@
-"""With a reasoning parser the rows of a step are the masks that vLLM's own way would fill."""
+"""With a reasoning parser, the rows of a step equal the masks that vLLM itself would fill."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.serve.releases import INSTALLED
 
 pytestmark = pytest.mark.serve
 
-END = ord("!")  # of the reasoning
+END = ord("!")  # ends the reasoning
 
 
 class Reasoner:
-    """vLLM's ``ReasoningParser``, as far as the manager asks it."""
+    """The part of vLLM's ``ReasoningParser`` that the manager uses."""
 
     reasoning_end_str = "!"
 
@@ -61,7 +61,7 @@ def manager(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> 
     backend = a_backend(vocabulary=index.vocabulary, compiler=SimpleNamespace(metrics=Metrics()))
     backend.step_masks = RowSender(index.space)
     made.backend = backend
-    # as in an engine of 256 requests
+    # As in an engine for 256 requests.
     made._grammar_bitmask = backend.allocate_token_bitmask(1024)
     made.fill_bitmask_parallel_threshold, made.fill_bitmask_parallel_batch_size = 128, 16
     made.executor_for_fillmask = ThreadPoolExecutor(2)
@@ -88,11 +88,11 @@ def request(index: Index, prompt: list[int], said: list[int], ended: bool | None
 
 def requests(index: Index, copies: int) -> dict[str, Any]:
     kinds = (
-        ([1, 2], [], None),  # has to reason first
+        ([1, 2], [], None),  # must reason first
         ([1, END], [], None),  # the prompt ends the reasoning
         ([1, 2], [], False),
         ([1, 2], [ord("{")], True),
-        ([1, 2], [*b'{"number_of_items":7,"shipping_address":"","is_gift":true}', EOS], True),  # has ended
+        ([1, 2], [*b'{"number_of_items":7,"shipping_address":"","is_gift":true}', EOS], True),  # the answer has ended
     )
     return {f"{n}-{i}": request(index, *kind) for n in range(copies) for i, kind in enumerate(kinds)}
 
@@ -113,7 +113,7 @@ def test_rows_are_vllms_bitmasks(manager: Any, index: Index, copies: int) -> Non
 
 
 def test_rows_along_drafts_are_vllms_bitmasks(manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reasoning ends within them, at their end, or not; behind padding nothing is masked."""
+    """The reasoning ends within drafts, at their end, or not at all; nothing is masked after padding."""
     monkeypatch.setattr(type(manager.vllm_config), "num_speculative_tokens", 4)
     begins = list(b'{"n')
     drafts = {
@@ -139,7 +139,7 @@ def test_rows_along_drafts_are_vllms_bitmasks(manager: Any, index: Index, monkey
     table = dict(zip(found.new_slots.tolist(), found.new_rows, strict=True))
     slots, at = iter(found.slots.tolist()), 0
     for number, (name, tokens) in enumerate(drafts.items()):
-        at = 5 * number if INSTALLED[:2] >= (0, 33) else at  # (a block of rows for each request, since then)
+        at = 5 * number if INSTALLED[:2] >= (0, 33) else at  # (since 0.33, each request has a block of rows)
         for position in range(1 + len(tokens)):
             slot, mask = next(slots), expected[at + position]
             assert np.array_equal(np.full_like(mask, -1) if slot == NO_MASK else table[slot], mask), (name, position)
@@ -169,7 +169,7 @@ def test_others_grammars_are_left_to_vllm(manager: Any, index: Index) -> None:
 def test_tokens_that_would_end_the_reasoning_wrongly_are_masked(
     manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a model reasons, in each of its positions; rows serve for that, in any epoch."""
+    """While a model reasons, at each of its positions; rows serve for this in any epoch."""
     masked = {"a": (3, 40), "b": (), "c": (3, 40), "d": (3,)}
     asked = {name: request(index, [1, 2], [], False) for name in masked}
     by_request = {id(one): masked[name] for name, one in asked.items()}
@@ -191,7 +191,7 @@ def test_tokens_that_would_end_the_reasoning_wrongly_are_masked(
 def test_what_a_reasoning_must_not_say_is_found_once(
     manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as the request's parameters are the same: a session that goes on gets new ones."""
+    """It stays the same while the request's parameters do; a session that goes on gets new parameters."""
     monkeypatch.setenv("DOTLLM_END_IN_REASONING", "forbid")
     one, found = request(index, [1, 2], [], False), []
     monkeypatch.setattr(rows, "masked_ends", lambda _, asked: found.append(asked) or (3,))
@@ -207,7 +207,7 @@ def test_what_a_reasoning_must_not_say_is_found_once(
 
 
 def test_an_end_that_belongs_to_the_answer_is_taken_by_the_grammar(manager: Any, index: Index) -> None:
-    """As that of a tool call: sampled freely, and the grammar begins with it."""
+    """For example a tool call's: it is sampled freely, and the grammar begins with it."""
     manager._get_constraint_bounds = lambda one, tokens: (1, 2)
     grammar = request(index, [1], [ord("{")], True).structured_output_request.grammar
     one = request(index, [1], [], False)
@@ -225,7 +225,7 @@ def forbidden(index: Index, row: int) -> list[int]:
 def test_nothing_ends_the_answer_within_the_reasoning(
     manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But a token that ends the reasoning, which somebody has named as a stop token."""
+    """An exception is a token that ends the reasoning and that somebody has named as a stop token."""
     monkeypatch.setenv("DOTLLM_END_IN_REASONING", "forbid")
     asked = [request(index, [1, 2], [], False), request(index, [1, 2], [], True)]
     message = rows.message_of(manager, manager.backend.step_masks, asked, [[1, END, ord("{")], []])
@@ -234,7 +234,7 @@ def test_nothing_ends_the_answer_within_the_reasoning(
     assert first == second and forbidden(index, first) == [7, EOS]
     assert begins == answers and later not in (first, begins)
     one = request(index, [1, 2], [], False)
-    one.structured_output_request._grammar = SimpleNamespace()  # one that is still compiled
+    one.structured_output_request._grammar = SimpleNamespace()  # a grammar that still compiles
     assert manager.grammar_bitmask({"a": one}, ["a"], {}).slots.tolist() == [first]
 
 

@@ -1,4 +1,4 @@
-"""The rows of a step are the masks that vLLM's own way would fill, one by one."""
+"""The rows of a step equal the masks that vLLM itself would fill one by one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_rows_are_the_masks_vllm_would_fill(index: Index, stops: tuple[int, ...]
 def test_limits_that_suffice_are_found_in_one_call(
     index: Index, drafts: tuple[list[int], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a request whose limit may change a mask is asked for it, once that is known."""
+    """Once that is known, only a request whose limit may change a mask is asked."""
     paths, asked = [[], [A], [A, A]], []
     limit_rows = RequestGrammar.limit_rows
     monkeypatch.setattr(RequestGrammar, "limit_rows", lambda self, *a: asked.append(self) or limit_rows(self, *a))
@@ -115,7 +115,7 @@ def test_rows_along_drafts(index: Index, stops: tuple[int, ...]) -> None:
 
 
 def test_stop_tokens_that_leave_no_token_count_where_the_request_stands(index: Index) -> None:
-    """Not behind its drafts, which it may never take."""
+    """They do not count after its drafts, which it may never take."""
     asked = grammar(index, [], (C,))
     _, rows = rows_of_step([asked], [[AB, C]])
     assert not asked.failed and rows[1] == END_ROW
@@ -180,22 +180,22 @@ def test_each_row_travels_once(index: Index) -> None:
 
 
 def test_a_step_that_fails_is_sent_again(index: Index) -> None:
-    """vLLM's fault tolerance goes on with the same engine core and workers. Whatever fails, the workers have the rows of
-    every step that they run."""
+    """vLLM's fault tolerance continues with the same engine core and workers. Whatever fails, the workers have the rows
+    of every step that they run."""
     source = random.Random(7)
     for _ in range(300):
         sender, steps, taken = RowSender(index.space), [], set[int]()
         for number in range(source.randint(1, 30)):
             rows = source.choices(range(-1, 3), k=source.randint(1, 4))
             sent = sender.message(np.ones(len(rows), np.int32), np.array(rows, np.int32))
-            step = [number]  # equal to no other, and not hashable, as vLLM's
+            step = [number]  # equal to no other step and not hashable, like vLLM's
             sender.sent_with(step)
             if source.random() < 0.4:
-                continue  # it fails before the workers look at it
+                continue  # the step fails before the workers look at it
             taken.update(sent.new_slots.tolist())
             assert taken.issuperset(row for row in rows if row >= 0)
             steps.append(step)
-            while steps and source.random() < 0.7:  # results come in order, later than the next step is sent
+            while steps and source.random() < 0.7:  # results come in order, after the next step is sent
                 sender.arrived(steps.pop(0))
         assert len(sender._in_flight) <= 30
 

@@ -1,4 +1,4 @@
-"""The class of an engine's scheduler, who takes part in it, and the short ways of vLLM's loop."""
+"""The class of an engine's scheduler, its parts, and the shortcuts in vLLM's loop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_all_that_is_overridden_is_a_target() -> None:
 def test_an_engine_on_another_backend_has_none(
     vllm_config: Any, monkeypatch: pytest.MonkeyPatch, backend: str, default_backend: str
 ) -> None:
-    """It died of its first constrained request: xgrammar's backend has a ``compiler``, too, and ours was asked of it."""
+    """Its first constrained request killed it: xgrammar's backend also has a ``compiler``, which we took for ours."""
     monkeypatch.setenv("DOTLLM_DEFAULT_BACKEND", default_backend)
     monkeypatch.setattr(vllm_config.structured_outputs_config, "backend", backend)
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -60,7 +60,7 @@ def test_an_engine_on_another_backend_has_none(
 
 
 def test_vllm_is_told_at_once_what_has_been_taken(vllm_config: Any, index: Index) -> None:
-    """And asks a grammar that has not taken a token, or has failed since."""
+    """It only asks a grammar that has not taken a token, or that has failed since."""
     engine = an_engine(vllm_config, index)
     manager = engine.scheduler.structured_output_manager
     asked: list[list[int]] = []
@@ -76,7 +76,7 @@ def test_vllm_is_told_at_once_what_has_been_taken(vllm_config: Any, index: Index
 
 
 def test_enforced_with_no_part_at_all(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``DOTLLM_HOOKS=enforce``: vLLM's own way with our grammars, one after another, and failures that say why."""
+    """``DOTLLM_HOOKS=enforce``: vLLM handles our grammars one after another, and failures give the reason."""
     monkeypatch.setattr(scheduler, "_parts", {})
     monkeypatch.setattr(batch_accept, "accept", lambda *_: pytest.fail("speed"))
     bench = Bench(vllm_config)

@@ -1,4 +1,4 @@
-"""A message goes to the table, anything else to vLLM; and our kernel is compiled before the first constrained step."""
+"""Our messages go to the table, all else to vLLM; our kernel is compiled before the first constrained step."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MESSAGE = MaskRows(5, np.array([3, 1, 1], np.int32), np.array(SLOTS, np.int32), 
 
 
 def allowed(logits: Any) -> list[Any]:
-    """By row the token that is left, or None where all are."""
+    """The only allowed token of each row, or None if all are allowed."""
     return [int(row.argmax()) if torch.isinf(row).any() else None for row in logits]
 
 
 def test_drafts_of_the_first_runner() -> None:
-    """In the order of the batch; one of the requests has left it."""
+    """Drafts are in the batch's order; one of the requests has left the batch."""
     left: list[Any] = []
     apply = partial(worker_hooks.v1, original=lambda *arguments: left.append(arguments))
     drafts = {"a": [7, 7], "x": [7], "free": []}
@@ -48,13 +48,13 @@ def test_drafts_of_the_first_runner() -> None:
 
 
 def test_drafts_that_the_first_runner_has_trimmed() -> None:
-    """ngram_gpu: the engine core does not know of it. Nobody's logits but its own are masked, and none beyond the end."""
+    """ngram_gpu trims drafts without the engine core. A request masks only its own logits, and none beyond the end."""
     apply = partial(worker_hooks.v1, original=lambda *_: pytest.fail("it is our message"))
     counts, slots = np.array([4, 4], np.int32), np.array([0, 1, 1, 1, 2, 3, 1, 1], np.int32)
     masks: Any = SimpleNamespace(structured_output_request_ids=["a", "b"])
     for drafts, expected in (({"a": [], "b": [7]}, [0, 2, 3]), ({}, [0, 2]), ({"b": [7, 7, 7]}, [0, 2, 3, 1, 1])):
         masks.grammar_bitmask = MaskRows(5, counts, slots, np.arange(4, dtype=np.int32), ONLY)
-        around = torch.zeros((2 + len(expected), 4))  # with what lies behind the logits in memory
+        around = torch.zeros((2 + len(expected), 4))  # includes the memory after the logits
         batch: Any = SimpleNamespace(req_ids=["a", "b"])
         output: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts)
         apply(output, masks, batch, around[: len(expected)])
@@ -63,7 +63,7 @@ def test_drafts_that_the_first_runner_has_trimmed() -> None:
 
 @pytest.mark.parametrize("runner", ["first", "second"])
 def test_two_engines_of_a_process_have_a_table_each(runner: str) -> None:
-    """They take turns on one device; each sends a row once."""
+    """They take turns on one device; each sends every row once."""
     tables = []
     batches: list[Any] = [SimpleNamespace(req_ids=["a"], cu_num_logits=torch.tensor([0, 1])) for _ in range(2)]
     workers: list[Any] = [SimpleNamespace(mask_stride=1) for _ in range(2)]
@@ -91,7 +91,7 @@ def a_batch(names: list[str], starts: list[int]) -> Any:
 
 
 def test_drafts_of_the_second_runner() -> None:
-    """The device has trimmed the drafts of one request, of which the engine core does not know."""
+    """The device has trimmed one request's drafts, and the engine core does not know it."""
     apply = partial(worker_hooks.v2, original=lambda *_: pytest.fail("it is our message"))
     logits = torch.zeros((5, 4))
     worker: Any = SimpleNamespace(mask_stride=3)
@@ -111,7 +111,7 @@ def test_the_kernel_is_launched_and_masks_nothing(most: int, monkeypatch: pytest
     before = here.clone()
 
     class OnTheGPU:
-        """For the hook; the kernel sees the CPU's."""
+        """Seen by the hook only; the kernel gets a tensor on the CPU."""
 
         device = torch.device("cuda")
 

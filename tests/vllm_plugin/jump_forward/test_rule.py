@@ -1,4 +1,4 @@
-"""In which steps forced text is entered."""
+"""The steps in which forced text is entered."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def rule(graph_tokens: int | None, decode: str = "FULL", mixed: str = "PIECEWISE
 
 
 def found(*lengths: int) -> list[Offer]:
-    """Forced text of so many tokens, the first of which is in flight."""
+    """Forced texts of these lengths; the first token of each is in flight."""
     return [Offer(position, None, [7] * length, length - 1) for position, length in enumerate(lengths)]
 
 
 @pytest.mark.parametrize(
     ("running", "lengths", "enters"),
     [
-        (1, (3,), False),  # saves two steps, and the one that runs it takes up to twice as long
+        (1, (3,), False),  # saves two steps, but the step that runs it takes up to twice as long
         (1, (4,), True),
         (32, (9,) * 8, False),
         (32, (9,) * 9, True),  # 72 steps

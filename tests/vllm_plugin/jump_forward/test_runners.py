@@ -1,4 +1,4 @@
-"""What has been entered, written into the books of vLLM's own model runners."""
+"""Entered tokens are written into the state of vLLM's own model runners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROMPT = [5, 6, 7]
 
 
 def first_runner(output: list[int], *, in_batch: bool = True) -> tuple[dict[str, Any], Any]:
-    """The requests of the V1 runner, one that has these output tokens, and its ``InputBatch``."""
+    """The V1 runner's requests (one, with these output tokens) and its ``InputBatch``."""
     from vllm.sampling_params import SamplingParams
     from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
@@ -40,7 +40,7 @@ def first_runner(output: list[int], *, in_batch: bool = True) -> tuple[dict[str,
 
 @pytest.mark.parametrize("output", [[20], [-1, -1]], ids=["synchronous", "asynchronous"])
 def test_the_first_runner(output: list[int]) -> None:
-    """Asynchronously it knows neither the last token that counts nor the one behind it, which does not."""
+    """With asynchronous scheduling it knows neither the last token that counts nor the next one, which does not."""
     requests, batch = first_runner(output)
     batch.prev_req_id_to_index = {"a": 0, "b": 1}
     runners.write_v1(requests, batch, Entered("a", 3, [20, 21, 22, 23], 4))
@@ -60,7 +60,7 @@ def test_the_first_runner_has_left_it_out_of_the_step_before() -> None:
 
 
 class Staged:
-    """vLLM's ``StagedWriteTensor``, whose kernel is checked where a runner runs (tests/serve/test_coalescence.py)."""
+    """vLLM's ``StagedWriteTensor``. (tests/serve/test_coalescence.py tests its kernel in a real runner.)"""
 
     def __init__(self, *size: int) -> None:
         self.values = np.zeros(size, np.int32)
@@ -74,7 +74,7 @@ class Staged:
 
 
 class Runner:
-    """A model runner of the second kind, as far as it is looked at."""
+    """The used part of a V2 model runner."""
 
     def __init__(self) -> None:
         self.writes = 0
@@ -120,4 +120,4 @@ def test_the_methods_are_wrapped_once() -> None:
         assert (First._update_states, Second.add_requests) == wrapped
     assert "extra.runners" in str(First._update_states.dotllm_replacements)
     assert "extra.runners" in str(Second.add_requests.dotllm_replacements)
-    runners.wrap_runner(SimpleNamespace())  # a runner of another kind
+    runners.wrap_runner(SimpleNamespace())  # a runner of an unknown kind

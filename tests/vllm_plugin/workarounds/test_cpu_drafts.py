@@ -1,4 +1,4 @@
-"""vLLM's rejection sampler on a CPU: temperatures of drafts, and a step without any."""
+"""vLLM's rejection sampler on a CPU: temperatures of drafts, and a step without drafts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTS = torch.tensor([2, 2, 5], dtype=torch.int32)
 
 
 def test_vllms_own_writes_into_a_copy() -> None:
-    """If this fails, vLLM has learnt it, and the hook can go."""
+    """If this fails, vLLM has been fixed, and the hook can go."""
     from vllm.platforms import current_platform
 
     current_platform.import_kernels()
@@ -40,7 +40,7 @@ def test_top_k_without_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.v1.sample import rejection_sampler
     from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 
-    # what vLLM takes on a CPU, also where other tests have Triton's interpreter on
+    # vLLM's choice on a CPU, even if other tests have turned Triton's interpreter on.
     monkeypatch.setattr(rejection_sampler, "expand_batch_to_tokens", cpu_drafts.expand)
     monkeypatch.setattr(
         rejection_sampler, "apply_top_k_top_p", lambda logits, k, p: apply_top_k_top_p_pytorch(logits, k, p, True)
@@ -50,7 +50,7 @@ def test_top_k_without_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     none, counts = torch.empty((0, 10)), torch.zeros(2, dtype=torch.int32)
     original = rejection_sampler.apply_sampling_constraints
     if not hasattr(original, hook.REPLACEMENTS):
-        with pytest.raises(RuntimeError, match="numel"):  # if this fails, vLLM has learnt it, and the hook can go
+        with pytest.raises(RuntimeError, match="numel"):  # if this fails, vLLM has been fixed, and the hook can go
             original(none, counts, metadata)
     fixed = partial(cpu_drafts._apply_sampling_constraints, original=original)
     assert fixed(none, counts, metadata).shape == (0, 10)

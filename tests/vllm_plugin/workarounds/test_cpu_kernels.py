@@ -1,4 +1,4 @@
-"""llvmlite's handle of its library, and what vLLM asks of all objects."""
+"""llvmlite's library handle, and the attributes that vLLM asks of all objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def asked(before: str = "") -> str:
 
 
 def test_it_answers_to_special_names_with_c_functions() -> None:
-    """If the first of these fails, llvmlite has learnt it, and the hook can go."""
+    """If the first fails, llvmlite has been fixed, and the hook can go."""
     applied = (
         "from dotllm.vllm_plugin.workarounds import cpu_kernels; cpu_kernels.HOOK.apply(); cpu_kernels.HOOK.apply()"
     )

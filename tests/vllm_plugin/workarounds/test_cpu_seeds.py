@@ -27,7 +27,7 @@ def runner(discarded: list[bool], outputs: list[list[int]]) -> Any:
 
 
 def test_a_cpu_generator_has_no_offset() -> None:
-    """If this fails, torch has learnt it, and the hook can go."""
+    """If this fails, torch has added it, and the hook can go."""
     with pytest.raises(RuntimeError):
         torch.Generator().set_offset(0)
 

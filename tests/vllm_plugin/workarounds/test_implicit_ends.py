@@ -1,4 +1,4 @@
-"""While a model reasons, tokens that end the reasoning and that its grammar does not begin with are masked."""
+"""While a model reasons, tokens that would end the reasoning are masked, unless its grammar begins with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dotllm.vllm_plugin.workarounds import implicit_ends
 pytestmark = pytest.mark.serve
 
 EOS = 256
-END, CALL = ord("!"), ord("<")  # of the reasoning; and the second is part of the answer
+END, CALL = ord("!"), ord("<")  # both end the reasoning; the second is also part of the answer
 
 
 class End(NamedTuple):
@@ -29,7 +29,7 @@ class End(NamedTuple):
 
 
 class Parser(ParserEngineReasoningAdapter):  # type: ignore[misc]  # vLLM is Any to mypy
-    """As those made of a grammar of states in vLLM 0.32."""
+    """Like vLLM 0.32's parsers that are made from a grammar of states."""
 
     def __init__(self) -> None:
         pass
@@ -54,7 +54,7 @@ def request(index: Index | None, ended: bool | None = None) -> Any:
 
 
 class Manager:
-    """vLLM's ``StructuredOutputManager``, as far as it is asked."""
+    """The used part of vLLM's ``StructuredOutputManager``."""
 
     reasoner_cls: Any = Parser
     vllm_config = SimpleNamespace(model_config=SimpleNamespace(max_model_len=64))

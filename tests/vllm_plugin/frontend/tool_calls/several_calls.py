@@ -1,4 +1,4 @@
-"""Several calls and text around them, as a walk under the mask writes them, and what vLLM's parser reads of them."""
+"""Several calls and text around them, written by a walk under the mask, and what vLLM's parser reads from them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 from dotllm import Index
 
 Read = list[tuple[str, str]]
-"""Names and arguments of calls."""
+"""The names and arguments of calls."""
 
 _AROUND = ["\n", " ", "{", "{y", '{"a": 1}', "}", ";", "; ", ",", "[", "<", "Sure. ", "\n\n"]
 _MARKS = re.compile(r"<[^<>]+>|<[^<>=]+=")
 
 
 class Asked(NamedTuple):
-    """A request as the server has it once vLLM has read its tools."""
+    """A request as it is on the server after vLLM's parser has read its tools."""
 
     new_parser: Callable[[], Any]
     request: Any
@@ -29,13 +29,13 @@ class Asked(NamedTuple):
 
     @property
     def tag(self) -> str | None:
-        """The constraint; None: the text is free."""
+        """The constraint, or None if the text is free."""
         found: str | None = getattr(self.request.structured_outputs, "structural_tag", None)
         return found
 
 
 def ask(name: str, tools: list[dict[str, Any]], choice: Any, tokenizer: Any, *, parallel: bool = True) -> Asked:
-    """Ask the parser of vLLM's by ``name`` for calls."""
+    """Have vLLM's parser ``name`` prepare a request with these tools."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.parser.parser_manager import ParserManager
 
@@ -49,7 +49,7 @@ def ask(name: str, tools: list[dict[str, Any]], choice: Any, tokenizer: Any, *, 
 
 
 def written(asked: Asked, text: str) -> Read:
-    """The calls that ``text`` has by the constraint, in order; their arguments are "" where they are not JSON."""
+    """The calls in ``text`` according to the constraint, in order; their arguments are "" if they are not JSON."""
     tag = json.loads(asked.tag or "null")
     if tag["format"]["type"] == "json_schema":
         value = json.loads(text)
@@ -62,7 +62,7 @@ def written(asked: Asked, text: str) -> Read:
 
 
 def _value(text: str, behind: int) -> str:
-    """The object of JSON that comes next; "" where it is not complete."""
+    """The next JSON object; "" if it is incomplete."""
     with contextlib.suppress(ValueError):
         at = text.index("{", behind)
         _, end = json.JSONDecoder().raw_decode(text, at)
@@ -71,7 +71,7 @@ def _value(text: str, behind: int) -> str:
 
 
 def begins(asked: Asked) -> list[tuple[str, str]]:
-    """What begins a call in the constraint, and the name in it."""
+    """The texts that begin a call in the constraint, each with the name in it."""
     texts = {text for text in fixed_texts(asked) if any(name in text for name in asked.names)}
     return [(t, name) for t in texts for name in asked.names if re.search(rf"(?<![a-z0-9_]){name}(?![a-z0-9_])", t)]
 
@@ -91,7 +91,7 @@ def fixed_texts(asked: Asked) -> Iterator[str]:
 
 
 def walk(asked: Asked, index: Index, random: Random, tokenizer: Any, most: int = 500) -> list[int] | None:
-    """Tokens of an answer with calls and text: beginnings and ends of calls are likely. None: it did not end."""
+    """Tokens of an answer with calls and text, preferring beginnings and ends of calls. None if it did not end."""
     wanted, ends = random.randint(1, 4), {*index.vocabulary.eos_token_ids}
     texts = [*fixed_texts(asked), *_AROUND]
     likely = [*texts, *(mark for text in texts for mark in _MARKS.findall(text)), *(b for b, _ in begins(asked) * 3)]
@@ -113,7 +113,7 @@ def walk(asked: Asked, index: Index, random: Random, tokenizer: Any, most: int =
 
 
 def walk_within(index: Index, random: Random, more: int) -> list[int]:
-    """Tokens of an answer, uniform over what the mask allows under a limit of ``more`` than the least."""
+    """Tokens of an answer, drawn uniformly from the masks under a limit of the minimum plus ``more``."""
     guide, tokens = index.guide(), list[int]()
     for left in range(guide.tokens_to_finish + more, 0, -1):
         mask = guide.mask_within(left)
@@ -129,21 +129,21 @@ def walk_within(index: Index, random: Random, more: int) -> list[int]:
 
 
 def read(asked: Asked, tokens: list[int], tokenizer: Any) -> Read:
-    """The calls of an answer that is there at once."""
+    """The calls of an answer that is read as a whole."""
     text = tokenizer.decode(tokens, skip_special_tokens=False)
     _, _, calls = asked.new_parser().parse(text, asked.request, enable_auto_tools=True, model_output_token_ids=tokens)
     return [(call.name, call.arguments) for call in calls or ()]
 
 
 def stream(asked: Asked, tokens: list[int], tokenizer: Any, sizes: Callable[[], int]) -> Read:
-    """The calls of an answer that comes in chunks of ``sizes`` tokens."""
+    """The calls of an answer that arrives in chunks of ``sizes`` tokens."""
     return stream_with_text(asked, tokens, tokenizer, sizes)[1]
 
 
 def stream_with_text(
     asked: Asked, tokens: list[int], tokenizer: Any, sizes: Callable[[], int] = lambda: 1
 ) -> tuple[str, Read]:
-    """The text, and the calls as `stream` has them."""
+    """The text, and the calls as `stream` returns them."""
     parser = asked.new_parser()
     calls: dict[int, list[str]] = {}
     content, before, at = "", "", 0
@@ -166,7 +166,7 @@ def stream_with_text(
 
 
 def every_reading(asked: Asked, tokens: list[int], tokenizer: Any, random: Random) -> dict[str, Read]:
-    """At once, token by token, in odd chunks, and in a stream of one chunk."""
+    """As a whole, token by token, in chunks of various sizes, and in a stream of one chunk."""
     return {
         "at once": read(asked, tokens, tokenizer),
         "token by token": stream(asked, tokens, tokenizer, lambda: 1),

@@ -1,4 +1,4 @@
-"""A tool_choice of type allowed_tools: what vLLM's parsers make of it lets only those tools be called."""
+"""A tool_choice of type allowed_tools: vLLM's parsers make a constraint from it that only allows those tools."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_only_they_can_be_called(make: Any, mode: str, names: tuple[str, ...]) -
 
 @pytest.mark.parametrize("level", [None, "auto", "function", "parameter"])
 def test_the_strict_level_of_a_server_is_a_level_or_none(level: Any) -> None:
-    """Since 0.33 it is None where the operator says nothing of it."""
+    """Since 0.33 it is None if the operator does not set it."""
     from vllm.parser.abstract_parser import DelegatingParser
     from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 

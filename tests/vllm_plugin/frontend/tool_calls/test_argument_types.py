@@ -1,4 +1,4 @@
-"""What vLLM's tool parsers are told about the types of arguments: nothing is left to follow."""
+"""What vLLM's tool parsers learn about the types of arguments, with no references left to follow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dotllm.vllm_plugin.tools import argument_types
 
 
 class Function(SimpleNamespace):
-    """As the function of a tool."""
+    """Stands in for the function of a tool."""
 
 
 def read(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_types_of_alternatives_are_one_list() -> None:
     one = {"anyOf": [{"$ref": "#/$defs/p"}, {"$ref": "#/$defs/q"}, {"type": "null"}]}
     found = read({"properties": {"one": one, "any": {}}, "$defs": defs})
     assert found["one"]["type"] == ["integer", "null", "number", "object", "string"]
-    assert found["one"]["properties"]["x"]["type"] == ["integer", "number"]  # 1.0 is 1
+    assert found["one"]["properties"]["x"]["type"] == ["integer", "number"]  # 1.0 equals 1
     assert found["any"] is True
     two = {"anyOf": [{"$ref": "#/$defs/p"}, {"type": "object", "properties": {"y": {"type": "integer"}}}]}
     assert "properties" not in read({"properties": {"two": two}, "$defs": defs})["two"]
@@ -51,7 +51,7 @@ def test_types_of_alternatives_are_one_list() -> None:
         ({"enum": [2, "1.0"]}, ["integer", "string"]),
         ({"enum": [2, ""]}, ["integer", "number", "string"]),
         ({"anyOf": [{"enum": ["a", 1.5]}, False, {"type": "null"}]}, ["null", "number", "string"]),
-        ({"type": "int", "enum": ["a"]}, ["int", "string"]),  # a name of vLLM's
+        ({"type": "int", "enum": ["a"]}, ["int", "string"]),  # vLLM's own name
         ({"anyOf": [{"type": "array"}, {"description": "anything"}]}, ["array", "string"]),
         ({"not": {"type": ["string", "array", "object", "boolean"]}}, ["integer", "null", "number"]),
     ],
@@ -78,7 +78,7 @@ def test_objects_that_are_listed_name_their_properties() -> None:
 
 
 def test_tools_in_a_namespace() -> None:
-    """Of the Responses API: a call names both."""
+    """The Responses API has namespaces: a call names the namespace and the tool."""
     inner = Function(name="f", parameters={"properties": {"a": {"const": 1}}})
     space = SimpleNamespace(name="crm", tools=[inner])
     found = argument_types._find_tool_properties([space], "crm__f", original=lambda *_: {})
@@ -86,14 +86,14 @@ def test_tools_in_a_namespace() -> None:
 
 
 def test_a_definition_is_read_once() -> None:
-    """Sixteen definitions, each twice in the one before: it gave up, and the types of all properties were lost."""
+    """With sixteen definitions, each twice in the one before, it gave up, and all properties lost their types."""
     defs: Any = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
     found = read({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**defs, "d40": {"type": "integer"}}})
     assert found["a"] == {"type": ["integer"]}
 
 
 def test_a_long_enumeration_is_read_once() -> None:
-    """Three thousand references to one of 20,000 values took four seconds of an event loop."""
+    """Three thousand references to an enumeration of 20,000 values blocked an event loop for four seconds."""
     asked = []
     schema = {"$defs": {"E": {"enum": [*range(20)]}}, "properties": {f"p{n}": {"$ref": "#/$defs/E"} for n in range(99)}}
     found = flat_properties.properties(schema, lambda part: asked.append("enum" in part) or ["integer"])  # type: ignore[func-returns-value]
@@ -101,17 +101,17 @@ def test_a_long_enumeration_is_read_once() -> None:
 
 
 def test_parts_of_what_names_no_type_are_kept() -> None:
-    """minimax_m3 writes markup, and looks up what stands in it."""
+    """minimax_m3 writes markup, and looks up the types of its parts."""
     found = read({"properties": {"a": {"items": {"const": 1}}, "b": {"properties": {"c": {"const": 1}}}}})
     assert found["a"]["items"]["type"] == found["b"]["properties"]["c"]["type"] == ["integer", "number"]
 
 
 def test_what_is_not_named_has_a_schema() -> None:
-    patterns = {"^n_": {"type": "null"}, "(a+)+$": {"type": "boolean"}}  # one of them is not tried: it might take years
+    patterns = {"^n_": {"type": "null"}, "(a+)+$": {"type": "boolean"}}  # the second is not tried: it might take years
     found = read({"properties": {"a": {}}, "additionalProperties": {"type": "integer"}, "patternProperties": patterns})
     assert found.get("a") is True and found.get("n_b")["type"] == ["null"]
     assert found.get("b")["type"] == ["boolean", "integer"]
-    for pattern in ("[z-a]", "[]", "*", "(", "^+", "a**"):  # refused in strict tools alone
+    for pattern in ("[z-a]", "[]", "*", "(", "^+", "a**"):  # only strict tools with these are refused
         assert read({"patternProperties": {pattern: {"type": "null"}}}).get("b")["type"] == ["null"]
     assert read({"patternProperties": {"^n_": {"type": "null"}}}).get("b") is True
     only = read({"additionalProperties": {"type": "integer"}})
@@ -181,7 +181,7 @@ def test_a_function_is_read_once_and_forgotten_with_its_request() -> None:
     ],
 )
 def test_a_string_that_is_json_stays_a_string(value: str, types: list[str], expected: Any) -> None:
-    """As in ``str | list[str]``: vLLM takes any JSON for the list."""
+    """For ``str | list[str]``, vLLM takes any JSON for the list."""
     from vllm.tool_parsers import utils
 
     original = utils.coerce_to_schema_type

@@ -1,9 +1,9 @@
-"""A session of the Codex CLI 0.171 with vLLM's front end and ours, as it was recorded.
+"""A recorded session of the Codex CLI 0.171 with vLLM's front end and ours.
 
 ``corpus/codex_session.jsonl`` has a line for each turn: the body that Codex sent, and the items that came back. A walk
 under the mask wrote the answers (`played_server`), and a proxy demanded ``apply_patch`` in the lines with ``forced``.
-Codex added a file for the second call. It refused the others, updates of nothing: its grammar allows them, its reader
-does not.
+Codex added a file for the second call. It refused the other calls, which update nothing: its grammar allows them, its
+reader does not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_every_patch_that_came_is_one() -> None:
 
 @pytest.mark.parametrize("turn", TURNS, ids=lambda turn: f"{len(turn['sent']['input'])} items")
 def test_what_it_sends_is_taken(turn: dict[str, Any], played: PlayedServer) -> None:
-    """Earlier calls and their results, too."""
+    """This includes earlier calls and their results."""
     for forced in ({}, {"tool_choice": {"type": "custom", "name": "apply_patch"}}):
         answer = played.post("/v1/responses", {**turn["sent"], "model": NAME, "max_output_tokens": 500, **forced})
         assert answer.status == 200 and '"input_grammar"' in answer.constraints[0].structural_tag

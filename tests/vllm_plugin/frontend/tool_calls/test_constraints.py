@@ -1,4 +1,4 @@
-"""Names of tools that no call can be made of are refused, where calls are enforced."""
+"""If calls are enforced, tool names that cannot occur in a call are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tool(name: str) -> dict[str, Any]:
 
 
 def asked(*names: str, called: str | None) -> Any:
-    """A request with these tools, of which vLLM lets one be called."""
+    """A request with these tools, whose constraint lets the tool ``called`` be called."""
     request = chat_request(tools=[tool(name) for name in names], tool_choice="auto")
     if called is not None:
         begin = f'<tool_call>\n{{"name": "{called}", "arguments": '
@@ -47,7 +47,7 @@ def asked(*names: str, called: str | None) -> Any:
 
 
 def refuse(request: Any, notation: str | None = None) -> None:
-    """What happens where a parser has made the request's constraint of its tools."""
+    """Run the check that follows when a parser has made the request's constraint from its tools."""
 
     class Parser:
         _tool_parser = SimpleNamespace(structural_tag_model=notation)
@@ -109,7 +109,7 @@ def test_a_number_that_no_json_has_is_refused_with_its_tool() -> None:
 
 @pytest.mark.parametrize("notation", ["hy_v4", "kimi_k3"])
 def test_a_strict_tool_that_its_notation_leaves_free_is_refused(notation: str) -> None:
-    """vLLM's tag for it takes arguments that are not valid under the tool's schema."""
+    """vLLM's tag for this notation accepts arguments that are invalid under the tool's schema."""
     from vllm.exceptions import VLLMValidationError
 
     serve("auto")

@@ -1,4 +1,4 @@
-"""Custom tools with grammars: through every tool parser of vLLM's, and over HTTP with vLLM's whole front end.
+"""Custom tools with grammars: with all tool parsers of vLLM, and over HTTP with vLLM's whole front end.
 
 A walk under the mask stands in for a model. The judges are Lark's own parser and ``re``.
 """
@@ -27,7 +27,7 @@ LINES = r"""
 start: (/[ +]/ /[^\n]{0,30}/ "\n" | "</" WORD ">" | "\"" | "\\")+
 WORD: "tool_call" | "parameter" | "function" | "arg_value" | "x"
 """
-"""Texts with what has to be escaped, and with what readers take for marks."""
+"""Texts with characters that must be escaped, and with marks that readers could act on."""
 JSON_TOOL = {
     "name": "lookup",
     "strict": True,
@@ -46,7 +46,7 @@ def of_responses(name: str, definition: str, syntax: str = "lark") -> dict[str, 
 
 
 def accepts(definition: str, text: str) -> bool:
-    """Whether Lark's own parser takes ``text``. (It has no terminals that may be empty.)"""
+    """Whether Lark's own parser accepts ``text``. (Lark refuses terminals that match the empty text.)"""
     parser = lark.Lark(definition.replace("/[^\\n]{0,30}/", "/[^\\n]{1,30}/?").replace("/(.*)/", "/(.+)/?"))
     try:
         parser.parse(text)
@@ -70,7 +70,7 @@ ONE_OF_EACH = (
     "deepseek_v31", "deepseek_v32", "glm47", "granite", "hermes", "llama3_json", "mimo", "minimax_m2", "pythonic",
     "qwen3_coder",
 )  # fmt: skip
-"""Parsers of all notations. (All 40 names have been tried.)"""
+"""One parser for each notation. (All 40 names have been tried.)"""
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -95,7 +95,7 @@ def test_a_call_comes_back_as_the_grammar_has_it(name: str, tokenizer: Any, voca
 
 
 def written(tag: str, text: str) -> str:
-    """The input in ``text``, by the notation alone."""
+    """The input of the call in ``text``, read by its notation alone."""
     (name,) = set(re.findall(r'"style": "(\w+)"', tag)) or {"json"}
     if name == "json":
         _, _, arguments = text.partition('"input":')
@@ -156,12 +156,12 @@ def response(played: PlayedServer, **fields: Any) -> Any:
 
 
 def judged(name: str, text: str) -> bool:
-    """Whether ``text`` is what the tool takes."""
+    """Whether ``text`` is a valid input of the tool."""
     return {"edit": accepts(LINES, text), "note": True, "day": bool(re.fullmatch("[0-9]{4}-[0-9]{2}", text))}[name]
 
 
 def streamed_calls(events: list[Any]) -> list[dict[str, Any]]:
-    """The calls of a streamed chat, as OpenAI's events have them."""
+    """The calls of a streamed chat, assembled from OpenAI's events."""
     calls: dict[int, dict[str, Any]] = {}
     for event in events:
         for choice in event["choices"]:
@@ -213,7 +213,7 @@ def test_calls_of_a_response(choice: str, played: PlayedServer) -> None:
 
 
 def test_with_auto_the_model_may_call(played: PlayedServer) -> None:
-    """(The walk ends where it may, and calls nothing.) What it may call is of the grammar."""
+    """(The walk ends early and calls nothing.) Any call would have to follow the grammar."""
     for answer in (chat(played), chat(played, stream=True), response(played), response(played, stream=True)):
         assert answer.status == 200
         assert '"input_grammar"' in answer.constraints[0].structural_tag

@@ -1,4 +1,4 @@
-"""What comes back of a forced call that is cut: no text. (vLLM's own classes of answers.)"""
+"""A forced call that is cut comes back without text. (With vLLM's own answer classes.)"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Many calls of custom tools, to grammars by hand and at random: `benchmarks.grammar_calls` without a model.
+"""Many calls of custom tools, with written and random grammars: `benchmarks.grammar_calls` without a model.
 
-The program asks a live server; here a walk under the mask answers (`played_server`). ``GRAMMAR_CALLS=250`` for more.
+That program asks a live server; here a walk under the mask answers (`played_server`). ``GRAMMAR_CALLS=250`` for more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = [
 
 def test_every_input_is_a_text_of_its_grammar(played: PlayedServer) -> None:
     seen, asked = grammar_calls.Seen(), grammar_calls.questions(seed=1)
-    for question in islice(asked, 20 * CALLS):  # (which of the tools is called is up to the walk)
+    for question in islice(asked, 20 * CALLS):  # (the walk chooses which tool it calls)
         answer = played.post(question.path, question.body(NAME))
         seen.take(question, answer.status, answer.body)
         if seen.judged >= CALLS and all(map(seen.counts.get, KINDS)):

@@ -1,4 +1,4 @@
-"""Marks of tool parsers are kept out of the strings of calls. (What parsers make of calls: `test_tool_parsers`.)"""
+"""Marks of tool parsers cannot occur in the strings of calls. (`test_tool_parsers` tests what parsers read.)"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tag(begin: str, content: dict[str, Any], end: Any) -> dict[str, Any]:
 
 
 def excludes(*formats: dict[str, Any]) -> list[Any]:
-    """Those of each schema in a structural tag of ``formats``, in their order."""
+    """The excluded marks of each schema in a structural tag of ``formats``, in order."""
     spec = copy.deepcopy({"type": "structural_tag", "format": {"type": "sequence", "elements": [*formats]}})
     found: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Mistral's parser with tokenizers that are not Mistral's own: what the mask allows is a call that the parser reads."""
+"""Mistral's parser with foreign tokenizers: every call that the mask allows is one that the parser reads."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_forced_call_comes_back(tokenizer: Any, choice: Any) -> None:
 
 
 def test_white_space_and_tokens_around_the_colon(tokenizer: Any) -> None:
-    """vLLM's reader took a colon into the arguments that came in a token of its own."""
+    """If the colon was a separate token, vLLM's reader took it into the arguments."""
     parser, request = forced(tokenizer, "required")
     is_list = "[ARGS]" not in tokenizer.get_vocab()
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
@@ -119,7 +119,7 @@ def test_white_space_and_tokens_around_the_colon(tokenizer: Any) -> None:
         tokens = [single[bytes([byte])] for byte in text.encode()]
         assert stream(parser, request, tokens, tokenizer) == ['{"v": true}']
         for chunks in (['s"', ": {", '"v": ":"}'], ['s"\n', " :{", '"v": ":"}'], ['s"\n', " :", '{"v": ":"}']):
-            parser, request = forced(tokenizer, "auto", strict=None)  # calls that no constraint shapes
+            parser, request = forced(tokenizer, "auto", strict=None)  # calls without a constraint
             texts, arguments = ["[TOOL_CALLS]", '[{"name": "f", "argument', *chunks, "}]"], ""
             for i, chunk in enumerate(texts):
                 token = tokenizer.convert_tokens_to_ids("[TOOL_CALLS]") if i == 0 else 0

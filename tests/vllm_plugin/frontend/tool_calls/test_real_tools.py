@@ -1,5 +1,5 @@
-"""Strict tools of agents, all of an MCP server in one request: each parser's constraint compiles, and its calls come back
-and are of their schemas."""
+"""Strict tools of agents, with all tools of an MCP server in one request: each parser's constraint compiles, and its
+calls come back and match their schemas."""
 
 from __future__ import annotations
 

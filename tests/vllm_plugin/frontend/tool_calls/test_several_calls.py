@@ -1,4 +1,4 @@
-"""Whatever the mask lets through comes back from vLLM's parsers: several calls, no arguments, text around; in streams."""
+"""All that the mask allows comes back from vLLM's parsers: several calls, no arguments, text around them; streams."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ LISTS = (
     "internlm", "jamba", "lfm2", "llama4_pythonic", "minicpm5", "olmo3", "phi4_mini_json", "pythonic", "seed_oss", "step3",
     "xlam",
 )  # fmt: skip
-"""The parsers that ask for JSON Schema where a call is demanded, and leave the text free elsewhere."""
+"""The parsers that use JSON Schema for demanded calls, and otherwise leave the text free."""
 
 
 def judge(asked: Asked, tokens: list[int], tokenizer: Any, random: Random) -> int:
-    """How many calls there are, all of which must come back."""
+    """The number of calls; all of them must come back."""
     text = tokenizer.decode(tokens, skip_special_tokens=False)
     expected = several_calls.written(asked, text)
     for how, calls in several_calls.every_reading(asked, tokens, tokenizer, random).items():
@@ -88,7 +88,7 @@ NOW = '{"name": "now", "parameters": {}}'
     ],
 )
 def test_calls_of_llama(choice: str, text: str, calls: int | None, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Its notation has no marks: what its parser loses the mask forbids (None), and all else comes back."""
+    """Its notation has no marks: the mask forbids what its parser loses (None), and everything else comes back."""
     asked = several_calls.ask("llama3_json", TOOLS, choice, tokenizer)
     tokens = tokenizer.encode(text, add_special_tokens=False)
     assert asked.tag is not None
@@ -100,7 +100,7 @@ def test_calls_of_llama(choice: str, text: str, calls: int | None, tokenizer: An
 
 
 def test_text_of_a_held_stream_comes_as_it_is_written(tokenizer: Any) -> None:
-    """Only from the first call on a stream waits."""
+    """A stream waits only from the first call on."""
     for text, early in [("Sure. It is {x} here", True), (f"Sure. {G}", False)]:
         asked = several_calls.ask("llama3_json", TOOLS, "auto", tokenizer)
         parser, content, before, at_end = asked.new_parser(), "", "", ""
@@ -128,7 +128,7 @@ def test_a_stream_without_a_constraint_is_vllms(name: str, tokenizer: Any) -> No
 
 
 def test_an_event_of_a_call_without_a_constraint_is_vllms(tokenizer: Any) -> None:
-    """Hermes' parser writes a name and the arguments that come with it as two entries; a demanded call has one."""
+    """Hermes' parser writes a name and its arguments as two entries; for a demanded call it writes one."""
     tools = [{"type": "function", "function": {"name": "g_1", "parameters": SCHEMAS["g_1"]}}]
     tokens = tokenizer.encode('<tool_call>{"name": "g_1", "arguments": {"x": 1}}</tool_call>', add_special_tokens=False)
     for choice, entries in (("auto", 2), ("required", 1)):
@@ -150,7 +150,7 @@ WITHOUT: dict[str, Any] = {"name": "now", "strict": True}
 def test_a_strict_tool_without_parameters_takes_none(
     name: str, choice: Any, function: dict[str, Any], tokenizer: Any, vocabulary: Vocabulary
 ) -> None:
-    """By OpenAI's reference: "Omitting parameters defines a function with an empty parameter list"."""
+    """OpenAI's reference says: "Omitting parameters defines a function with an empty parameter list"."""
     asked = several_calls.ask(name, [{"type": "function", "function": function}], choice, tokenizer, parallel=False)
     assert asked.tag is not None
     index = Index.from_structural_tag(asked.tag, vocabulary, any_whitespace=False, additional_properties="open")
@@ -177,7 +177,7 @@ def test_calls_in_a_list_have_a_name_and_parameters(tokenizer: Any, vocabulary: 
 
 
 def test_each_tool_of_a_list_keeps_its_own_references(tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """vLLM moved all ``$defs`` to the root, refused two of one name, and ``#`` was the list of calls."""
+    """vLLM moved all ``$defs`` to the root and refused equal names, and ``#`` referred to the list of calls."""
 
     def tree(value: Any) -> dict[str, Any]:
         properties = {"n": {"$ref": "#/$defs/N"}, "child": {"$ref": "#"}}
@@ -241,7 +241,7 @@ LONG = {
 def test_a_call_that_is_cut_does_not_look_complete(
     name: str, choice: Any, tokenizer: Any, vocabulary: Vocabulary
 ) -> None:
-    """Cut at any token: what comes back at once are calls that have ended, and a stream's arguments are not JSON."""
+    """Cut at any token: only finished calls come back as a whole, and a stream's arguments are not JSON."""
     tool = {"type": "function", "function": {"name": "f", "parameters": LONG, "strict": True}}
     asked = several_calls.ask(name, [tool], choice, tokenizer, parallel=False)
     assert asked.tag is not None

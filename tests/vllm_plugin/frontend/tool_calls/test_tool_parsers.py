@@ -1,7 +1,7 @@
-"""vLLM's tool parsers, each in its own notation: what our mask lets a model write is a call that the parser reads.
+"""vLLM's tool parsers, each in its own notation: the parser reads every call that our mask lets a model write.
 
-Random walks under the mask stand in for a model. The way is the server's: the parser turns the tools into a constraint,
-the constraint becomes an index, and the text goes back to the parser, whose calls are judged by ``jsonschema``.
+Random walks under the mask stand in for a model. As in a server, the parser turns the tools into a constraint, the
+constraint becomes an index, and the text goes back to the parser. ``jsonschema`` judges the parser's calls.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ PARSERS = (
     "ling3", "llama3_json", "longcat", "mimo", "minimax_m2", "plamo3", "qwen3_coder", "qwen3_xml", "step3p5",
     *(() if before("0.33") else ("step5",)),
 )  # fmt: skip
-"""Those with a notation of their own. (Not kimi_k3 and hy_v4, whose free text a random walk does not leave; mistral,
-cohere and gpt-oss, which need tokenizers and packages of their own; and the parsers that ask for JSON Schema.)"""
+"""The parsers with their own notation. (Without kimi_k3 and hy_v4, whose free text a random walk never leaves; mistral,
+cohere and gpt-oss, which need their own tokenizers and packages; and the parsers that use JSON Schema.)"""
 _MARK = re.compile(r'"(<[|｜][^"\s{}]{2,40}[|｜]>|</?[a-z_:]{3,30}>)"')
 
 
 def marked_tokenizer(demo_model: Path, directory: Path) -> Any:
-    """The demo tokenizer with every mark that vLLM's parsers look for as a special token."""
+    """The demo tokenizer, with all marks that vLLM's parsers look for as special tokens."""
     from tokenizers import Tokenizer
     from vllm.tokenizers import get_tokenizer
 
@@ -67,7 +67,7 @@ def marked_tokenizer(demo_model: Path, directory: Path) -> Any:
 
 
 def walk(index: Index, generator: random.Random) -> list[int]:
-    """Tokens of a whole text; an end is preferred where there may be one."""
+    """Tokens of a whole text; the walk prefers to end wherever it may."""
     guide = index.guide()
     tokens: list[int] = []
     while len(tokens) < 1000:
@@ -82,7 +82,7 @@ def walk(index: Index, generator: random.Random) -> list[int]:
 
 
 def with_strict_tool(name: str, parameters: Any, tokenizer: Any) -> tuple[Any, Any]:
-    """A parser of vLLM's by name, and a request that must call a strict tool with such arguments, once."""
+    """vLLM's parser ``name``, and a request that must call a strict tool with these parameters once."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.parser.parser_manager import ParserManager
 
@@ -123,7 +123,7 @@ def test_a_call_comes_back(name: str, choice: Any, tokenizer: Any, vocabulary: V
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_call_on_several_lines_comes_back(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Models like to write JSON as formatters do. From two parsers no call came back then."""
+    """Models like to write JSON on several lines, as formatters do. With two parsers such a call was lost."""
     breaks = {i for i in range(vocabulary.size) if re.fullmatch(rb"\n\s*", vocabulary.token_bytes(i) or b"")}
     for seed in range(3):
         parser, request = with_strict_tool(name, SCHEMA, tokenizer)
@@ -146,7 +146,7 @@ def test_a_call_on_several_lines_comes_back(name: str, tokenizer: Any, vocabular
 
 @pytest.mark.parametrize("name", [name for name in PARSERS if name in ("qwen3_coder", "qwen3_xml", "step3p5", "mimo")])
 def test_line_breaks_around_a_string(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Models of Qwen 3 write them, and vLLM's parsers take them off: but not that of mimo."""
+    """Qwen 3 models write them, and vLLM's parsers remove them, except mimo's parser."""
     schema = {**CLOSED, "properties": {"a": {"enum": ["low", "\n", "x\n"]}, "b": {"type": "string", "pattern": "^a+$"}}}
     found = []
     for a in ("low", "\nlow\n", "\n", "x\n"):
@@ -166,7 +166,7 @@ def test_line_breaks_around_a_string(name: str, tokenizer: Any, vocabulary: Voca
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v31"])
 def test_vllm_still_reads_one_line_only(name: str, tokenizer: Any) -> None:
-    """vLLM 0.33 reads all lines: `tag_rewrite.keep_calls_on_one_line` goes with 0.32."""
+    """vLLM 0.33 reads all lines; once 0.32 is dropped, `tag_rewrite.keep_calls_on_one_line` can go."""
     text = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\n}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
     if name == "deepseek_v3":
         text = text.replace(">f<｜tool▁sep｜>{\n}", ">function<｜tool▁sep｜>f\n```json\n{\n}\n```")
@@ -176,9 +176,9 @@ def test_vllm_still_reads_one_line_only(name: str, tokenizer: Any) -> None:
         assert len(calls or ()) == found
 
 
-@pytest.mark.parametrize("name", [name for name in PARSERS if name != "kimi_k2"])  # (whose ids have no end)
+@pytest.mark.parametrize("name", [name for name in PARSERS if name != "kimi_k2"])  # (its ids have no end)
 def test_null_between_line_breaks_comes_back(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Some parsers know it alone; they gave back the text, which no pattern of the schema allows."""
+    """Some parsers recognise only a bare null; they returned the text, which the schema's pattern forbids."""
     schema = {**CLOSED, "properties": {"a": {"pattern": "^x$", "type": ["string", "null"]}}, "required": ["a"]}
     parser, request = with_strict_tool(name, schema, tokenizer)
     guide = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary).guide()
@@ -203,7 +203,7 @@ NUMBERS = {
 
 
 def walk_up(index: Index, generator: random.Random) -> list[int]:
-    """A walk whose numbers get as large as they may soon: exponents come early, and are of nines."""
+    """A walk whose numbers quickly get as large as possible: exponents come early and consist of nines."""
     guide = index.guide()
     (mark,), (nine,) = (spelled(text, index.vocabulary) for text in "e9")
     tokens: list[int] = []
@@ -221,7 +221,7 @@ def walk_up(index: Index, generator: random.Random) -> list[int]:
 
 @pytest.mark.parametrize("name", [*PARSERS, "internlm"])
 def test_numbers_are_read_as_finite_ones(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """vLLM's parsers write what Python reads of a call: ``Infinity`` for 1e400, or a string with those that know types."""
+    """vLLM's parsers rewrite what Python reads: 1e400 became ``Infinity``, or a string if the parser knows types."""
     for stream_it in (False, True):
         parser, request = with_strict_tool(name, NUMBERS, tokenizer)
         index = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary, any_whitespace=False)
@@ -247,11 +247,11 @@ _ENDS = {
     "json": '"', "qwen_xml": "</parameter>", "qwen_trimmed_xml": "</parameter>", "minimax_xml": "</parameter>", "glm_xml": "</arg_value>",
     "deepseek_xml": "</｜DSML｜parameter>", "deepseek_v4_1_xml": "</｜DSML｜ parameter>",
 }  # fmt: skip
-"""What ends a string, by the style of the arguments."""
+"""The text that ends a string, by the style of the arguments."""
 
 
 def spelled(text: str, vocabulary: Vocabulary) -> list[int]:
-    """In ordinary tokens of one byte each."""
+    """``text`` in ordinary tokens of one byte each."""
     single = single_bytes(vocabulary)
     return [single[bytes([byte])] for byte in text.encode()]
 
@@ -262,7 +262,7 @@ def single_bytes(vocabulary: Vocabulary) -> dict[bytes | None, int]:
 
 
 def walk_with(text: str, index: Index, end: list[int], generator: random.Random) -> list[int] | None:
-    """Tokens of a call with ``text`` in a string that ``end`` closes; None if it may not be there."""
+    """Tokens of a call with ``text`` in a string that ``end`` closes; None if the string may not contain it."""
     guide = index.guide()
     tokens: list[int] = []
 
@@ -278,7 +278,7 @@ def walk_with(text: str, index: Index, end: list[int], generator: random.Random)
 
     while not said(spelled("qz", index.vocabulary)):
         go_on()
-        if guide.can_finish:  # the string was empty, and one token
+        if guide.can_finish:  # the string was empty, and a single token
             return walk_with(text, index, end, generator)
     if not said(spelled(f"{text}zq", index.vocabulary)):
         return None
@@ -290,7 +290,7 @@ def walk_with(text: str, index: Index, end: list[int], generator: random.Random)
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_mark_in_a_string_does_not_end_the_call(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """What the mask lets a string hold comes back whole, in a stream as well; what would end the call it does not."""
+    """All that the mask allows in a string comes back whole, also in a stream; what would end the call is forbidden."""
     tag = with_strict_tool(name, TEXTS, tokenizer)[1].structured_outputs.structural_tag
     index = Index.from_structural_tag(tag, vocabulary, any_whitespace=False)
     marks = {mark for text in strings(json.loads(tag)["format"]) for mark in re.findall(r"<[^<>\n]+>", text)}
@@ -328,7 +328,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def stream(parser: Any, request: Any, tokens: list[int], tokenizer: Any) -> list[str]:
-    """The arguments of the calls in a text that comes token by token."""
+    """The arguments of the calls in a text that arrives token by token."""
     arguments: dict[int, str] = {}
     before = ""
     for i, token in enumerate(tokens):
@@ -369,12 +369,12 @@ REFERRING = {
     "required": ["size", "tree", "kind", "some", "text"],
     "additionalProperties": False,
 }
-"""As pydantic writes nested models and enumerations."""
+"""The form in which pydantic writes nested models and enumerations."""
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_types_behind_references_come_back(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """vLLM's parsers follow no reference: most made strings of the numbers and objects behind them."""
+    """vLLM's parsers follow no references: most turned the numbers and objects behind them into strings."""
     parser, request = with_strict_tool(name, REFERRING, tokenizer)
     index = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary, any_whitespace=False)
     tokens = walk(index, random.Random(name))
@@ -399,7 +399,7 @@ UNNAMED: dict[str, Any] = {
     "all of": {"type": "object", "allOf": [{"properties": {"n": INTEGER}, "required": ["n"]}, {"properties": {"b": {"type": "boolean"}}}], "unevaluatedProperties": False},
     "if": {"type": "object", "properties": {"k": {"enum": ["a", "b"]}}, "required": ["k"], "if": {"properties": {"k": {"const": "a"}}}, "then": {"properties": {"n": INTEGER}, "required": ["n"]}, "unevaluatedProperties": False},
 }  # fmt: skip
-"""Arguments whose types do not stand in the schema's own ``properties``."""
+"""Arguments whose types are not in the schema's own ``properties``."""
 UNNAMED |= {
     "only a pattern": {**CLOSED, "properties": {"a": {**NARROW, "pattern": "^a$"}}, "required": ["a"]},
     "a number among texts": {**CLOSED, "properties": {"a": {"enum": [2, "aaa", 0]}}, "required": ["a"]},
@@ -413,7 +413,7 @@ UNNAMED |= {
 def test_types_that_properties_do_not_name_come_back(
     name: str, kind: str, tokenizer: Any, vocabulary: Vocabulary
 ) -> None:
-    """Numbers came back as strings."""
+    """Such numbers came back as strings."""
     schema = UNNAMED[kind]
     for seed in range(3):
         parser, request = with_strict_tool(name, schema, tokenizer)
@@ -422,7 +422,7 @@ def test_types_that_properties_do_not_name_come_back(
         text = tokenizer.decode(tokens, skip_special_tokens=False)
         _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
         jsonschema.validate(json.loads(calls[0].arguments), schema)
-        if name == "llama3_json":  # vLLM's parser loses the end of a call that a token ends together with its braces
+        if name == "llama3_json":  # vLLM's parser loses a call's end if the end shares a token with the call's braces
             continue
         parser, request = with_strict_tool(name, schema, tokenizer)
         (arguments,) = stream(parser, request, tokens, tokenizer)
@@ -438,7 +438,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_arguments_of_known_types_come_back_as_written(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Quotes were lost where a number was allowed as well, and whatever stood in an array was one type."""
+    """Quotes were lost if a number was allowed, too, and all items of an array got one type."""
     either = {"oneOf": [{"type": "string"}, {"type": "number"}]}
     properties = {
         "a": {"$ref": "#/$defs/E"},
@@ -462,7 +462,7 @@ def test_arguments_of_known_types_come_back_as_written(name: str, tokenizer: Any
 )
 @pytest.mark.parametrize("name", ["gemma4", "hermes"])
 def test_a_call_that_nothing_enforces_is_refused(name: str, choice: Any, tokenizer: Any) -> None:
-    """vLLM's parser for gemma4 describes no notation: the model might write anything."""
+    """vLLM's parser for gemma4 describes no notation, so the model could write anything."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.exceptions import VLLMValidationError
     from vllm.parser.parser_manager import ParserManager

@@ -1,7 +1,7 @@
-"""A forced call follows the schemas of its tools, though nobody says ``strict``; where it cannot, it is served.
+"""A forced call follows the schemas of its tools even without ``strict``; if that is impossible, it is served anyway.
 
-The endpoint, the parsers and the parameters are vLLM's with our hooks; the engine is played: it refuses what our
-compiler refuses, and what it is told to.
+The endpoint, the parsers and the parameters are vLLM's with our hooks. The engine is played: it refuses what our
+compiler refuses, and what the test tells it to refuse.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.vllm_plugin.frontend.tool_calls.test_tool_parsers import PARSERS
 
 SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Osaka", "Leeds"]}}, "required": ["city"]}
 MARK = "Osaka"
-"""It is in a constraint that follows the schema."""
+"""A text in every constraint that follows the schema."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def served() -> Iterator[None]:
 
 
 class Server:
-    """An endpoint and its engine; ``refuses`` are texts in a specification that the engine refuses."""
+    """An endpoint and its engine, which refuses specifications that contain a text of ``refuses``."""
 
     def __init__(
         self, tokenizer: Any, parser: str = "hermes", level: str = "auto", refuses: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Server:
     create = partialmethod(endpoints._endpoint, original=_create)
 
     def ask(self, request: Any) -> tuple[Any, list[str]]:
-        """What it says, and its warnings."""
+        """The answer, and its warnings."""
 
         async def whole() -> Any:
             answer = await self.create(request)
@@ -187,7 +187,7 @@ def test_what_cannot_be_enforced_is_served_and_said(schema: Any, stream: bool, t
             said, warnings = server.ask(request)
             assert said == ["token"] and len(warnings) == 1 and "the schema of 'f'" in warnings[0]
             assert request.tools[0].function.strict is None and request.tools[0].function.parameters == schema
-            if name != "granite":  # (what vLLM makes of these it refuses itself)
+            if name != "granite":  # (it refuses what vLLM makes from these itself)
                 serve("auto")
                 plain = Server(tokenizer, name)
                 plain.ask(chat_request(tools=[tool(parameters=schema, strict=False)], tool_choice=choice))
@@ -200,7 +200,7 @@ def test_what_cannot_be_enforced_is_served_and_said(schema: Any, stream: bool, t
 def test_what_only_the_engine_can_refuse(
     fields: dict[str, Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it finds out in the second half of a compile, or by its budgets."""
+    """The engine finds it in the second half of a compile, or when a budget is exceeded."""
     monkeypatch.setattr(engine_info, "token_names", lambda: None)
     flat = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": None}
     server = Server(tokenizer, refuses=(MARK,))
@@ -224,7 +224,7 @@ def test_a_stream_that_reasons_first_is_checked_before_it_begins(
 
 
 def test_a_deep_schema_is_followed_or_left(tokenizer: Any) -> None:
-    """vLLM writes a tool's schema less deep than the text of a request may be."""
+    """vLLM can only write schemas that are less deep than those that a request may contain."""
     deep: Any = {"type": "string"}
     for _ in range(400):
         deep = {"type": "object", "properties": {"a": deep}}
@@ -269,7 +269,7 @@ def test_other_backends_keep_vllms_behaviour(tokenizer: Any) -> None:
 
 
 def test_a_function_whose_schema_is_left_is_converted_again(tokenizer: Any) -> None:
-    """A notation that says kinds leaves strict arguments as they are written; others are converted by their schema."""
+    """In a notation with types, strict arguments stay as written; other arguments are converted by their schema."""
 
     class Weak:
         strict, name, parameters = None, "f", SCHEMA
