@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
     @property
     def is_constrained(self) -> bool:
-        """Whether something is to be enforced."""
+        """Whether anything must be enforced."""
         return self.form is not None or self.is_forced or any(schema is not None for schema in self.tools.values())
 
 
@@ -69,7 +69,7 @@ class Verdict(NamedTuple):
     invented: bool
     """The answer has keys that no schema names, in an object that lists its keys."""
     what: Any
-    """What was judged."""
+    """The text and calls that were judged; None if nothing was."""
 
 
 def asked(body: dict[str, Any]) -> Asked:
@@ -104,7 +104,7 @@ def _tools(tools: Any, is_forced: bool) -> Iterator[tuple[str, dict[str, Any] | 
 
 
 def judge(path: str, body: dict[str, Any], answer: dict[str, Any]) -> Verdict:
-    """``answer``: the body of HTTP 200."""
+    """Judge an answer, the body of HTTP 200."""
     wanted = asked(body)
     text, calls, finished = _read(path, answer)
     if not wanted.is_constrained:

@@ -1,4 +1,4 @@
-"""A restructuring of the engine changes neither a grammar, nor an automaton, nor a mask."""
+"""Restructuring the engine changes no grammar, no automaton and no mask."""
 
 from __future__ import annotations
 

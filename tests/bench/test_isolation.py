@@ -12,7 +12,7 @@ from benchmarks.isolation import Isolated
 
 
 def behave(question: str) -> str:
-    """What the child does."""
+    """What the child does with a question."""
     if question == "crash":
         os._exit(7)
     if question == "hang":

@@ -34,7 +34,7 @@ class Model:
         self._seed, self._spread = seed, spread
 
     def under(self, guide: Guide, tokens: Sequence[int]) -> tuple[float, dict[int, float]]:
-        """(The mass, the allowed tokens with their log probabilities under the mask)"""
+        """(The mass, the allowed tokens with their log probabilities under the mask)."""
         generator = np.random.default_rng([self._seed, *tokens])
         logits = generator.normal(0, self._spread, VOCABULARY.size)
         allowed = list(guide.allowed_tokens())

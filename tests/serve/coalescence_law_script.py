@@ -1,4 +1,4 @@
-"""Run by test_coalescence_law.py in a process of its own: samples answers at temperature 1.
+"""Run by test_coalescence_law.py in a separate process: samples answers at temperature 1.
 
 python coalescence_law_script.py MODEL REGEX SPECULATION SAMPLES PROMPT-TOKEN…     SPECULATION: JSON, or null.
 Prints one JSON object.

@@ -37,7 +37,7 @@ def main() -> None:
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import BeamSearchParams, StructuredOutputsParams
 
-    dotllm.vllm_plugin.register()  # before vLLM loads plugins, it checks this option, which others have
+    dotllm.vllm_plugin.register()  # else vLLM refuses the option below, which it checks before it loads plugins
     llm = LLM(
         sys.argv[1],
         structured_outputs_config={"disable_any_whitespace": True},

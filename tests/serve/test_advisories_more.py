@@ -47,7 +47,7 @@ def server(demo_model: Path, cache: Path) -> Iterator[Server]:
 
 
 def test_drafts_that_the_grammar_does_not_allow(server: Server) -> None:
-    """GHSA-8wr5-jm2h-8r4f: an invalid recovered token was put back in. The prompt repeats text after digits that only
+    """GHSA-8wr5-jm2h-8r4f: an invalid recovered token is put back in. The prompt repeats text after digits that only
     an engine that ignores the grammar would accept. None of it may get into an answer, or end one early.
     """
     before = metrics(server)

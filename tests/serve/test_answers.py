@@ -1,4 +1,4 @@
-"""Realistic traffic: every finished answer is exactly what was asked for."""
+"""Traffic of the size in the issue: every finished answer is exactly what was asked for."""
 
 from __future__ import annotations
 

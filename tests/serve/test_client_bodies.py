@@ -1,8 +1,8 @@
 """Recorded requests of client libraries, sent again to a server with a trained model: no server error, no free text,
 and every finished answer is valid, without keys that nobody has named.
 
-This tries each client and each kind of request. `vllm_plugin/frontend/test_client_bodies.py` asks vLLM's front end and
-ours all of them. With BODIES=all, this test asks them all, too.
+This tries each client and each kind of request. `vllm_plugin/frontend/test_client_bodies.py` sends all of them to the
+front end. With BODIES=all, this test sends them all, too.
 
     BODIES=all SERVE_BODIES=out.json pytest tests/serve/test_client_bodies.py      also writes a row for each request
 """

@@ -23,7 +23,7 @@ def line(name: str, model: str, **constraint: Any) -> str:
 
 
 def test_run_batch(demo_model: Path, tmp_path: Path) -> None:
-    """A refusal ends only its own line, whether the engine finds it (its late verdict used to cancel the whole request)
+    """A refusal ends only its own line, whether the engine finds it (its late verdict cancelled the task that asked)
     or the parser of the line."""
     schema = {"enum": ["red", "green"]}
     lines = [

@@ -108,7 +108,7 @@ def mutated(value: Any, generator: random.Random) -> Any:
 
 
 def test_invalid_schemas(server: Server) -> None:
-    """CVE-2025-48942: an invalid JSON schema killed the server."""
+    """CVE-2025-48942: an invalid JSON schema kills the server."""
     generator = random.Random(1)
     good = {
         "$defs": {"a": {"type": "string", "pattern": "^a", "minLength": 1}},
@@ -133,7 +133,7 @@ def _schema(server: Server, value: Any) -> int:
 
 
 def test_invalid_regexes(server: Server) -> None:
-    """CVE-2025-48943: an invalid regex killed the server."""
+    """CVE-2025-48943: an invalid regex kills the server."""
     for pattern in (
         "[",
         "(",
@@ -228,7 +228,7 @@ def test_huge_enumerations(server: Server) -> None:
 
 @pytest.mark.parametrize("depth", [1_000, 30_000])
 def test_deep_nesting(server: Server, depth: int) -> None:
-    """CVE-2026-25048: nested parentheses overflowed the stack. Tried in every language, and with chains of $ref."""
+    """CVE-2026-25048: nested parentheses overflow the stack. Tried in every language, and with chains of $ref."""
     assert regex(server, "(" * depth + "a" + ")" * depth).seconds < 30
     grammar(server, "root ::= " + "(" * depth + '"a"' + ")" * depth)
     grammar(server, "start: " + "(" * depth + '"a"' + ")" * depth)
@@ -257,7 +257,7 @@ def test_exponential_regexes(server: Server) -> None:
 
 
 def test_compile_error_beside_others(server: Server) -> None:
-    """vLLM #43920: an error after the backend was chosen killed the engine."""
+    """vLLM #43920: an error after the backend was chosen kills the engine."""
     answers = together(
         24, lambda i: complete(server, MODEL, structured_outputs={"regex": f"[a-z]{{{i + 1}}}" if i % 3 else f"({i}"})
     )
@@ -265,7 +265,7 @@ def test_compile_error_beside_others(server: Server) -> None:
 
 
 def test_long_inputs_are_linear(server: Server) -> None:
-    """vLLM #55473: parsers were quadratic in the length of their input (520 KB took 11.6 s)."""
+    """vLLM #55473: parsers that are quadratic in the length of their input (520 KB took 11.6 s)."""
     assert regex(server, "a" * 520_000).seconds < 30
     assert grammar(server, "start: " + '"a" ' * 100_000).seconds < 30
     assert schema(server, {"type": "string", "description": "x" * 520_000}).seconds < 30

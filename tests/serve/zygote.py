@@ -1,7 +1,7 @@
 """Servers and engines that start in seconds: forks of a process that has imported vLLM and our engine.
 
-Importing both takes thirteen seconds of a core. Each of a server's three processes does it, and it is nearly all of a
-start. Here one process does it for all pytest processes (a zygote, as Android calls it). `popen` runs a command
+Importing both takes thirteen seconds of a core. Each of a server's three processes does it, so a start consists of
+little else. Here one process does it for all pytest processes (a zygote, as Android calls it). `popen` runs a command
 ``python …`` in a fork of the zygote, with its own arguments, environment, session and output. The engine core and the
 worker are further forks, as they are for vLLM's ``LLM`` on a GPU; vLLM's servers and CPU builds spawn them.
 

@@ -4,8 +4,8 @@
     python -m tests.twins generate offline       # some of `servers.KINDS`, "batch" and "offline"
     python -m tests.twins embed --most 5         # fewer variations
 
-Each difference must be listed in ``differences.json`` with its reason, or the run ends with status 1; in a run of
-everything, so must each listed difference occur. ``--write`` keeps the table in benchmarks/results/twins.json.
+The run ends with status 1 if a difference is not listed in ``differences.json`` with its reason, or (in a run of
+everything) if a listed difference no longer occurs. ``--write`` keeps the table in benchmarks/results/twins.json.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.twins.cases import Case
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "benchmarks" / "results" / "twins.json"
 TRIES = 5
-"""How often a request is sent again while its answers differ. Timing decides which of a stream's tokens share an event,
+"""How often a request is sent if its answers differ. Timing decides which of a stream's tokens share an event,
 and if several inputs of a pooling request are wrong, chance decides which the error names (vLLM's
 `merge_async_iterators` iterates over a set). In the end, whole streams are compared."""
 PATIENCE_S = 120

@@ -1,4 +1,4 @@
-"""What the engine knows of its model before the first request."""
+"""What the engine knows about its model before the first request."""
 
 from __future__ import annotations
 

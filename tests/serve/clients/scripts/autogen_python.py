@@ -31,7 +31,7 @@ from weather import note_weather
 async def more() -> None:
     client = OpenAIChatCompletionClient(
         model="Qwen/Qwen3-8B", base_url="http://localhost:8000/v1", api_key="-", model_info=able
-    )  # of this event loop
+    )  # bound to this event loop
     tool = FunctionTool(note_weather, description="Note the weather of a city.", strict=True)
     called = await client.create(question, tools=[tool], tool_choice="required", extra_create_args={"max_tokens": 200})
     assert json.loads(called.content[0].arguments).keys() == {"city", "celsius"}

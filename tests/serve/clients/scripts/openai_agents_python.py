@@ -21,7 +21,7 @@ forced = ModelSettings(tool_choice="required", max_tokens=200)
 
 
 async def main() -> None:
-    client = AsyncOpenAI(base_url="http://localhost:8000/v1", api_key="-")  # of this event loop
+    client = AsyncOpenAI(base_url="http://localhost:8000/v1", api_key="-")  # bound to this event loop
     for spoken in (OpenAIChatCompletionsModel("Qwen/Qwen3-8B", client), OpenAIResponsesModel("Qwen/Qwen3-8B", client)):
         answer = await Runner.run(Agent("reporter", model=spoken, output_type=Weather), QUESTION)
         assert isinstance(answer.final_output, Weather)

@@ -29,7 +29,7 @@ async def offered_once(context: RunContext, tool: ToolDefinition) -> ToolDefinit
 
 
 async def main() -> None:
-    provider = OpenAIProvider(base_url="http://localhost:8000/v1", api_key="-")  # of this event loop
+    provider = OpenAIProvider(base_url="http://localhost:8000/v1", api_key="-")  # bound to this event loop
     messages = AsyncAnthropic(base_url="http://localhost:8000", api_key="-")
     model = OpenAIChatModel("Qwen/Qwen3-8B", provider=provider)
     responses = OpenAIResponsesModel("Qwen/Qwen3-8B", provider=provider)
