@@ -50,7 +50,7 @@ def test_options_that_are_none_say_nothing_and_false_says_something() -> None:
 
 
 def test_options_about_declared_properties_are_none_of_any_object() -> None:
-    """These options were a TypeError of ``dotllm check --kind json_object --property-order any``."""
+    """These options caused a TypeError in ``dotllm check --kind json_object --property-order any``."""
     options = {"order": "any", "additional_properties": "open", "any_whitespace": False}
     specification = Specification.from_value(Kind.JSON_OBJECT, True, options)
     assert specification.options == (("any_whitespace", False),)

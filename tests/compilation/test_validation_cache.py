@@ -117,7 +117,7 @@ def test_an_event_loop_waits_for_no_check(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_who_waits_for_a_busy_thread_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy front end still refuses what is bad: a request waited half a second for both and then passed unchecked."""
+    """A busy front end still refuses what is bad: a request waited half a second for thread and check, then passed."""
     check, running = validation_cache._check, threading.Semaphore(0)
 
     def slowly(specification: Specification, tokens: object) -> None:

@@ -1,4 +1,4 @@
-"""The converter on a Llama model in GGUF, laid out as llama.cpp does it; and the message without the package."""
+"""The converter on a Llama model in llama.cpp's GGUF layout, and the message if the package is missing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which keyword makes a document of the official suite invalid: our answer against jsonschema's.
 
-python -m tests.diagnosis.suite_blame            # all invalid documents: the share that is blamed right, and the rest
+python -m tests.diagnosis.suite_blame            # all invalid documents: the share with the right keyword, and the rest
 """
 
 from __future__ import annotations

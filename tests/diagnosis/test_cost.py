@@ -71,7 +71,7 @@ def test_objects_grow_where_they_are_open() -> None:
 
 
 def test_a_long_chain_of_references_ends_somewhere() -> None:
-    """A long chain was a RecursionError of `dotllm check`."""
+    """A long chain caused a RecursionError in `dotllm check`."""
     links = {f"d{i}": {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["a"]} for i in range(5000)}
     found = [
         place.pointer

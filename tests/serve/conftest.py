@@ -1,6 +1,6 @@
 """Real servers for all tests of this folder: vLLM on the CPU, a model with random weights, the backend left at auto.
 
-``server`` is plain. ``api_server`` has a tool parser and a reasoning parser, starting as users' servers do (`zygote`).
+``server`` is plain. ``api_server`` has a tool parser and a reasoning parser, and starts like a user's (see `zygote`).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def test_the_same_as_one_after_another(vllm_config: Any, index: Index, one_by_on
 
 
 def test_several_tokens_at_once(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
-    """Accepted drafts bring several tokens: all are taken together, or none and vLLM's calls follow."""
+    """Accepted drafts bring several tokens: all are taken together, or none, and vLLM's own calls follow."""
     own = [grammar(index) for _ in range(10)]
     said = [[AB, C], [C, C, C], [A, B, C], [C], [A, C], [C, EOS], [C, EOS, A], [], [A, B], [AB]]
     asked = [(one, tokens) for one, tokens in zip(own, said, strict=True) if tokens]

@@ -288,7 +288,7 @@ def in_a_batch(grammar: RequestGrammar) -> None:
 
 @pytest.mark.parametrize("use", [*USES.values(), in_a_batch], ids=[*USES, "batch"])
 def test_a_failed_request_frees_its_index(vocabulary: Vocabulary, use: Any) -> None:
-    """It frees it immediately, not at the next full garbage collection, which is rare in a server."""
+    """Immediately, not at the next full garbage collection, which is rare in a server."""
     index = Index.from_grammar_object(literal("abc"), vocabulary)
     guide = BreakingGuide(index)
     grammar = RequestGrammar(guide, (), vocabulary)

@@ -321,7 +321,7 @@ def test_rendered_completions_say_so_in_a_field_of_vllms() -> None:
 
 
 def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
-    """A refusal has the same text on both ways: the engine sends what `SpecError` writes."""
+    """A refusal has one text on both paths: the engine sends what `SpecError` writes."""
     error = InvalidSpecError("unknown type 'x'", location=Pointer("/a"), keyword="type")
     sent = errors.decode(errors.encode(error))
     assert sent == (400, str(error), error.code, None)
