@@ -191,7 +191,7 @@ def test_tokens_that_would_end_the_reasoning_wrongly_are_masked(
 def test_what_a_reasoning_must_not_say_is_found_once(
     manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stays the same while the request's parameters do; a session that goes on gets new parameters."""
+    """Once for the same parameters of a request; a session that goes on gets new parameters."""
     monkeypatch.setenv("DOTLLM_END_IN_REASONING", "forbid")
     one, found = request(index, [1, 2], [], False), []
     monkeypatch.setattr(rows, "masked_ends", lambda _, asked: found.append(asked) or (3,))

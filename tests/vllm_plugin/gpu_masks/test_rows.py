@@ -69,7 +69,7 @@ def test_rows_are_the_masks_vllm_would_fill(index: Index, stops: tuple[int, ...]
 def test_limits_that_suffice_are_found_in_one_call(
     index: Index, drafts: tuple[list[int], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once that is known, only a request whose limit may change a mask is asked."""
+    """Once it is known which limits may change a mask, only their requests are asked."""
     paths, asked = [[], [A], [A, A]], []
     limit_rows = RequestGrammar.limit_rows
     monkeypatch.setattr(RequestGrammar, "limit_rows", lambda self, *a: asked.append(self) or limit_rows(self, *a))

@@ -1,4 +1,4 @@
-"""Mistral's parser with foreign tokenizers: every call that the mask allows is one that the parser reads."""
+"""Mistral's parser with tokenizers that are not Mistral's: the parser reads every call that the mask allows."""
 
 from __future__ import annotations
 

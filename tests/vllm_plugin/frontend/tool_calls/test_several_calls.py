@@ -100,7 +100,7 @@ def test_calls_of_llama(choice: str, text: str, calls: int | None, tokenizer: An
 
 
 def test_text_of_a_held_stream_comes_as_it_is_written(tokenizer: Any) -> None:
-    """A stream waits only from the first call on."""
+    """A stream is held back only from the first call on."""
     for text, early in [("Sure. It is {x} here", True), (f"Sure. {G}", False)]:
         asked = several_calls.ask("llama3_json", TOOLS, "auto", tokenizer)
         parser, content, before, at_end = asked.new_parser(), "", "", ""

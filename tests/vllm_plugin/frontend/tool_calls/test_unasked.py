@@ -187,7 +187,7 @@ def test_what_cannot_be_enforced_is_served_and_said(schema: Any, stream: bool, t
             said, warnings = server.ask(request)
             assert said == ["token"] and len(warnings) == 1 and "the schema of 'f'" in warnings[0]
             assert request.tools[0].function.strict is None and request.tools[0].function.parameters == schema
-            if name != "granite":  # (it refuses what vLLM makes from these itself)
+            if name != "granite":  # (vLLM itself refuses what it makes from these)
                 serve("auto")
                 plain = Server(tokenizer, name)
                 plain.ask(chat_request(tools=[tool(parameters=schema, strict=False)], tool_choice=choice))
