@@ -24,7 +24,7 @@ GRAMMARS = [
     ('S -> "a"', "line 1, column 3", "found '->'", "S ::= …"),
     ('start: "a";', "line 1, column 11", "a rule ends at the end of its line", ""),
     ('root ::= "a";', "line 1, column 13", "a rule ends where the next one begins", ""),
-    ('root ::= b\nb: "c"', "line 2, column 2", "rules are defined by '::='", ""),
+    ('root ::= b\nb: "c"', "line 2, column 2", "rules are defined with '::='", ""),
     ('<root> ::= "a"', "line 1, column 8", "unexpected '::='", "a plain name"),
 ]
 TAGS: list[tuple[Any, str, str, str]] = [
@@ -36,7 +36,7 @@ TAGS: list[tuple[Any, str, str, str]] = [
     ({"type": "structural_tag"}, "", "'format' is missing", '"format": {…}'),
     ({"begin": "a", "content": {"type": "any_text"}, "end": "b"}, "", "'format' is missing", 'of type "tag"'),
     ({}, "", "'format' is missing", '"format": {…}'),
-    ([], "", "an object is expected here, not a list", ""),
+    ([], "", "expected an object, not a list", ""),
     ({"type": "structural_tag", "format": "any_text"}, "/format", "not a string", ""),
     ({"type": "structural_tag", "format": True}, "/format", "not true", ""),
 ]  # fmt: skip

@@ -40,7 +40,7 @@ def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenN
     half = HALF.search(text)
     if half is not None:
         raise InvalidSpecError(
-            f"{half[0]!a} is half of a surrogate pair, which no Unicode text contains",
+            f"{half[0]!a} is a lone surrogate, which no Unicode text contains",
             location=Source(text).location(half.start()),
             code="syntax",
         )

@@ -106,7 +106,7 @@ def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
     for tag in tags:
         for text in excluded:
             if text in tag:
-                raise InvalidSpecError(f"{tag!r} holds the excluded string {text!r}", keyword="excludes")
+                raise InvalidSpecError(f"{tag!r} contains the excluded string {text!r}", keyword="excludes")
 
 
 def token_tag_dispatch(

@@ -34,8 +34,8 @@ _HINTS = {
     '"': ": this string does not end on its line",
     "[": ": this character class does not end on its line",
     "/": ": comments begin with '#'",
-    ":": ": rules are defined by '::=', as the others are",
-    ";": ": a rule ends where the next one begins, without a sign",
+    ":": ": rules are defined with '::='",
+    ";": ": a rule ends where the next one begins, without a terminator",
 }
 
 
@@ -90,7 +90,7 @@ def character_class(source: Source, begin: int, end: int) -> CharSet:
     at, stop = begin + 1, end - 1
     if at == stop:
         raise source.invalid(
-            "a class of no characters, [], has no agreed meaning: for llama.cpp it is the empty text, for others it "
+            "the empty class [] has no agreed meaning: for llama.cpp it is the empty text, for others it "
             'matches nothing; write "" for the empty text',
             begin,
             "[]",
@@ -198,7 +198,7 @@ class _Expansion:
             elif name == "excludes" and isinstance(value, list):
                 excludes = value
             else:
-                raise self.source.invalid(f"{self.macro.name.text} has no such argument {name}", key.at, name)
+                raise self.source.invalid(f"invalid argument {name} for {self.macro.name.text}", key.at, name)
         pairs = [self._pair(value) for value in self.macro.values]
         if tokens:
             by_id = [(self._number(tag), expression) for tag, expression in pairs]
@@ -232,7 +232,7 @@ class _Expansion:
 
     def _wrong(self) -> Exception:
         name = self.macro.name
-        return self.source.invalid(f"{name.text} does not take such arguments", name.at, name.text)
+        return self.source.invalid(f"invalid arguments for {name.text}", name.at, name.text)
 
 
 # GBNF and xgrammar EBNF → Grammar, in one pass over the tokens.
@@ -395,7 +395,7 @@ class _EbnfCompiler:
             high = self._count() if self.token.kind == "NUMBER" else None
         self._expect("}", "'}'")
         if high is not None and high < low:
-            raise self.source.invalid(f"at least {low} and at most {high} times is never", at)
+            raise self.source.invalid(f"the minimum count {low} exceeds the maximum {high}", at)
         return low, high
 
     def _count(self) -> int:

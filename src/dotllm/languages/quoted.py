@@ -126,13 +126,13 @@ def quoted(source: Grammar, into: Grammar, quoting: Quoting, closing: str = "") 
     """
     if source.token_sets:
         raise UnsupportedError(
-            "tokens by name or id, where the text is quoted in a call", keyword="token", help="write their text"
+            "tokens by name or id are not supported in text quoted in a call", keyword="token", help="write their text"
         )
     if source.unique_rules or K.UNORDERED in source.kind:
         raise UnsupportedError(
-            "uniqueItems, uniqueness of keys or parts in any order, where the text is quoted in a call",
+            "uniqueItems, uniqueness of keys and parts in any order are not supported in text quoted in a call",
             keyword="uniqueItems",
-            help="leave it out of the schema in the grammar",
+            help="remove it from the schema in the grammar",
         )
     return _Quoted(source, into, quoting).start(closing)
 

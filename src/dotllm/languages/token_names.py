@@ -53,7 +53,7 @@ def token_expression(
     """One token of the set that ``text`` names. ``token_names``: None without a tokenizer."""
     if not (text.startswith("<[") and text.endswith("]>")):
         if token_names is None:
-            raise source.unsupported(f"{text} needs a tokenizer that knows it", at, "special token")
+            raise source.unsupported(f"{text} requires a tokenizer that defines it", at, "special token")
         number = token_names.find(text)
         if number is None:
             raise source.invalid(

@@ -187,7 +187,7 @@ class _LarkCompiler:
                 )
             else:
                 raise self.source.invalid(
-                    f"{kind.value!r} is for terminals only (capital letters)", node.at, kind.value
+                    f"{kind.value!r} is allowed only in terminals (names in capitals)", node.at, kind.value
                 )
             built.append(expression)
         return self._no_template(built[-1], definition.at)
@@ -215,7 +215,7 @@ class _LarkCompiler:
 
     def _no_template(self, argument: Argument, at: int) -> Expression:
         if isinstance(argument, _Template):
-            raise self.source.invalid(f"the template {argument.name} has no arguments here", at, argument.name)
+            raise self.source.invalid(f"the template {argument.name} needs arguments here", at, argument.name)
         return argument
 
     # --- terminals; if some are lazy, each use is separate

@@ -138,8 +138,9 @@ class Uses:
         if not use.texts().intersection(self._texts_from((other,), use.lazy), Budget()).is_empty():
             raise self._refused(
                 use,
-                f"{use.name} can start where the lazy {lazy.name} can, and elsewhere too: let both start at one "
-                f"place, as in tool* TEXT, or remove [lazy] and exclude with '& ~' what must not be in {use.name}",
+                f"{use.name} can start where the lazy {lazy.name} can, and elsewhere too: let both start only at "
+                "the same place, as in tool* TEXT, or remove [lazy] and exclude with '& ~' what must not be in "
+                f"{use.name}",
             )
 
     def _is_cut_text(self, number: int) -> bool:
@@ -158,7 +159,7 @@ class Uses:
         if not left.concat(Dfa.length(1, None), budget).intersection(begun, budget).is_empty():
             raise self._refused(
                 use,
-                f"{use.name} may be followed by {after.name}, and both together may hold what the lazy "
+                f"{use.name} may be followed by {after.name}, and both together may contain what the lazy "
                 f"{self.all[lazy[0]].name} matches: let the free text come once, at the end, as in tool* TEXT",
             )
 

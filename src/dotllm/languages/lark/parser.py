@@ -171,7 +171,7 @@ def _lost(source: Source, at: int) -> Exception:
         "'": "strings are written in double quotes",
         '"': "this string does not end on its line",
         "/": "this regular expression does not end on its line",
-        ";": "a rule ends at the end of its line, without a sign",
+        ";": "a rule ends at the end of its line, without a terminator",
     }
     return source.invalid(f"unexpected {character!r}" + (f": {hints[character]}" if character in hints else ""), at)
 
@@ -277,7 +277,7 @@ class Parser:
     def _nested_grammar(self, at: int) -> int:
         """``{`` a grammar with names of its own ``}``."""
         if self.nested == MAX_NESTED:
-            raise self.source.invalid(f"more than {MAX_NESTED} grammars in each other", at, "%lark", "too_deep")
+            raise self.source.invalid(f"grammars are nested more than {MAX_NESTED} deep", at, "%lark", "too_deep")
         while self.token.kind == "NEWLINE":  # bounded: by the text
             self.i += 1
         self._expect("{", "'{'")
@@ -517,7 +517,7 @@ class Parser:
         if bounds is not None:
             node = self._node(LarkNodeKind.REPEAT, bounds, at, node)
             if self._bounds() is not None:
-                raise self.source.invalid("two repetitions in a row: put the inner one into parentheses", at)
+                raise self.source.invalid("two repetitions in a row: put the inner one in parentheses", at)
         frame.parts.append(node)
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -554,7 +554,7 @@ class Parser:
 
     def _checked(self, low: int, high: int | None, at: int) -> tuple[int, int | None]:
         if high is not None and high < low:
-            raise self.source.invalid(f"at least {low} and at most {high} times is never", at)
+            raise self.source.invalid(f"the minimum count {low} exceeds the maximum {high}", at)
         return low, high
 
     def _close(self, frame: _LarkFrame) -> int:
@@ -566,7 +566,7 @@ class Parser:
 
     def _end_parts(self, frame: _LarkFrame) -> int:
         if frame.negations:
-            raise self.source.invalid("'~' stands before nothing", self.token.at)
+            raise self.source.invalid("'~' needs an operand", self.token.at)
         parts, frame.parts = frame.parts, []
         return parts[0] if len(parts) == 1 else self._node(LarkNodeKind.SEQUENCE, None, frame.at, *parts)
 

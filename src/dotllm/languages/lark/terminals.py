@@ -251,7 +251,7 @@ class Terminals:
             return substring_expression(words_of(content), self.grammar)
         if key == "substring_chars" and isinstance(content, str):
             return substring_expression(content, self.grammar)
-        raise self.source.invalid(f"%regex has no {key!r} with such a value", node.at, "%regex")
+        raise self.source.invalid(f"%regex: {key!r} is unknown or has a value of the wrong type", node.at, "%regex")
 
     # --- as automata
 

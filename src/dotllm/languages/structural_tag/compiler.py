@@ -29,7 +29,7 @@ class Fields:
 
     def __init__(self, value: Any, pointer: Pointer) -> None:
         if not isinstance(value, Mapping):
-            raise InvalidSpecError(f"an object is expected here, not {_of_json(value)}", location=pointer)
+            raise InvalidSpecError(f"expected an object, not {_of_json(value)}", location=pointer)
         self._value = value
         self._read: set[str] = set()
         self.pointer = pointer
@@ -61,7 +61,7 @@ class Fields:
     def _check_text(self, name: str, text: str, pointer: Pointer) -> None:
         if not is_unicode(text):
             raise InvalidSpecError(
-                f"{name!r} holds half of a surrogate pair, which no Unicode text contains",
+                f"{name!r} contains a lone surrogate, which no Unicode text contains",
                 location=pointer,
                 keyword=name,
             )
@@ -240,7 +240,7 @@ class TagCompiler:
         """
         fields = Fields(value, pointer)
         if fields.string("type", "token") != "token":
-            raise InvalidSpecError("a string or a token is expected here", location=pointer, keyword="type")
+            raise InvalidSpecError("expected a string or a token", location=pointer, keyword="type")
         token = self.token(fields.any("token"), fields.at("token"))
         fields.finish()
         return token

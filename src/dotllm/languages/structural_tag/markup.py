@@ -125,7 +125,9 @@ class _Pieces(JsonText):
 
     def _distinct_open(self, bracket: bytes, keyword: str) -> Expression:
         raise UnsupportedError(
-            f"{keyword} where arrays and objects are not written as JSON", keyword=keyword, help=LISTED
+            f"{keyword} cannot be enforced here, because arrays and objects are not written as JSON",
+            keyword=keyword,
+            help=LISTED,
         )
 
     def item(self, value: Expression) -> Expression:
@@ -188,7 +190,9 @@ class _Cohere(_Markup):
 class _MinimaxM3(_Markup):
     def _alternatives(self, form: NormalForm) -> Expression:
         if form.arrays and form.objects and form.string is not NO_STRING and form.number is not NO_NUMBER:
-            raise UnsupportedError(f"{MINIMAX_M3} cannot tell the types of values apart: give it one", keyword="type")
+            raise UnsupportedError(
+                f"{MINIMAX_M3} cannot tell the types of values apart: give the value a single type", keyword="type"
+            )
         choices = self.scalars(form)
         if form.string is not NO_STRING:
             choices.append(raw_string(self.strings(form), self.grammar, (MARK,)))

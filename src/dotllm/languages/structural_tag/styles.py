@@ -70,7 +70,7 @@ def _holding(texts: tuple[str, ...]) -> Dfa:
 # The common part of all argument notations: they write objects and refuse schemas that they cannot write.
 
 
-LISTED = "name the keys under properties, or list the items in an enum: what is not listed is compared in JSON only"
+LISTED = "name the keys under properties, or list the items in an enum: others can be compared only in JSON"
 """The remedy for keys or items that must differ but are not written as JSON."""
 
 
@@ -240,7 +240,7 @@ class _Members:
             name = name.replace("&", "&amp;").replace('"', "&quot;")
         if not name or style.after[0] in name or (name != name.strip() and not style.says_kinds):
             raise UnsupportedError(
-                f"a property named {name!r}, which no reader of this notation finds",
+                f"readers of this notation cannot find a property named {name!r}",
                 keyword="properties",
                 help="rename it: use letters, digits, '_', '-' and '.'",
             )
@@ -261,6 +261,10 @@ class _Members:
         distinct: str | None = None,
     ) -> Expression:
         if distinct is not None:
-            raise UnsupportedError(f"{distinct} where the object is not written as JSON", keyword=distinct, help=LISTED)
+            raise UnsupportedError(
+                f"{distinct} cannot be enforced here, because the object is not written as JSON",
+                keyword=distinct,
+                help=LISTED,
+            )
         network = self.grammar.network(states, 0, finals, edges)
         return self.grammar.seq([network, self.writer.text.whitespace])

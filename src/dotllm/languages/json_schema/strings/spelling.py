@@ -189,7 +189,7 @@ def quoted(text: str) -> bytes:
     try:
         return encode_basestring(text).encode()
     except UnicodeEncodeError:
-        raise InvalidSpecError(f"{text!r} holds half of a surrogate pair, which is not Unicode text") from None
+        raise InvalidSpecError(f"{text!r} contains a lone surrogate, which is not Unicode text") from None
 
 
 def has_one_spelling(text: str) -> bool:
