@@ -148,7 +148,7 @@ class EscapeScanner(Scanner):
         folding = None if not self.flags.ignore_case else "ascii" if self.flags.ascii else "simple"
         charset = _property_set(match[2] or match[3] or "", negated, folding)
         if charset is None:
-            raise self.unsupported("\\" + match[0], start, "is a Unicode property we have no table of")
+            raise self.unsupported("\\" + match[0], start, "is not a supported Unicode property")
         self.at = match.end()
         return charset
 
@@ -168,7 +168,7 @@ class EscapeScanner(Scanner):
                 braced = _BRACED.match(text, self.at)
                 point = int((braced[1].lstrip("0") or "0")[:8], 16) if braced else -1
                 if braced is None or point > 0x10FFFF:
-                    raise self.invalid("a wrong \\u{…}", start)
+                    raise self.invalid("an invalid \\u{…}", start)
                 self.at = braced.end()
                 return point
             point = self._hex(4, start)
@@ -186,7 +186,7 @@ class EscapeScanner(Scanner):
         if char == "c":
             letter = text[self.at : self.at + 1]
             if not (letter.isascii() and letter.isalpha()):
-                raise self.invalid("a wrong \\c", start)
+                raise self.invalid("an invalid \\c", start)
             self.at += 1
             return ord(letter) % 32
         if char == "N":
@@ -196,7 +196,7 @@ class EscapeScanner(Scanner):
             self.at = octal.end()
             return int(octal[0], 8)
         if char == "R":
-            raise self.unsupported("\\R", start, "is not an escape of ours", f"write {_LINE_BREAK}")
+            raise self.unsupported("\\R", start, "is not supported", f"write {_LINE_BREAK}")
         if char in _REFUSED:
             raise self.unsupported(f"\\{char}", start)
         if char == "\0":
@@ -278,7 +278,7 @@ class ClassScanner(EscapeScanner):
         self._work += ranges + 10
         if self._work > _MAX_WORK:
             raise BudgetExceededError(
-                "character classes of too many ranges", location=Offset(self.at), keyword="character class"
+                "character classes with too many ranges", location=Offset(self.at), keyword="character class"
             )
 
     def _any_class(self, start: int) -> CharSet:
