@@ -265,9 +265,9 @@ def _reasons(found: list[Verdicts]) -> list[str]:
 
 
 def _general(message: str) -> str:
-    for words in ("leads to another document", "is not a dialect", "finitely many", "cannot be enforced", "states"):
+    for words in ("leads to another document", "is not a dialect", "finite set", "cannot be enforced", "states"):
         if words in message:
-            return {"finitely many": "over values that are not finitely many", "states": "needs too many states"}.get(
+            return {"finite set": "over values that are not finitely many", "states": "needs too many states"}.get(
                 words, words
             )
     return message

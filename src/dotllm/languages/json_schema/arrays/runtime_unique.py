@@ -35,7 +35,7 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
     """
     if writer.options.source is not None:  # it may have fewer values than the array has items
         raise UnsupportedError(
-            "uniqueItems cannot be combined with a source of values", keyword="uniqueItems", help="leave one out"
+            "uniqueItems cannot be combined with a source of values", keyword="uniqueItems", help="remove one of them"
         )
     if constraint.minimum > 1 and writer.options.excludes:
         raise UnsupportedError(

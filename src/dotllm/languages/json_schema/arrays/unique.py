@@ -60,7 +60,7 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
     """
     if constraint.negated or constraint.contains:
         raise UnsupportedError(
-            "uniqueItems cannot be combined with contains, or with a not about arrays",
+            "uniqueItems cannot be combined with contains, or with a 'not' that concerns arrays",
             keyword="uniqueItems",
             help="remove one of them, or check it after the answer",
         )
@@ -73,7 +73,7 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
         if found is None:
             if constraint.repeated:
                 raise UnsupportedError(
-                    "equal items (not of uniqueItems) can only be enforced over values that are finitely many and few",
+                    "equal items (the negation of uniqueItems) can be enforced only over a small finite set of values",
                     keyword="uniqueItems",
                 )
             return None

@@ -264,7 +264,7 @@ class Residues:
         self._work_left -= len(future)
         if self._work_left < 0:
             raise BudgetExceededError(
-                f"telling the multiples of a number of {len(future):,} digits takes too much work",
+                f"deciding multiples of a number with {len(future):,} digits takes too much work",
                 keyword="multipleOf",
             )
         return self._alike[which].setdefault(tuple(future), residue)

@@ -106,7 +106,7 @@ def magnitudes(numbers: RealSet, constraint: NumberConstraint, bounded: bool = F
                     raise BudgetExceededError(
                         f"the numbers need more than {MAX_STATES} states",
                         keyword="multipleOf",
-                        help="use a multipleOf of fewer digits, or a narrower range",
+                        help="use a multipleOf with fewer digits, or a narrower range",
                     )
                 at = ids[target] = len(ids)
                 queue.append(target)

@@ -72,7 +72,7 @@ def forbidden_substrings(texts: tuple[str, ...]) -> ForbiddenSubstrings:
     containing = containing_one_of(texts, budget)
     lacking = ~containing
     if sum(len(set(row)) for row in lacking.rows) > _MAX_EDGES:
-        raise BudgetExceededError("the excluded texts are too many, or too long", keyword="excludes")
+        raise BudgetExceededError("there are too many excluded texts, or they are too long", keyword="excludes")
     raw, escaped = _raw_edges(lacking), _escape_edges(texts, lacking, budget)
     strings = StringLanguage.automaton(~_some_spelling_in(containing, budget))
     return ForbiddenSubstrings(texts, raw, escaped, len(lacking.table), strings)
@@ -123,7 +123,7 @@ def _escape_edges(texts: tuple[str, ...], lacking: Dfa, budget: Budget) -> tuple
         return tuple((state, escape, lacking.start) for state in states)
     if len(states) > _MAX_IN_ESCAPES:
         raise BudgetExceededError(
-            "excluded texts that may stand in escapes are too many, or too long", keyword="excludes"
+            "there are too many excluded texts that may occur in escapes, or they are too long", keyword="excludes"
         )
     edges = []
     alike: dict[Dfa, Dfa] = {}

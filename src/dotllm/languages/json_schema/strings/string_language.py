@@ -32,10 +32,7 @@ MAX_CONSTRAINTS = 16
 FEW_LANGUAGES = 8
 """Up to this many are examined one by one; they keep their conditions, and so their names."""
 
-FEWER_GROUPS = (
-    "patterns whose values share a schema make one group of keys, and patterns that begin with ^ overlap less; or list "
-    "the keys in properties"
-)
+FEWER_GROUPS = "let patterns share one schema, anchor them with ^, or list the keys in properties"
 """The remedy if the keys of an object fall into too many groups."""
 
 # As the caches of `string_automata`.

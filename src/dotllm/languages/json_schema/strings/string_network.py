@@ -129,7 +129,7 @@ def _reached(dfa: Dfa, low: int, last: int) -> Iterator[int]:
             turtle, since, power = reached, 0, 1
         elif since == power:
             turtle, since, power = reached, 0, 2 * power
-    raise BudgetExceededError("the lengths of the strings of a pattern cannot be found", keyword="minLength")
+    raise BudgetExceededError("the lengths of the strings of a pattern could not be determined", keyword="minLength")
 
 
 def repeat(grammar: Grammar, character: Expression, low: int, high: int | None) -> Expression:
