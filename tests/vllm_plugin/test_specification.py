@@ -137,7 +137,7 @@ def test_options_of_ours_that_there_are_not_are_refused() -> None:
     for name in ("dotllm_proprty_order", "dotllm_", "dotllm_order", "dotllm_from_first_token"):
         extra = {requests.ORDER: "any", name: None}
         params_with = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=extra)
-        with pytest.raises(InvalidSpecError, match=f"{name!r}; there is 'dotllm_property_order'"):
+        with pytest.raises(InvalidSpecError, match=f"{name!r}; dotllm's fields are 'dotllm_property_order'"):
             requests.of_sampling_params(params_with, config())
     theirs = {"order": 1, "xdotllm_": 1}
     for extra_args in (theirs, None, 7):

@@ -64,8 +64,8 @@ def coalescence() -> str:
     variable = "DOTLLM_COALESCENCE"
     if os.environ.get(variable, "").strip().lower() == "lossless":
         raise ValueError(
-            f"{variable}=lossless (--dotllm-coalescence lossless) is gone: it slowed all requests of a server down. "
-            "Use canonical, which enters forced text in one spelling, or off"
+            f"{variable}=lossless (--dotllm-coalescence lossless) was removed: it slowed down all requests of a "
+            "server. Use canonical, which enters forced text in one spelling, or off"
         )
     return _of_extra(variable, choice(variable, "off", "canonical"))
 

@@ -87,7 +87,7 @@ def refuse_unknown(extra_args: object) -> None:
     is_true(fields, FINISH)
     for name in fields:
         if name not in OURS and is_meant_as_ours(name):
-            message = f"vllm_xargs has no field {name!r}; there is {', '.join(map(repr, OURS))}"
+            message = f"vllm_xargs has no field {name!r}; dotllm's fields are {', '.join(map(repr, OURS))}"
             raise InvalidSpecError(message, keyword=str(name), code="unknown_field", help=did_you_mean(str(name), OURS))
     for name in (MASS, CONFIDENCE):
         if is_true(fields, name) and tiers.EXTRA not in tiers.chosen():
@@ -121,7 +121,7 @@ def answer_tokens(params: SamplingParams) -> int | None:
     finish, more = fields.get(FINISH), fields.get(ANSWER_TOKENS, 0)
     finishes = settings.finishes() if finish is None else finish in (True, "true")
     if more and not finishes:
-        raise InvalidSpecError(f"{ANSWER_TOKENS} has an effect with {FINISH} only", keyword=ANSWER_TOKENS)
+        raise InvalidSpecError(f"{ANSWER_TOKENS} has an effect only with {FINISH}", keyword=ANSWER_TOKENS)
     return more if finishes and not params.ignore_eos else None
 
 
@@ -226,7 +226,7 @@ def _check_source(source: object, kind: Kind, name: str) -> None:
     if source is None:
         return
     if kind not in _WITH_PROPERTIES:
-        raise InvalidSpecError(f"{SOURCE} is about strings of a schema: no effect on {name}", keyword=SOURCE)
+        raise InvalidSpecError(f"{SOURCE} applies to strings of a schema and has no effect on {name}", keyword=SOURCE)
     _require_unicode(source, SOURCE)
 
 

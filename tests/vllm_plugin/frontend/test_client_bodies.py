@@ -20,7 +20,7 @@ REMEDIES = (
     "use ",
     "leave ",
     "bound its",
-    "wants a name",
+    "requires a name",
     "did you mean",
     "write ",
     "Either provide",

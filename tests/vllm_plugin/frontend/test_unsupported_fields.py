@@ -119,8 +119,8 @@ def test_structured_outputs_that_are_no_object(value: Any) -> None:
 @pytest.mark.parametrize(
     ("tag", "message"),
     [
-        ({"type": "structural_tag"}, "structural_tag is a text of JSON, not an object: send it as a string "),
-        ([], "structural_tag is a text of JSON, not a list: send it as a string "),
+        ({"type": "structural_tag"}, "structural_tag must be JSON text, not an object: send it as a string "),
+        ([], "structural_tag must be JSON text, not a list: send it as a string "),
         ("", "structural_tag is not JSON"),
         ("{", "structural_tag is not JSON"),
         ("[]", "structural_tag is not a JSON object"),

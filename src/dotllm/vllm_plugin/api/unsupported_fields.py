@@ -210,7 +210,7 @@ def _refuse_structured(structured: object) -> None:
         if tag is not None and not isinstance(tag, str):
             name = "structured_outputs.structural_tag"
             kind = "an object" if isinstance(tag, dict) else "a list" if isinstance(tag, list) else shown(tag)
-            refuse(f"{name} is a text of JSON, not {kind}: send it as a string (in Python: json.dumps(tag))", name)
+            refuse(f"{name} must be JSON text, not {kind}: send it as a string (in Python: json.dumps(tag))", name)
         if tag is not None:
             with refused_as_by_vllm("structured_outputs.structural_tag"):
                 require_object(tag)  # vLLM asks us, but does not pass on the answer
@@ -253,7 +253,7 @@ def _refuse_form(request: Mapping[str, object], form: object, api: _Form, instea
         refuse(f"{at} must be a JSON Schema, an object, not {shown(named['schema'])}", at)
     elif kind == "json_schema" and api is not _OUTPUT_FORMAT and not isinstance((named or {}).get("name"), str):
         at = f"{at.removesuffix('.schema')}.name"
-        refuse(f"{at} is missing: this API wants a name for a schema", at)
+        refuse(f"{at} is missing: this API requires a name for the schema", at)
     instead = {**instead, "json": repr(f"{name}.{api.schema}")}
     _refuse_foreign(request, others, instead, name)
     if named is not form and isinstance(named, dict):

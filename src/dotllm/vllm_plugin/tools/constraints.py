@@ -128,8 +128,8 @@ def refuse_unenforced(request: Any, params: SamplingParams) -> None:
         )
     if is_free and allowed_tools.is_restricted(request):
         refuse(
-            "tool_choice allows some of the tools, and the server's tool parser describes no notation to hold calls to "
-            "them: leave the others out of 'tools'",
+            "tool_choice allows some of the tools, and the server's tool parser describes no notation in which to "
+            "restrict calls to them: leave the others out of 'tools'",
             "tool_choice",
         )
     if is_free and (choice == "required" or kind is not None):

@@ -126,7 +126,7 @@ def _format(value: Any, at: str, *, is_chat: bool) -> _Format | None:
     fields = value.get("grammar") if is_chat else value
     where = f"{at}.grammar" if is_chat else at
     if not isinstance(fields, dict) or not isinstance(fields.get("definition"), str):
-        refuse(f"{where}.definition is the text of the grammar, and it is missing", f"{where}.definition")
+        refuse(f"{where}.definition (the text of the grammar) is missing", f"{where}.definition")
     if fields.get("syntax") not in _SYNTAXES:
         refuse(f"{where}.syntax is 'lark' or 'regex', not {shown(fields.get('syntax'))}", f"{where}.syntax")
     return _Format(fields["syntax"], fields["definition"])
@@ -141,7 +141,7 @@ def _refuse_same_names(tools: Sequence[Any], *, is_chat: bool) -> None:
         if not isinstance(name, str):
             continue
         if name in seen and (seen[name] or _is_custom(tool)):
-            refuse(f"tools[{i}] has the name {shown(name, 80)}, which another tool has: give it its own", f"tools[{i}]")
+            refuse(f"tools[{i}] has the name {shown(name, 80)}, which another tool has: rename it", f"tools[{i}]")
         seen[name] = seen.get(name, False) or _is_custom(tool)
 
 

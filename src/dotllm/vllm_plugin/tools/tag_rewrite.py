@@ -255,7 +255,7 @@ def refuse_names(
     `refuse` does. ``special_tokens``: the names of the tokenizer's; ``notation``: vLLM's name of the notation."""
     for at, name, _ in functions(tools):
         if name == "":
-            refuse(f"{place(at)} has an empty name, and a call of it would be lost: name it", field(tools, at, "name"))
+            refuse(f"{place(at)} has an empty name, so calls to it would be lost: name it", field(tools, at, "name"))
         if name is None or _PLAIN_NAME.fullmatch(name):
             continue
         calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
@@ -270,7 +270,7 @@ def refuse_names(
         broken = next((part for part in breaking if part and part in name), None)
         if broken is not None:
             refuse(
-                f"{place(at)} is named {name!r}, and no call can be made of a name with {broken!r} in it: "
+                f"{place(at)} is named {name!r}, and a name with {broken!r} in it cannot be called: "
                 "use letters, digits, '_', '-' and '.'",
                 field(tools, at, "name"),
             )
@@ -285,7 +285,7 @@ def refuse_infinite_numbers(tools: Sequence[Any]) -> None:
         try:
             json.dumps(function.parameters, allow_nan=False)  # ("inf" may be in a text)
         except ValueError:
-            message = f"tool {name!r}: the schema in {place(at)} has a number like 1e400, too large"
+            message = f"tool {name!r}: the schema in {place(at)} has a number that is too large, such as 1e400"
             refuse(message, field(tools, at, "parameters"))
 
 
