@@ -332,7 +332,7 @@ def test_an_engine_of_ours_gets_ready_while_its_model_loads(caplog: pytest.LogCa
         assert prepared == [config] and "prepare done in" in caplog.text
         caplog.clear()
         preparation.in_background(prepare, broken)
-        assert "could not get ready" in caplog.text and "done in" not in caplog.text
+        assert "could not prepare" in caplog.text and "done in" not in caplog.text
 
 
 @pytest.mark.usefixtures("at_once")

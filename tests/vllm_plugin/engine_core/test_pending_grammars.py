@@ -617,7 +617,7 @@ def test_a_request_that_its_constraint_ends_is_told_why(
     found = errors.decode(bench.outputs["bad"][-1].stop_reason)
     assert found is not None and found[0] == status and message in found[1]
     assert [record.getMessage() for record in caplog.records if record.name.startswith("dotllm")] == [
-        f"request bad is ended: {found[1].removeprefix('the constraint could not be followed: ')}"
+        f"request bad was ended: {found[1].removeprefix('the constraint could not be followed: ')}"
     ]
     assert all(output.stop_reason is None for output in bench.outputs["free"])
 

@@ -285,7 +285,7 @@ def test_a_parser_that_does_not_say_what_ends_a_reasoning(
     manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Reasoner, "reasoning_end_str", None)
-    with pytest.raises(UnsupportedError, match="what ends a reasoning"):
+    with pytest.raises(UnsupportedError, match="what ends the reasoning"):
         limited(manager, index, 100)
     manager.reasoner_cls = None
     limited(manager, index, 100)

@@ -142,5 +142,5 @@ def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
     if isinstance(error, TokenNotAllowed) and forbidding:
         message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
         error = InvalidSpecError(message, keyword=forbidding[0], code="conflict")
-    logger.warning("request %s is ended: %s", request.request_id, error)
+    logger.warning("request %s was ended: %s", request.request_id, error)
     return encode(error, "the constraint could not be followed")

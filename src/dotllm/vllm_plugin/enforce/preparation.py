@@ -57,7 +57,7 @@ def wait_for_kernels(vllm_config: VllmConfig) -> None:
         if not _loading.wait(LONGEST_WAIT_S):
             logger.warning(
                 "dotllm: the kernels are not compiled after %.0f s; the server starts, and its first constrained "
-                "request holds up all others until they are (run `dotllm warmup` first)",
+                "request holds up all others until they are compiled (run `dotllm warmup` first)",
                 LONGEST_WAIT_S,
             )
         return
@@ -87,7 +87,7 @@ def in_background(prepare: Callable[[VllmConfig], None], vllm_config: VllmConfig
             prepare(vllm_config)
         except Exception:
             # Not lost: the first request does the same work, and fails with the same error if there is one.
-            logger.warning("dotllm could not get ready ahead of the first request", exc_info=True)
+            logger.warning("dotllm could not prepare for the first request", exc_info=True)
         else:
             logger.info("dotllm: %s done in %.1f s", prepare.__name__, time.monotonic() - started)
 

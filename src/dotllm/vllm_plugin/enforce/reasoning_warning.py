@@ -48,9 +48,9 @@ def text_for(model_type: str, template: str) -> str:
     parser = next((parser for parser in known if parser in registered), "…, the one for its family")
     off = """, or with --default-chat-template-kwargs '{"enable_thinking": false}'""" if _OFF in marks else ""
     return (
-        f"the model's chat template thinks ({', '.join(marks)}), and no reasoning parser is set: constraints hold from "
-        "the first token, so it cannot think before a constrained answer, or writes the answer as its thoughts, and "
-        f"other answers hold their thoughts as text. Start with --reasoning-parser {parser}{off}"
+        f"the model's chat template lets it think ({', '.join(marks)}), but no reasoning parser is set: constraints "
+        "hold from the first token, so it cannot think before a constrained answer, or writes the answer as its "
+        f"thoughts, and other answers contain the thoughts as text. Start with --reasoning-parser {parser}{off}"
     )
 
 

@@ -32,7 +32,7 @@ class AnswerLimit:
         self.reasoning_end = reasoning_end(manager, request) if reasons else ()
         if reasons and not self.reasoning_end:
             raise UnsupportedError(
-                "the reasoning parser does not say what ends a reasoning", keyword="max_tokens", code="too_few_tokens"
+                "the reasoning parser does not say what ends the reasoning", keyword="max_tokens", code="too_few_tokens"
             )
         self._answer = more
         self._changed = 0

@@ -81,8 +81,8 @@ def why_not(config: VllmConfig) -> str:
         (model.is_hybrid or model.is_attention_free, "the model has a recurrent state"),
         # (The V2 runner has such positions for a prompt's tokens only; later tokens continue from them.)
         (config.use_v2_model_runner and model.uses_mrope, "the model's positions have several dimensions"),
-        (bool(logits_processors(model)), "logits processors of the user's, which must see every token"),
-        (bool(model.return_sampling_mask or config.aux_output_config.enabled), "something is returned of every step"),
+        (bool(logits_processors(model)), "the user's logits processors, which must see every token"),
+        (bool(model.return_sampling_mask or config.aux_output_config.enabled), "something is returned for every step"),
     )
     return next((reason for applies, reason in checks if applies), "")
 

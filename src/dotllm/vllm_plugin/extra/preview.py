@@ -103,7 +103,7 @@ class Preview:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._faults >= _MOST_FAULTS:
-            raise RuntimeError("the process that checks has ended too often")
+            raise RuntimeError("the checking process has ended too often")
         if self._faults and _TOKENIZER in self._command:  # it may need more than its name to be loaded
             self._command = self._command[: self._command.index(_TOKENIZER)]
         environment = {**os.environ, "DOTLLM_PREVIEW": "off", "DOTLLM_DEFAULT_BACKEND": "dotllm"}
@@ -129,7 +129,7 @@ class Preview:
         finally:
             hangs.cancel()
         if not said:
-            raise RuntimeError(f"the process that checks has ended, with status {process.wait()}")
+            raise RuntimeError(f"the checking process has ended with status {process.wait()}")
         reply: dict[str, Any] = json.loads(said)
         self._has_answered = True
         if reply["outcome"] == "refused":

@@ -79,7 +79,7 @@ class BatchAccept(Part):
             found: GrammarOutput | None = self._masks_of(list(step.num_scheduled_tokens), self._running, sender)
             return found
         except Exception:
-            logger.exception("masks of a step: vLLM asks for each")
+            logger.exception("could not find a step's masks in one call; vLLM asks for each")
             return None
 
     def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:

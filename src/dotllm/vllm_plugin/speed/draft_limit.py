@@ -29,7 +29,7 @@ class DraftLimit(Part):
         super().__init__(scheduler)
         self._most = most_drafting(scheduler)
         if self._most is not None:
-            logger.info("drafts of constrained requests: in batches of at most %d requests", self._most)
+            logger.info("drafts of constrained requests are verified in batches of at most %d requests", self._most)
 
     def drafts_came(self, drafts: DraftTokenIds) -> None:
         """Drop the drafts of constrained requests in a batch that is too large."""

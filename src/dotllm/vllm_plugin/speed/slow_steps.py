@@ -39,7 +39,7 @@ class SlowSteps(LateSteps):
 
         def work() -> tuple[int, RequestGrammar]:
             if not grammar.accept_tokens(request.request_id, [*tokens]) and not grammar.failed:
-                grammar.fail("accept", grammar.error or RuntimeError("a token that its mask allowed is not accepted"))
+                grammar.fail("accept", grammar.error or RuntimeError("a token that its mask allowed was not accepted"))
             return grammar.mask_row(), grammar
 
         self.begin(request.request_id, grammar.guide.index.lock, work)

@@ -190,5 +190,5 @@ def _contained(measure: Any, *arguments: Any) -> Any:
     try:
         return measure(*arguments)
     except Exception:
-        logger.exception("how much probability the masks of this step leave is not known")
+        logger.exception("could not measure how much probability the masks of this step leave")
         return None
