@@ -15,13 +15,13 @@ from dotllm.vllm_plugin.tiers import ENGINE_CORE, WORKER
 
 ENGINE_CORE_HOOK = Hook(
     name="engine-core",
-    summary="an engine core has the hooks that are for it, also in a process that was a front end before",
+    summary="an engine core gets its hooks, even in a process that was a front end before",
     required=True,
     without_it="nothing would be constrained in such an engine core",
 )
 WORKER_HOOK = Hook(
     name="workers",
-    summary="a worker has the hooks that are for it, also in a process that was an engine core before",
+    summary="a worker gets its hooks, even in a process that was an engine core before",
     required=True,
     without_it="such a worker would not know what the engine core sends",
 )

@@ -39,7 +39,7 @@ MOST_BYTES = 2048
 HOOK = Hook(
     name="response-headers",
     summary=f"the header {HEADER} of an answer says what is in its request without effect; a 503 has Retry-After",
-    without_it="no answer says which keywords of its schema have no effect, and a 503 not when to try again",
+    without_it="no answer says which keywords of its schema have no effect, and no 503 says when to try again",
 )
 
 

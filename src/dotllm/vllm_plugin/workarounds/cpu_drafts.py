@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HOOK = Hook(
     name="cpu-drafts",
-    summary="on CPUs, drafts are verified at the temperature of their request, and steps without any may have top_k",
+    summary="on CPUs, drafts are verified at the temperature of their request, and steps without drafts may use top_k",
     where=on_cpu,
     without_it="on CPUs with speculation, sampled requests lose drafts they should keep, and top_k or top_p may end "
     "the server",
