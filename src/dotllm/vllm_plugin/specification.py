@@ -127,7 +127,7 @@ def answer_tokens(params: SamplingParams) -> int | None:
 
 def refuse_half_characters(fields: Mapping[str, object]) -> None:
     """Refuse ``fields``, JSON values by name, if a string in them has no UTF-8 form: it cannot go to the engine. Raises
-    InvalidSpecError where JSON's "\\ud800" has arrived as half of a surrogate pair."""
+    InvalidSpecError where JSON's "\\ud800" has arrived as a lone surrogate."""
     for name, value in fields.items():
         if value:
             with contextlib.suppress(RecursionError):  # it is nested too deeply, which vLLM also finds out
@@ -240,6 +240,6 @@ def _require_unicode(text: object, name: str) -> None:
     if isinstance(text, str) and not is_unicode(text):
         half = HALF.findall(text)[0]
         raise InvalidSpecError(
-            f"{name} contains {half!a}, half of a surrogate pair, which is not Unicode text",
+            f"{name} contains {half!a}, a lone surrogate, which is not Unicode text",
             keyword=name.rpartition(".")[2],
         )

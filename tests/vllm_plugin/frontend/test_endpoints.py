@@ -334,7 +334,7 @@ def test_what_a_tokenizer_says_to_half_a_surrogate_pair_becomes_a_refusal_of_the
         raise TypeError("TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, InputSequence]]")
 
     endpoint = partial(endpoints._endpoint, original=create_completion)
-    with pytest.raises(VLLMValidationError, match=r"prompt contains '\\ud800', half of a surrogate pair"):
+    with pytest.raises(VLLMValidationError, match=r"prompt contains '\\ud800', a lone surrogate"):
         asyncio.run(endpoint(None, completion_request(prompt="\ud800")))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="TextEncodeInput"):
         asyncio.run(endpoint(None, completion_request(prompt="a")))  # type: ignore[arg-type]

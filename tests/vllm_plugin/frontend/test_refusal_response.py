@@ -54,7 +54,7 @@ def test_the_body(code: str, site: str, monkeypatch: pytest.MonkeyPatch) -> None
         ({"text": SimpleNamespace()}, "dotllm_finish must be true or false", "vllm_xargs.dotllm_finish"),
         ({"text": SimpleNamespace()}, "vllm_xargs.dotllm_mass must be true", "vllm_xargs.dotllm_mass"),
         ({"structured_outputs": SimpleNamespace(json="{}")}, "structured_outputs.disable_any_whitespace says how", "structured_outputs.disable_any_whitespace"),
-        ({"text": SimpleNamespace()}, "stop contains half of a surrogate pair", "stop"),
+        ({"text": SimpleNamespace()}, "stop contains a lone surrogate", "stop"),
         ({"text": SimpleNamespace()}, "stop_token_ids forbid every token", "stop_token_ids"),
         ({"text": SimpleNamespace()}, "bad_words forbid every token", "bad_words"),
     ],

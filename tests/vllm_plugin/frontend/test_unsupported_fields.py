@@ -147,7 +147,7 @@ def test_half_a_surrogate_pair_in_what_a_prompt_is_made_of() -> None:
         ("tools", chat_request(tools=[tool])),
         ("input", response_request(input="\ud800")),
     ):
-        with pytest.raises(VLLMValidationError, match=rf"{name} contains '\\ud800', half of a surrogate pair"):
+        with pytest.raises(VLLMValidationError, match=rf"{name} contains '\\ud800', a lone surrogate"):
             unsupported_fields.refuse_half_characters_of_prompt(request)
     unsupported_fields.refuse_half_characters_of_prompt(chat_request())
 
@@ -210,7 +210,7 @@ def test_half_a_surrogate_pair_in_what_goes_to_the_engine(name: str, value: Any)
             serve(backend)
             request = make(**{name: value})
             if refused:
-                with pytest.raises(VLLMValidationError, match=rf"^{name} contains '.u\w+', half of a surrogate pair"):
+                with pytest.raises(VLLMValidationError, match=rf"^{name} contains '.u\w+', a lone surrogate"):
                     request.to_sampling_params(8, {})
             else:
                 request.to_sampling_params(8, {})

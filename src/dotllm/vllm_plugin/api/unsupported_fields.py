@@ -161,7 +161,7 @@ def _parts(value: object) -> Iterable[object]:
 
 
 def refuse_half_characters_of_prompt(request: BaseModel) -> None:
-    """Refuse a request whose prompt holds half of a surrogate pair: tokenizers only say that they want another type.
+    """Refuse a request whose prompt holds a lone surrogate: tokenizers only say that they want another type.
     The search is slow, so it is done only after a request has failed. Raises as `refuse` does."""
     with refused_as_by_vllm():
         refuse_half_characters(request.model_dump(include={*_PROMPT}, warnings=False))
