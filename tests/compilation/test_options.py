@@ -79,7 +79,7 @@ def test_numbers_at_the_end_of_their_range() -> None:
 
 
 def test_sizes_that_are_too_little_or_too_much() -> None:
-    with pytest.raises(ValueError, match="DOTLLM_COMPILE_MEMORY: '0' is too little: at least 64MiB"):
+    with pytest.raises(ValueError, match="DOTLLM_COMPILE_MEMORY: '0' is too small; the minimum is 64MiB"):
         CompilationOptions.from_environment({"DOTLLM_COMPILE_MEMORY": "0"})
     with pytest.raises(ValueError, match=r"DOTLLM_DISK_BYTES: '9+' is not a size"):
         CompilationOptions.from_environment({"DOTLLM_DISK_BYTES": "9" * 5000})

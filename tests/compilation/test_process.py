@@ -346,7 +346,7 @@ def test_a_process_that_cannot_start_is_tried_less_and_less_often(
         assert not compiler.ready and not compiler.idle
     until(lambda: not compiler._starting)
     assert len(log.read_text()) == 2 * 3
-    assert len([record for record in caplog.records if "do not start" in record.message]) == 1
+    assert len([record for record in caplog.records if "fail to start" in record.message]) == 1
 
     let_pass(compiler, 3)
     with pytest.raises(CompilationError, match="status 3"):

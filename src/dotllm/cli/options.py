@@ -54,7 +54,7 @@ OPTIONS: tuple[Option, ...] = (
         "--dotllm-finish-within-max-tokens",
         "DOTLLM_FINISH_WITHIN_MAX_TOKENS",
         "{off,on}",
-        "on: every constrained answer ends before max_tokens cuts it, for requests that do not say (default: off)",
+        "on: every constrained answer ends before max_tokens cuts it, unless the request says otherwise (default: off)",
     ),
     Option(
         "--dotllm-end-in-reasoning",
@@ -72,13 +72,13 @@ OPTIONS: tuple[Option, ...] = (
         "--dotllm-property-order",
         "DOTLLM_PROPERTY_ORDER",
         "{declared,any}",
-        "order of an object's properties, for requests that do not say (default: declared)",
+        "order of an object's properties, unless the request says otherwise (default: declared)",
     ),
     Option(
         "--dotllm-additional-properties",
         "DOTLLM_ADDITIONAL_PROPERTIES",
         "{closed,open}",
-        "open: objects that list properties may have others, where schema and request do not say (default: closed)",
+        "open: objects that list properties may have others, unless schema or request says otherwise (default: closed)",
     ),
     Option(
         "--dotllm-inspect",
@@ -102,13 +102,13 @@ OPTIONS: tuple[Option, ...] = (
         "--dotllm-warnings",
         "DOTLLM_WARNINGS",
         "{on,off}",
-        "on (default): the header x-dotllm-warnings of an answer says what has no effect in its request",
+        "on (default): the header x-dotllm-warnings of an answer lists the parts of its request that have no effect",
     ),
     Option(
         "--dotllm-number-digits",
         "DOTLLM_NUMBER_DIGITS",
         "{bounded,any}",
-        "numbers of JSON: as long as all readers take them, 64 characters or what the schema needs, or any "
+        "numbers of JSON: at most as long as every reader accepts (64 characters, or what the schema needs), or any "
         "(default: bounded)",
     ),
     *(Option(*row) for row in describe()),

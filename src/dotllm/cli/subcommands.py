@@ -26,7 +26,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "dotllm.cli.explain", "say what an error code means, with an example and what to write instead"
     ),
     "compile": Subcommand("dotllm.cli.compile", "compile specifications ahead of time into a store"),
-    "inspect": Subcommand("dotllm.cli.inspect", "show in the browser what may stand at each place of a text"),
+    "inspect": Subcommand("dotllm.cli.inspect", "show in the browser what may come at each place of a text"),
     "warmup": Subcommand("dotllm.cli.warmup", "compile the engine's kernels into the cache (for an image build)"),
     "bench-structured": Subcommand(
         "dotllm.cli.bench_structured", "benchmark structured output: many schemas × requests"

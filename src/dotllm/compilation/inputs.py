@@ -169,7 +169,7 @@ def read_file(
     is_named_schema = kind is Kind.JSON_SCHEMA
     kind = kind or KIND_OF_SUFFIX.get(path.suffix)
     if kind is None:
-        message = f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})"
+        message = f"{path}: unknown ending; give --kind (known endings: {', '.join(SUFFIXES)})"
         yield BadInput(message, is_missing=True)
         return
     try:
@@ -218,7 +218,7 @@ def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None)
         examples = list(body.get("examples", ()))
         examples += [test["data"] for test in body.get("tests", ()) if test.get("valid")]
     except (AttributeError, KeyError, TypeError) as error:  # a part is missing, or has the wrong type
-        raise BadInput(f"{where}: in none of the forms a line may have ({type(error).__name__}: {error})") from None
+        raise BadInput(f"{where}: the line has none of the accepted forms ({type(error).__name__}: {error})") from None
     name = str(body.get("name", where))
     return Input(name, _specification(kind, value, options), tuple(_as_text(example) for example in examples))
 

@@ -537,7 +537,7 @@ class Supervisor:
             try:
                 self._round(time.monotonic())
             except Exception:
-                logger.exception("compilation supervisor: going on")
+                logger.exception("compilation supervisor: round failed; continuing")
 
     def _round(self, now: float) -> None:
         if self._has_work():

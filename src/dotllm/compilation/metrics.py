@@ -45,11 +45,11 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "dotllm_mask_rows": ("Mask rows handed to the sampler.", ()),
     "dotllm_forced_tokens": ("Tokens of forced text that coalescence entered into requests.", ()),
     "dotllm_answers_closed": (
-        "Answers that their limit (max_tokens, the model's length) has changed.",
+        "Answers changed by their limit (max_tokens, the model's length).",
         (),
     ),
     "dotllm_drafts_dropped": (
-        "Draft tokens of constrained requests not verified, since the batch was too large.",
+        "Draft tokens of constrained requests not verified, because the batch was too large.",
         (),
     ),
     "dotllm_preview_requests": ("Requests that a preview has seen, by what dotllm would do.", ("outcome", "code")),
@@ -80,7 +80,7 @@ GAUGES: dict[str, tuple[str, Labels, Callable[[Labels, float, float], float]]] =
     "dotllm_cache_entries": ("Indexes in a cache, by level.", ("level",), _sum),
     "dotllm_pinned_index_bytes": ("Bytes of indexes that running requests pin beyond the cache.", (), _sum),
     "dotllm_store_available": (
-        "1 while the shared store answers all processes, 0 while one has its circuit breaker open.",
+        "1 while the shared store answers all processes, 0 while the circuit breaker of any process is open.",
         ("store",),
         _least,
     ),
@@ -90,7 +90,7 @@ HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
     "dotllm_compile_seconds": ("Seconds of one compile, first mask included.", ("kind",), SECONDS_BUCKETS),
     "dotllm_wait_seconds": ("Seconds from request to index, by the level that had it.", ("level",), SECONDS_BUCKETS),
     "dotllm_request_stall_seconds": (
-        "Seconds a request that was scheduled before its index was there stalled for it, by where it was needed.",
+        "Seconds that a request stalled for an index that was not ready when it was scheduled, by where it was needed.",
         ("where",),
         SECONDS_BUCKETS,
     ),

@@ -39,7 +39,7 @@ def parse_bytes(text: str, least: int = 0) -> int:
         raise ValueError(f"{text[:40]!r} is not a size (examples: 512MiB, 2g, 1048576)")
     size = int(float(match[1]) * _UNITS[match[2].lower()])
     if size < least:
-        raise ValueError(f"{text!r} is too little: at least {format_bytes(least)}")
+        raise ValueError(f"{text!r} is too small; the minimum is {format_bytes(least)}")
     return size
 
 
@@ -72,7 +72,7 @@ def parse_count(text: str, least: int = 0) -> int:
         ValueError: ``text`` is something else.
     """
     if not text.strip().isdecimal() or int(text) < least:
-        raise ValueError(f"{text!r} is not a whole number from {least} on")
+        raise ValueError(f"{text!r} is not a whole number of at least {least}")
     return int(text)
 
 
@@ -85,7 +85,7 @@ def parse_seconds(text: str, least: float = 0.0) -> float:
     with contextlib.suppress(ValueError):
         if least <= float(text) < math.inf:
             return float(text)
-    raise ValueError(f"{text!r} is not a number of seconds from {least:g} on")
+    raise ValueError(f"{text!r} is not a time of at least {least:g} seconds")
 
 
 def parse_cluster(text: str) -> str:
@@ -141,14 +141,14 @@ class CompilationOptions:
     )
     store_timeout: float = _option(2.0, "SECONDS", "time limit of one call to the shared store", _parse_timeout)
     store_readonly: bool = _option(False, "{on,off}", "on: the shared store is only read (default: off)", parse_switch)
-    store_secret: str = _option("", "TEXT", "key that stored entries are authenticated with (better by environment)")
-    compile_threads: int = _option(2, "N", "compile threads (more start when these are held up)", _parse_some)
+    store_secret: str = _option("", "TEXT", "key that authenticates stored entries (set it by environment variable)")
+    compile_threads: int = _option(2, "N", "compile threads (more start when these are blocked)", _parse_some)
     compile_timeout: float = _option(
-        20.0, "SECONDS", "a compile that takes longer is given up or killed", _parse_timeout
+        20.0, "SECONDS", "a compile that takes longer is abandoned or killed", _parse_timeout
     )
     compile_memory: int = _option(1 * GIB, "SIZE", "memory limit of a compile in a separate process", _parse_memory)
     subprocess_threshold_bytes: int = _option(
-        32 * KIB, "SIZE", "larger specifications compile in a process", parse_bytes
+        32 * KIB, "SIZE", "larger specifications compile in a separate process", parse_bytes
     )
     compile_processes: int = field(
         default_factory=lambda: max(2, min(system.usable_cpus() // 4, MOST_PROCESSES)),
@@ -162,11 +162,11 @@ class CompilationOptions:
     compile_on: str = _option(
         "", "URL", "ray://HOST:PORT or ray://auto: Ray cluster for large specifications", parse_cluster
     )
-    queue_limit: int = _option(4096, "N", "specifications that may wait; more are refused (back-pressure)", _parse_some)
-    queue_bytes: int = _option(256 * MIB, "SIZE", "bytes of specifications that may wait", parse_bytes)
+    queue_limit: int = _option(4096, "N", "largest number of queued specifications; more are refused", _parse_some)
+    queue_bytes: int = _option(256 * MIB, "SIZE", "largest total size of queued specifications", parse_bytes)
     failure_ttl: float = _option(60.0, "SECONDS", "how long a failed specification is remembered", parse_seconds)
     store_write_interval: float = _option(
-        2.0, "SECONDS", "least time between writes of one index (it doubles)", parse_seconds
+        2.0, "SECONDS", "minimum time between two writes of one index (doubles after each write)", parse_seconds
     )
     overlap: bool = _option(True, "{on,off}", "on (default): prefill runs while the index compiles", parse_switch)
 
@@ -186,7 +186,7 @@ class CompilationOptions:
                 raise ValueError(f"{variable}: {error}") from None
         made = cls(**values)
         if made.compile_on and made.compile_processes <= 0:  # (they compile while the cluster does not answer)
-            raise ValueError(f"{variable_name('compile_on')}: needs compile processes, and there are to be none")
+            raise ValueError(f"{variable_name('compile_on')}: needs compile processes, but their number is 0")
         return made
 
     @property

@@ -272,7 +272,7 @@ class ProcessCompiler:
             return self._compile(worker, specification, cancelled)
         except ProcessDied as death:
             if not self._closed:
-                logger.warning("%s; compiling once more in another one", death)
+                logger.warning("%s; retrying in another process", death)
         worker = self._take(cancelled)
         try:
             return self._compile(worker, specification, cancelled)
@@ -337,7 +337,7 @@ class ProcessCompiler:
             CompilationError: the process ended, or the compiler is closed.
         """
         if not self._starts.allow(time.monotonic()):
-            raise NoProcess("the compile process does not start; it is tried again within a minute")
+            raise NoProcess("the compile process does not start; the next attempt follows within a minute")
         try:
             worker = self._started(cancelled or threading.Event())
         except Cancelled:
@@ -345,7 +345,7 @@ class ProcessCompiler:
             raise
         except Exception as error:
             if self._starts.failure(time.monotonic()):
-                logger.warning("compile processes do not start, and are tried less and less often: %s", error)
+                logger.warning("compile processes fail to start (%s); retrying at growing intervals", error)
             if isinstance(error, CompilationError):
                 raise
             raise NoProcess(f"the compile process does not start: {type(error).__name__}: {error}") from error

@@ -348,7 +348,7 @@ class SharedStore:
         if self.breaker.failure(time.monotonic()):
             self._metrics.set("dotllm_store_available", self.name, value=0.0)
             logger.warning(
-                "shared store %s does not answer (%s: %s); going on without it, trying again later",
+                "shared store %s does not answer (%s: %s); continuing without it, retrying later",
                 self.name,
                 type(error).__name__,
                 error,

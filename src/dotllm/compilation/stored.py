@@ -144,7 +144,7 @@ class WriteBack:
             try:
                 self._round(force=False)
             except Exception:
-                logger.exception("write-back: going on")
+                logger.exception("write-back: round failed; continuing")
 
     def _round(self, *, force: bool, deadline: float = float("inf")) -> None:
         with self._io:
