@@ -34,25 +34,27 @@ def parse(argv: list[str]) -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--url", help="ask the server at this address")
     what.add_argument("--compare", nargs=2, type=Path, metavar="RUN", help="compare two runs, case by case")
-    parser.add_argument("--model", help="its name there (default: the server's first)")
+    parser.add_argument("--model", help="name of the model on the server (default: the server's first)")
     parser.add_argument("--key", default="none", help="API key")
     parser.add_argument("--sets", default=SETS, help=f"comma-separated (default: {SETS})")
     parser.add_argument("--arms", default=ARMS, help=f"see docs/benchmarks.md (default: {ARMS})")
-    parser.add_argument("--cases", type=whole(1, 100_000), help="the first so many of each set (default: all)")
+    parser.add_argument("--cases", type=whole(1, 100_000), help="ask only the first CASES of each set (default: all)")
     parser.add_argument("--concurrency", type=whole(1, 1024), default=16, help="requests at once (default: 16)")
-    parser.add_argument("--max-tokens", type=whole(1, 1 << 20), default=256, help="of an answer (default: 256)")
+    parser.add_argument(
+        "--max-tokens", type=whole(1, 1 << 20), default=256, help="most tokens of an answer (default: 256)"
+    )
     parser.add_argument("--extra", type=json.loads, default={}, metavar="JSON", help="merged into every request")
     parser.add_argument(
-        "--closed", action="store_true", help="every object of a schema says additionalProperties: false"
+        "--closed", action="store_true", help="add additionalProperties: false to objects that list properties"
     )
     parser.add_argument(
         "--root",
         type=json.loads,
         default={},
         metavar="JSON",
-        help="keywords that stand at the root of every answer's schema, too (x-guidance says how JSON is written)",
+        help="keywords to add at the root of every answer's schema (x-guidance says how JSON is written)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the extractions (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the extractions (default: 0)")
     parser.add_argument("--name", default="", help="what the run calls the server")
     parser.add_argument("--out", type=Path, default=Path("bench-quality.json"), help="file of the run")
     return parser.parse_args(argv)
@@ -111,7 +113,7 @@ def read_cases(options: argparse.Namespace) -> list[Case]:
         elif name in bfcl.SETS:
             read = bfcl.cases(name)
         else:
-            raise ValueError(f"no set is called {name!r}; there are: {SETS}")
+            raise ValueError(f"unknown set {name!r}; there are: {SETS}")
         chosen += islice(read, options.cases)
     if options.root:
         chosen = [replace(case, root=options.root) for case in chosen]

@@ -55,16 +55,19 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="how often each point is measured (default: 1)")
     parser.add_argument("--per-slot", type=int, default=4, help="requests for each slot of concurrency in a run")
     parser.add_argument(
-        "--pairs", type=int, default=0, help="bursts and their twins a point, for machines whose pace drifts (0: runs)"
+        "--pairs",
+        type=int,
+        default=0,
+        help="pairs of a burst and its twin per point, for machines whose pace drifts (0: runs)",
     )
     parser.add_argument("--fresh", action="store_true", help="a new constraint for each request")
-    parser.add_argument("--max-tokens", type=int, default=256, help="of an answer (default: 256)")
+    parser.add_argument("--max-tokens", type=int, default=256, help="most tokens of an answer (default: 256)")
     parser.add_argument("--schemas", type=int, default=100, help="schemas taken from a workload that is a file")
     parser.add_argument("--ttft", type=int, default=20, help="never-seen schemas for time to first token; 0: none")
     parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat", help="API used (default: chat)")
     parser.add_argument("--key", default="none", help="API key")
     parser.add_argument("--out", type=Path, default=Path("bench-structured"), help="folder of the results")
-    parser.add_argument("--seed", type=int, default=0, help="of all that is drawn at random (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     options = parser.parse_args(own)
     options.server_flags = flags
     return options

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:
-        return fail(f"not installed: {', '.join(missing)}. `make install` in a checkout brings all.")
+        return fail(f"not installed: {', '.join(missing)}. `make install` in a checkout installs them all.")
     port = next_free_port(arguments.port or DEFAULT_PORT)
     if arguments.port and port != arguments.port:
         return fail(f"another program listens on port {arguments.port}; {port} is free: --port {port}")

@@ -113,7 +113,7 @@ def _cache() -> Finding:
     directory = user_cache_directory()
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        return Finding("cache", False, f"{directory} cannot be written", "set DOTLLM_CACHE_DIR to a directory that can")
+        return Finding("cache", False, f"{directory} cannot be written", "set DOTLLM_CACHE_DIR to a writable directory")
     free = shutil.disk_usage(existing).free
     text = f"{directory}, {_size(directory) >> 20:,} MiB in it, {free / 2**30:,.1f} GiB free"
     help = "" if free >= _LEAST_FREE else "make room, or set DOTLLM_CACHE_DIR to another disk"

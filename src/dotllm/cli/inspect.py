@@ -73,7 +73,7 @@ def _start(arguments: argparse.Namespace) -> dict[str, Any] | None:
         return None
     kind = arguments.kind or KIND_OF_SUFFIX.get(arguments.spec.suffix)
     if kind is None:
-        raise ValueError(f"{arguments.spec}: say what it is with --kind (known endings: {', '.join(KIND_OF_SUFFIX)})")
+        raise ValueError(f"{arguments.spec}: unknown ending; give --kind (known endings: {', '.join(KIND_OF_SUFFIX)})")
     text = arguments.text.read_text(encoding="utf-8") if arguments.text else ""
     return {"kind": kind.value, "text": arguments.spec.read_text(encoding="utf-8"), "options": {}, "document": text}
 

@@ -184,7 +184,7 @@ def _how(before: State | None, now: State) -> str:
         new, gone = sorted({*now} - {*before}), sorted({*before} - {*now})
         return "; ".join([*(f"new field {name}" for name in new), *(f"no field {name} any more" for name in gone)])
     if ABSENT in (before, now):
-        return "it is gone" if now == ABSENT else "it has come"
+        return "it is gone" if now == ABSENT else "it is new"
     return "its body or its parameters have changed"
 
 

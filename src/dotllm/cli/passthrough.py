@@ -21,7 +21,7 @@ vLLM with exact, free and lossless structured output. Commands of dotllm itself:
 """
 _STATUSES = """
 Exit status: 0, done; 1, something is refused, invalid or has failed; 2, the arguments make no sense or a file cannot be
-read; 128 + N, ended by signal N. A command of vLLM's ends with the status that vLLM gives.
+read; 128 + N, ended by signal N. vLLM's commands end with vLLM's status.
 
 `dotllm COMMAND --help` is about one command, `dotllm --help=all` is this and vLLM's own help.
 """

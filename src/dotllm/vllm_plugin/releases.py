@@ -42,4 +42,4 @@ def too_old(version: str) -> str:
         return ""
     last = next((dotllm for first, dotllm in LAST if parsed.release >= Version(first).release), None)
     advice = f"the last dotllm for it is {last}" if last else "no dotllm was made for it"
-    return f"this dotllm plugs into vLLM {' and '.join(SUPPORTED)}, and vLLM {version} is installed: {advice}"
+    return f"this dotllm supports vLLM {' and '.join(SUPPORTED)}, but vLLM {version} is installed: {advice}"
