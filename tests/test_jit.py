@@ -57,7 +57,7 @@ def test_damaged_machine_code_is_made_anew(tmp_path: Path, left: int) -> None:
     for file in (index[0], data[1]):
         file.write_bytes(file.read_bytes()[:left])
     again = run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr
-    assert again.count("is damaged, and made anew") == 2, again
+    assert again.count("is damaged and will be recompiled") == 2, again
     assert not run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr
 
 

@@ -216,7 +216,9 @@ class TooFewTokensError(SpecError):
     default_code: ClassVar[Code] = "too_few_tokens"
 
     def __init__(self, needed: int, left: int) -> None:
-        super().__init__(f"{needed} tokens at least are needed to end the text, {left} are left", keyword="tokens_left")
+        super().__init__(
+            f"at least {needed} tokens are needed to end the text, but only {left} are left", keyword="tokens_left"
+        )
         self.needed = needed
         self.left = left
 

@@ -307,7 +307,7 @@ def _wait_for(lock: IO[str], is_compiled: Callable[[], bool]) -> None:
             return
         if waited >= LOCK_PATIENCE_S:
             _waited_in_vain.add(lock.name)
-            _say(f"waited {waited:.0f} s for the lock {lock.name} in vain; compiling without it")
+            _say(f"did not get the lock {lock.name} within {waited:.0f} s; compiling without it")
             return
         if waited >= LOCK_NOTICE_S and not told:
             told = True
@@ -404,7 +404,7 @@ def _declared(directory: str, function: Callable[..., Any], declare: Callable[..
         damaged = list(Path(directory).glob(_index_files(function).removesuffix("nbi") + "*"))
         if not damaged or not _is_writable(directory):
             raise
-        _say(f"the machine code of {function.__qualname__} in {directory} is damaged, and made anew: {error!r}")
+        _say(f"the machine code of {function.__qualname__} in {directory} is damaged and will be recompiled: {error!r}")
     for file in damaged:
         file.unlink(missing_ok=True)
     return declare(function)

@@ -68,9 +68,11 @@ def apply_token_bitmask_inplace(logits: NDArray[Any], bitmask: Int32) -> None:
     """
     kinds = [getattr(array, "dtype", type(array).__name__) for array in (logits, bitmask)]
     if getattr(kinds[0], "kind", "") != "f" or kinds[1] != np.int32:
-        raise TypeError(f"float logits and an int32 bitmask are wanted, not {kinds[0]} and {kinds[1]}")
+        raise TypeError(f"expected float logits and an int32 bitmask, got {kinds[0]} and {kinds[1]}")
     if logits.shape[:-1] != bitmask.shape[:-1] and (logits.ndim, bitmask.shape[:-1]) != (1, (1,)):
-        raise ValueError(f"one row of the bitmask for each of the logits is wanted: {logits.shape}, {bitmask.shape}")
+        raise ValueError(
+            f"expected one bitmask row for each row of logits, got shapes {bitmask.shape} and {logits.shape}"
+        )
     tokens = logits.shape[-1]
     bits = np.unpackbits(np.ascontiguousarray(bitmask).view(np.uint8), axis=-1, bitorder="little")[..., :tokens]
     logits[..., : bits.shape[-1]][bits.reshape(*logits.shape[:-1], -1) == 0] = -np.inf

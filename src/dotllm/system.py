@@ -132,7 +132,7 @@ def run_in_background(work: Callable[[], None], name: str) -> None:
 
 def _before_fork() -> None:
     if not _working.acquire(timeout=LONGEST_WORK_S):
-        logger.warning("dotllm: forking while a thread prepares something, since it takes so long")
+        logger.warning("dotllm: forking although a background thread is still at work after %g s", LONGEST_WORK_S)
 
 
 def _after_fork_in_parent() -> None:

@@ -53,10 +53,10 @@ def apply_token_bitmask_inplace(logits: torch.Tensor, bitmask: torch.Tensor) -> 
     """
     kinds = [getattr(tensor, "dtype", type(tensor).__name__) for tensor in (logits, bitmask)]
     if not getattr(kinds[0], "is_floating_point", False) or kinds[1] != torch.int32:
-        raise TypeError(f"float logits and an int32 bitmask are wanted, not {kinds[0]} and {kinds[1]}")
+        raise TypeError(f"expected float logits and an int32 bitmask, got {kinds[0]} and {kinds[1]}")
     if logits.shape[:-1] != bitmask.shape[:-1] and (logits.ndim, *bitmask.shape[:-1]) != (1, 1):
-        shapes = f"{tuple(logits.shape)}, {tuple(bitmask.shape)}"
-        raise ValueError(f"one row of the bitmask for each of the logits is wanted: {shapes}")
+        shapes = f"{tuple(bitmask.shape)} and {tuple(logits.shape)}"
+        raise ValueError(f"expected one bitmask row for each row of logits, got shapes {shapes}")
     tokens = logits.shape[-1]
     words = bitmask.to(logits.device, non_blocking=True).unsqueeze(-1)
     bits = words.bitwise_right_shift(torch.arange(32, dtype=torch.int32, device=logits.device)).bitwise_and(1)

@@ -30,7 +30,7 @@ from dotllm.index.batch import fill_masks
 Key = tuple[int, bytes]
 """The number of a row's prompt, and a digest of its content."""
 
-_REUSED = "these rows continue none of the rows before: a processor serves one generation (or call reset() in between)"
+_REUSED = "these rows do not continue any earlier row: a processor serves one generation (or call reset() in between)"
 
 
 def _digest(row: NDArray[np.int64]) -> bytes:
@@ -49,7 +49,7 @@ class StructuredLogitsProcessor(LogitsProcessor):
         """
         self._indexes = [index] if isinstance(index, Index) else list(index)
         if not self._indexes or any(one.vocabulary is not self._indexes[0].vocabulary for one in self._indexes):
-            raise ValueError("one index or more are needed, all of them of one vocabulary")
+            raise ValueError("expected at least one index, all for the same vocabulary")
         self._guides: dict[Key, Guide | None] = {}
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -61,7 +61,7 @@ class StructuredLogitsProcessor(LogitsProcessor):
         """
         if input_ids.ndim != 2 or input_ids.is_floating_point() or scores.ndim != 2 or len(scores) != len(input_ids):
             given = f"{input_ids.dtype} {list(input_ids.shape)} and {list(scores.shape)}"
-            raise ValueError(f"input_ids: integers [rows, length] and scores [rows, tokens] are wanted, not {given}")
+            raise ValueError(f"expected input_ids: integers [rows, length] and scores [rows, tokens], got {given}")
         rows = np.ascontiguousarray(input_ids.cpu().numpy())
         if len(rows) % len(self._indexes):
             raise ValueError(f"{len(rows)} rows cannot belong to {len(self._indexes)} prompts")

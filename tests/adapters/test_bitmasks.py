@@ -48,11 +48,11 @@ def test_wrong_arguments(number: int) -> None:
     with pytest.raises(TypeError, match="float logits"):
         module.apply_token_bitmask_inplace(array(np.zeros((2, 300), np.int32)), bitmask)
     for no_array in (None, [0.0] * 300, b"abc", 1.0):
-        with pytest.raises(TypeError, match=f"not {type(no_array).__name__}"):
+        with pytest.raises(TypeError, match=f"got {type(no_array).__name__}"):
             module.apply_token_bitmask_inplace(no_array, bitmask)
         with pytest.raises(TypeError, match=f"and {type(no_array).__name__}"):
             module.apply_token_bitmask_inplace(array(np.zeros((2, 300), np.float32)), no_array)
-    with pytest.raises(ValueError, match="one row"):
+    with pytest.raises(ValueError, match="one bitmask row"):
         module.apply_token_bitmask_inplace(array(np.zeros((3, 300), np.float32)), bitmask)
     with pytest.raises(IndexError):
         module.fill_next_token_bitmask(INDEX.guide(), bitmask, 2)

@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_named(vocabulary: Vocabulary) -> None:
         (torch.zeros(2, 3, dtype=torch.long), fitting),
         (torch.zeros(1, 3, dtype=torch.long), fitting[0]),
     ):
-        with pytest.raises(ValueError, match="are wanted"):
+        with pytest.raises(ValueError, match="expected input_ids"):
             StructuredLogitsProcessor(Index.from_regex("a", vocabulary))(rows, scores)  # type: ignore[arg-type]
 
 

@@ -52,7 +52,7 @@ def test_the_keyword_at_fault(document: str, offset: int, place: str, blamed: st
     ("document", "reason", "help"),
     [
         ('{"age":3,"name":"Bob"}', "keys come in the order", "order"),
-        ('{"name":"Bob","age":3.0}', "never spelt like this", 'write {"name": "Bob", "age": 3}'),
+        ('{"name":"Bob","age":3.0}', "never generated in this spelling", 'write {"name": "Bob", "age": 3}'),
         ('{"name":"Bob","age":3', "not JSON", ""),
         ("nope", "not JSON", ""),
     ],

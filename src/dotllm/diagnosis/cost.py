@@ -185,7 +185,7 @@ def advice(schema: Any, options: Mapping[str, Any]) -> Iterator[Advice]:
         properties = part.get("properties")
         is_object = isinstance(properties, Mapping) or part.get("type") == "object"
         if is_compact and is_object and _is_open(part, options):
-            message = "compact output and an object that takes further properties: answers flee into made-up keys"
+            message = "compact output and an object that takes further properties: answers escape into made-up keys"
             yield Advice(pointer, message, page("answer-quality", "compact-output-and-open-objects"))
         if isinstance(properties, Mapping) and options.get("order", "declared") == "declared":
             yield from _late_reasoning(pointer, [*properties])
@@ -213,7 +213,7 @@ def prefixes(pointer: str, members: Any) -> Iterator[Advice]:
     texts = sorted({member for member in listed if isinstance(member, str) and member})
     for one, other in itertools.pairwise(texts):
         if other.startswith(one):
-            message = f"{one!r} is the beginning of {other!r}: which is meant is decided by a single token"
+            message = f"{one!r} is the beginning of {other!r}: a single token decides which is meant"
             yield Advice(pointer, message, page("answer-quality", "members-that-begin-others"))
             return
 

@@ -410,7 +410,7 @@ class _Ablation:
                 tried[name] = free_options[name]
             if self.walk(self.schema, tried).is_beyond(strict):
                 return strict.stop(self.document, reason=reason, help=help)
-        return strict.stop(self.document, reason="the document is valid, and the options forbid how it is written")
+        return strict.stop(self.document, reason="the document is valid, but the options forbid its form")
 
     def _because_of_spelling(self, free: _Walk, options: dict[str, Any], value: Any) -> Why | None:
         """The reason if only another spelling of the document fits."""
@@ -420,7 +420,7 @@ class _Ablation:
             return None
         return free.stop(
             self.document,
-            reason="the document is valid, and never spelt like this",
+            reason="the document is valid, but never generated in this spelling",
             help=f"write {spelt if len(spelt) <= 80 else spelt[:80] + '…'}",
         )
 
@@ -469,14 +469,14 @@ _OPTIONS = (
     ("whitespace", "white space is written as formatters do", 'write it so, or allow whitespace="any"'),
     (
         "number_digits",
-        "a number is longer than readers take, or they take it for another (infinite, 0)",
+        "a number is longer than readers accept, or they read it as another number (infinite, 0)",
         'write fewer digits, or allow number_digits="any"',
     ),
     ("any_whitespace", "no white space is written", "leave it out, or allow any_whitespace=True"),
     ("whitespace_pattern", "the whitespace_pattern forbids this white space", "leave it out, or widen the pattern"),
     (
         "additional_properties",
-        "objects have no properties but those that the schema lists",
+        "objects have no properties except those that the schema lists",
         "list it in properties, or say additionalProperties: true in the schema (or allow it for all objects: here "
         '--additional-properties open, in a request "dotllm_additional_properties": "open")',
     ),

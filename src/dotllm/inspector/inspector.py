@@ -62,7 +62,7 @@ class Inspector:
         if question not in self._questions:
             raise BadQuestion(f"no question {question!r}; there are {', '.join(self._questions)}")
         if not isinstance(body, dict):
-            raise BadQuestion("a JSON object is wanted")
+            raise BadQuestion("expected a JSON object")
         try:
             with self._lock:
                 return self._questions[question](body)
@@ -114,7 +114,7 @@ class Inspector:
         specification, guide, tokens, bad = self._read(body)
         at = body.get("at")
         if not isinstance(at, int) or not 0 <= at <= (len(tokens) if bad is None else bad):
-            raise BadQuestion("at: the number of a position of the text is wanted, up to the first that does not fit")
+            raise BadQuestion("at: expected the number of a position in the text, up to the first that does not fit")
         place = JsonPlace()
         for token in tokens[:at]:
             guide.advance(token)
@@ -216,7 +216,7 @@ class Inspector:
         if not isinstance(tokens, list) or not all(
             isinstance(token, int) and 0 <= token < self.vocabulary.size for token in tokens
         ):
-            raise BadQuestion("tokens: a list of ids of the vocabulary is wanted")
+            raise BadQuestion("tokens: expected a list of ids of the vocabulary")
         return tokens[:MOST_TOKENS]
 
     def _index(self, specification: Specification) -> Index:
@@ -273,7 +273,7 @@ def _text(body: Mapping[str, Any]) -> str:
     """The text of a question. Raises BadQuestion."""
     text = body.get("document", "")
     if not isinstance(text, str):
-        raise BadQuestion("document: a text is wanted")
+        raise BadQuestion("document: expected a text")
     return text
 
 
@@ -281,7 +281,7 @@ def _specification(body: Mapping[str, Any]) -> Specification:
     """The specification of a question. Raises BadQuestion."""
     kind, text, options = body.get("kind", Kind.JSON_SCHEMA.value), body.get("text", ""), body.get("options") or {}
     if kind not in set(Kind) or not isinstance(text, str) or not isinstance(options, dict):
-        raise BadQuestion(f"kind (one of {', '.join(kind.value for kind in Kind)}), text and options are wanted")
+        raise BadQuestion(f"expected kind (one of {', '.join(kind.value for kind in Kind)}), text and options")
     known = {name: value for name, value in options.items() if name in _OPTIONS and isinstance(value, bool | str)}
     takes_options = kind in (*_JSON_KINDS, Kind.STRUCTURAL_TAG)
     return Specification.create(

@@ -84,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > MOST_BYTES:
             self.close_connection = True
-            raise BadQuestion(f"a body of at most {MOST_BYTES} bytes, and its Content-Length, are wanted")
+            raise BadQuestion(f"expected a body of at most {MOST_BYTES} bytes, and its Content-Length")
         return "application/json", self.server.inspector.answer_text(question, self.rfile.read(int(length)))
 
     def _send(self, answer: Callable[[str], tuple[str, str]], prefix: str) -> None:
