@@ -85,10 +85,10 @@ def paragraph(measured: dict[str, Any]) -> str:
     return (
         f"![{_alt(parts)}](images/calibration.svg)\n\n"
         f"{measured['model']} was asked {measured['cases']} of {measured['of']} questions of BFCL for their "
-        f"enumerations and booleans, at temperature 0 (`python -m benchmarks.calibration`). Of {len(rows)} values a "
-        f"server's 20 tokens a place tell the probability of {served}, and 256 tokens that of {len(values)}: the ones "
-        f"shown, in eighths. The mean probability of the chosen member is {every.sure:.0%}, and {every.right:.0%} are "
-        f"right: from "
+        f"enumerations and booleans, at temperature 0 (`python -m benchmarks.calibration`). With "
+        f"a server's 20 tokens per position, the probability of {served} of {len(rows)} values is known; with 256 "
+        f"tokens, that of {len(values)}. The picture shows these {len(values)} values in eighths. The mean "
+        f"probability of the chosen member is {every.sure:.0%}, and {every.right:.0%} are right: from "
         f"{least.sure:.0%} and {least.right:.0%} in the lowest eighth to {most.sure:.0%} and {most.right:.0%} in the "
         f"highest. The two differ by {error(parts):.2f} on average (expected calibration error)."
     )

@@ -33,7 +33,7 @@ ARMS = {
     "a JSON Schema": "json_schema",
     "a JSON Schema that the prompt shows": "prompted json_schema",
     "a forced call, `strict`": "strict tools",
-    "a forced call that says nothing of `strict`": "tools",
+    "a forced call without `strict`": "tools",
 }
 OPTIONS = {
     "objects open, as before": ("before", "json_schema", "json_schema"),
