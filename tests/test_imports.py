@@ -61,7 +61,7 @@ def test_threads_import_at_once(lines: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_name_that_there_is_not() -> None:
+def test_a_name_that_does_not_exist() -> None:
     import dotllm.index
 
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):

@@ -367,7 +367,7 @@ def test_a_machine_that_starts_no_process_is_an_error_with_a_name(make: Any) -> 
             compiler.compile(spec(id=1), NEVER)
 
 
-def test_an_cancelled_start_says_nothing(lame: tuple[ProcessCompiler, Path]) -> None:
+def test_a_cancelled_start_says_nothing(lame: tuple[ProcessCompiler, Path]) -> None:
     compiler, log = lame
     for _ in range(3):
         with pytest.raises(CompilationError, match="status 3"):

@@ -28,7 +28,7 @@ def walk(index: Index, random: Random, marks: str) -> str | None:
     parts: list[bytes] = []
     for step in range(70):
         everything = list(guide.allowed_tokens())
-        assert everything, f"a dead end behind {parts}"
+        assert everything, f"a dead end after {parts}"
         assert (end in everything) == guide.can_finish
         allowed = [token for token in everything if token != end]
         if guide.can_finish and (not allowed or step > 25 or random.random() < 0.1):

@@ -23,7 +23,7 @@ def walk(index: Index, random: Random, longest: int = 80) -> bytes | None:
     guide, text, end = index.guide(), b"", index.vocabulary.eos_token_ids[0]
     for step in range(longest):
         allowed = list(guide.allowed_tokens())
-        assert allowed, f"a dead end behind {text!r}"
+        assert allowed, f"a dead end after {text!r}"
         assert (end in allowed) == guide.can_finish
         if guide.can_finish and (step > 25 or random.random() < 0.3):
             return text

@@ -122,7 +122,7 @@ def test_spelling_is_the_tokenizers_own(tokenizer: Tokenizer, text: str) -> None
     before = tokenizer.encode("\n", add_special_tokens=False).ids
     whole = tokenizer.encode("\n" + text, add_special_tokens=False).ids
     if whole[: len(before)] != before or unknown in whole:
-        pytest.skip("no spelling behind a newline to compare with")
+        pytest.skip("no spelling after a newline to compare with")
     assert vocabulary.encode(text.encode()) == whole[len(before) :]
 
 
