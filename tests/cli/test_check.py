@@ -341,7 +341,7 @@ def test_the_frame_shows_where_and_what_to_write(tmp_path: Path, capsys: pytest.
     path.write_text('{"type": "object",\n "properties": {"a": {"type": ["string", null]}}}')
     assert check.main([str(path)]) == REFUSED
     shown = capsys.readouterr().out
-    assert "error[invalid_value]: type holds names, not null" in shown
+    assert "error[invalid_value]: type must contain names, not null" in shown
     assert "s.json:2:" in shown and "^^^^" in shown and 'help: write "null"' in shown
     path.write_text('{"properties": {"a": {"enum": []}}}')
     assert check.main(["--strict", str(path)]) == REFUSED

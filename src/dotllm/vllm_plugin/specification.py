@@ -99,7 +99,7 @@ def refuse_unknown(extra_args: object) -> None:
             raise InvalidSpecError(f"{option} must be one of {', '.join(about.values)}, not {said!r}", keyword=option)
     source = fields.get(SOURCE)
     if source is not None and (not isinstance(source, str) or not source.strip()):
-        raise InvalidSpecError(f"{SOURCE} must be a text with something in it", keyword=SOURCE)
+        raise InvalidSpecError(f"{SOURCE} must be non-blank text", keyword=SOURCE)
     more = fields.get(ANSWER_TOKENS, 0)
     if type(more) is not int or more < 0:
         raise InvalidSpecError(f"{ANSWER_TOKENS} must be a number of tokens, not {more!r}", keyword=ANSWER_TOKENS)

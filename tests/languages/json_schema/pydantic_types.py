@@ -381,7 +381,7 @@ _BOUND = ("date|time_delta|timezone|less_than|greater_than", "bounds of dates an
 _DECIMAL = ("decimal_|less_than|greater_than", "digits and places are not in the schema, nor are bounds of a string")
 _KEY = ("int_|float_|bool_|decimal_|value_error", "the schema does not say the types of keys that are not strings")
 _EMAIL = ("value_error", "email-validator takes no reserved domains, no quotes and no literals")
-_JSON = ("json_", "what a string holds is not looked into: a warning")
+_JSON = ("json_", "the content of a string is not checked: a warning")
 STRICTER: dict[Any, tuple[str, str]] = {
     Hexadecimal: ("bytes_invalid_encoding", "the schema says binary: a warning"),
     Found: ("missing|union_tag", "a function finds the tag, which is not in the schema"),

@@ -38,7 +38,7 @@ def within(schema: Any) -> dict[str, Any]:
         (False, "false allows no value", ""),
         (within(False), "false allows no value (at /properties/user)", "properties"),
         ({"not": {}}, 'no value satisfies "not": {} (at /not)', "not"),
-        (within({"$ref": "#"}), "what it requires leads back to it without end", "$ref"),
+        (within({"$ref": "#"}), "a schema requires itself, directly or indirectly, so no finite document satisfies it", "$ref"),
         ({"allOf": [{"type": "string"}, RANGE]}, '(at /allOf/1/minimum)', "minimum"),
         ({"allOf": [{"type": "string"}, {"type": "null"}]}, '"type": "string" (at /allOf/0/type) and "type": "null" (at /allOf/1/type) exclude each other', "allOf"),
         (within({"allOf": [ID, {**ID, "properties": {"id": {"maxLength": 3}}}]}), '"minLength": 5 (at /properties/user/allOf/0/properties/id/minLength) and "maxLength": 3 (at /properties/user/allOf/1/properties/id/maxLength) exclude each other', "allOf"),

@@ -22,16 +22,16 @@ WARNED: list[tuple[dict[str, Any], list[str], str]] = [
     ({"properties": {"a": {"enum": []}}}, ["/properties/a"], "no document has 'a'"),
     ({"properties": {"a": {"type": "string", "const": 5}}}, ["/properties/a"], '"type": "string" and "const": 5'),
     ({"properties": {"a": {"allOf": [_S, {"type": "null"}]}}}, ["/properties/a"], "exclude each other"),
-    ({"properties": {"a": {"oneOf": [_S, _S]}}}, ["/properties/a"], "branches 0 and 1 say the same"),
-    ({"properties": {"a": _S}, "allOf": [{"properties": {"a": {"type": "null"}}}]}, ["/properties/a"], "what else must hold"),
+    ({"properties": {"a": {"oneOf": [_S, _S]}}}, ["/properties/a"], "branches 0 and 1 are equivalent"),
+    ({"properties": {"a": _S}, "allOf": [{"properties": {"a": {"type": "null"}}}]}, ["/properties/a"], "other keywords of the object forbid it"),
     ({"properties": {"a": {"type": "object", "properties": {"b/c": _NEVER}, "required": ["b/c"]}}},
      ["/properties/a", "/properties/a/properties/b~1c"], "minimum"),
     ({"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}, "minItems": 1}}},
-     ["/properties/a"], "leads back to it without end"),
+     ["/properties/a"], "a schema requires itself"),
     ({"type": "array", "items": {"properties": {"a": {"type": "array", "minItems": 3, "maxItems": 2}}}},
      ["/items/properties/a"], '"minItems": 3 and "maxItems": 2'),
     ({"anyOf": [_NEVER, _S]}, ["/anyOf/0"], "no document takes this branch of anyOf"),
-    ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, ["/oneOf/0"], "fits another, too; write anyOf"),
+    ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, ["/oneOf/0"], "also fits another branch; write anyOf"),
 ]  # fmt: skip
 SILENT: list[Any] = [
     True,
@@ -91,9 +91,9 @@ def test_no_document_has_what_vanishes() -> None:
             for token in above:
                 part = part[int(token)] if isinstance(part, list) else part[token]
             child = part[keyword][int(name)] if isinstance(part[keyword], list) else part[keyword][name]
-            if "what else must hold" in found.message:
+            if "other keywords of the object forbid it" in found.message:
                 asked: Any = {"allOf": [part], "type": "object", "required": [name]}
-            elif "whatever fits it" in found.message:
+            elif "every value that fits it" in found.message:
                 asked = {"allOf": [child, {"oneOf": part["oneOf"]}]}
             else:
                 asked = child

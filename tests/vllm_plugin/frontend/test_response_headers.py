@@ -152,4 +152,4 @@ def test_a_request_waits_for_what_the_background_imports() -> None:
     """A server's first requests got HTTP 500, because they found a half-imported module."""
     done = subprocess.run([sys.executable, "-c", WHILE_IT_IS_IMPORTED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "'maxItems' is about values of type array" in done.stdout
+    assert "'maxItems' applies to values of type array" in done.stdout

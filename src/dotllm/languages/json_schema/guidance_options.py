@@ -66,7 +66,7 @@ def refuse(schema: Any) -> None:
     """
     if isinstance(schema, dict) and KEYWORD in schema:
         raise UnsupportedError(
-            f"{KEYWORD} says how JSON is written, and this is another style; leave it out",
+            f"{KEYWORD} applies only to JSON, and this style is not JSON; leave it out",
             location=Pointer() / KEYWORD,
             keyword=KEYWORD,
         )

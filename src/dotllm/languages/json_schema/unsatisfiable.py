@@ -220,7 +220,11 @@ class _Search:
         if self.failing([({**others, "allOf": [*others.get("allOf", ()), {"anyOf": schema["oneOf"]}]}, scope)])[0]:
             return None
         same = equal_branches(schema["oneOf"])
-        what = f"branches {same[0]} and {same[1]} say the same" if same else "what fits one branch fits another, too"
+        what = (
+            f"branches {same[0]} and {same[1]} are equivalent"
+            if same
+            else "every value that fits one branch also fits another"
+        )
         related = tuple(Related(pointer / at, "the same") for at in same or ())
         reason = f'no value satisfies "oneOf", which takes what fits exactly one branch: {what}'
         help = "write anyOf, or give each branch a property with a const of its own"
@@ -277,7 +281,8 @@ def _without_end(keyword: str, way: Pointer, name: str) -> _Finding:
     """The finding about a document that would have to contain itself: ``keyword``, at ``way``, leads back, and ``name``
     is the last required property on the way."""
     help = f'take "{name}" out of required, or allow null in its place, with anyOf' if name else "let the list be empty"
-    return _Finding("what it requires leads back to it without end", keyword, way / keyword, (), help)
+    reason = "a schema requires itself, directly or indirectly, so no finite document satisfies it"
+    return _Finding(reason, keyword, way / keyword, (), help)
 
 
 def _anonymous(schema: dict[str, Any]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class ValueSource:
     def __init__(self, text: str, schema: Any) -> None:
         """Raises `InvalidSpecError` (``text`` is empty or not a text) or `BudgetExceededError` (it is too long)."""
         if not isinstance(text, str) or not text.strip() or not is_unicode(text):
-            raise InvalidSpecError(f"{OPTION} must be a text with something in it", keyword=OPTION)
+            raise InvalidSpecError(f"{OPTION} must be non-blank text", keyword=OPTION)
         if len(text) > MAX_CHARACTERS:
             raise _too_long(f"{OPTION} has {len(text):,} characters, more than {MAX_CHARACTERS:,}")
         notes = [*_notes(schema)]
@@ -121,7 +121,7 @@ def parts_of(text: str) -> StringLanguage:
     try:
         found = Dfa.of_nfa(builder.arrays(OPTION), budget, OPTION)
     except BudgetExceededError:
-        raise _too_long(f"{OPTION} has too many different characters for its {len(text):,}") from None
+        raise _too_long(f"{OPTION} has too many different characters for its length ({len(text):,})") from None
     return StringLanguage.automaton(found.difference(Dfa.epsilon(), budget))
 
 

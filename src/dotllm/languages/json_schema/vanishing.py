@@ -134,7 +134,10 @@ def _never_alone(emitter: Emitter, schema: dict[str, Any], scope: Scope, place: 
         if own == FALSE or _is_on_purpose(branch):
             continue
         alone = algebra.all_of([own, *(algebra.complement(node) for other, node in enumerate(nodes) if other != at)])
-        message = "no document takes this branch of oneOf, as whatever fits it fits another, too; write anyOf"
+        message = (
+            "no document takes this branch of oneOf, because every value that fits it also fits another branch; "
+            "write anyOf"
+        )
         yield _Part(alone, place / "oneOf" / at, True, scope, message)
 
 
@@ -148,5 +151,5 @@ def _forbidden(emitter: Emitter, schema: dict[str, Any], scope: Scope, place: Po
     for name, child in declared.items():
         if _is_on_purpose(child) or keywords.node(child, scope) == FALSE:
             continue
-        message = f"no document has {name!r}, as what else must hold of the object forbids it"
+        message = f"no document has {name!r}, because other keywords of the object forbid it"
         yield _Part(algebra.both(keywords.present(name), whole), place / "properties" / name, True, scope, message)

@@ -41,7 +41,7 @@ def test_allowed(pattern: str, allowed: list[str], refused: list[str]) -> None:
         ("[ ,]?", "',' (U+002C)"),
         (r"\u00a0", r"'\xa0' (U+00A0)"),
         (r"\f{1,2}", r"'\x0c' (U+000C)"),
-        (r"\s*,?", "',' (U+002C) is not white space of JSON, which is [ \\t\\n\\r]"),
+        (r"\s*,?", "',' (U+002C) is not JSON white space ([ \\t\\n\\r])"),
     ],
 )
 def test_what_is_no_white_space_is_refused_by_name(pattern: str, named: str) -> None:

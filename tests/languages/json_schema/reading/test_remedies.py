@@ -42,7 +42,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"type": "object", "required": None}, "/required", "must be a list of strings", "leave it out"),
     # type
     ({"type": None}, "/type", "a name or a non-empty list of names", 'type of null is "null"'),
-    ({"type": ["string", None]}, "/type/1", "holds names, not null", 'write "null"'),
+    ({"type": ["string", None]}, "/type/1", "must contain names, not null", 'write "null"'),
     ({"type": []}, "/type", "non-empty list", "leave it out to allow any value"),
     ({"type": {"type": "string"}}, "/type", "non-empty list", "in the place of the object that holds type"),
     ({"type": "string|null"}, "/type", "unknown type 'string|null'", '"type": ["string", "null"]'),
@@ -59,7 +59,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"type": "uuid"}, "/type", "unknown type", '"format": "uuid"'),
     ({"type": "email"}, "/type", "unknown type", '"format": "email"'),
     ({"type": "url"}, "/type", "unknown type", '"format": "uri"'),
-    ({"type": "enum", "enum": ["a"]}, "/type", "unknown type", '"enum" is a keyword of its own'),
+    ({"type": "enum", "enum": ["a"]}, "/type", "unknown type", '"enum" is itself a keyword'),
     ({"type": ["strnig"]}, "/type/0", "unknown type 'strnig'", 'did you mean "string"'),
     ({"type": "String"}, "/type", "unknown type", '"type": "string"'),
     ({"type": "any"}, "/type", "unknown type", "leave type out"),
@@ -104,20 +104,20 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"$schema": "2020-12"}, "/$schema", "not a dialect", 'write "https://json-schema.org/draft/2020-12/schema"'),
     ({"$schema": "https://spec.openapis.org/oas/3.0/schema"}, "/$schema", "not a dialect", "leave it out"),
     # References to themselves, and alternatives that do not differ
-    ({"$ref": "#"}, "/$ref", "without end", "let a property or items refer to it"),
-    ({"allOf": [{"$ref": "#"}]}, "/allOf/0/$ref", "without end", "let a property or items refer to it"),
-    ({"properties": {"a": {"not": {"$ref": "#/properties/a"}}}}, "/properties/a/not/$ref", "without end", "let a"),
+    ({"$ref": "#"}, "/$ref", "without end", "refer to it from a property or from items"),
+    ({"allOf": [{"$ref": "#"}]}, "/allOf/0/$ref", "without end", "refer to it from a property or from items"),
+    ({"properties": {"a": {"not": {"$ref": "#/properties/a"}}}}, "/properties/a/not/$ref", "without end", "refer to it from"),
     ({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [_S, {"$ref": "#/$defs/b"}]}, "b": {"oneOf": [{"$ref": "#/$defs/a"}]}}},
-     "/$defs/a/anyOf/1/$ref", "without end", "let a property"),
+     "/$defs/a/anyOf/1/$ref", "without end", "refer to it from a property"),
     ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
-     "/properties/a/$ref", "leads back to it without end", 'take "a" out of required'),
-    ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "/items/$ref", "without end", "let the list be empty"),
-    ({"oneOf": [_S, _S]}, "/oneOf", "branches 0 and 1 say the same", "write anyOf"),
-    ({"oneOf": [_S | {"title": "a"}, _S | {"title": "b"}]}, "/oneOf", "branches 0 and 1 say the same", "write anyOf"),
-    ({"oneOf": [{"$ref": "#/$defs/Foo"}, {"$ref": "#/$defs/Foo"}], "$defs": _FOO}, "/oneOf", "say the same", "write anyOf"),
-    ({"oneOf": [{"type": ["string", "null"]}, {"type": ["null", "string"]}]}, "/oneOf", "fits another", "write anyOf"),
+     "/properties/a/$ref", "a schema requires itself", 'take "a" out of required'),
+    ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "/items/$ref", "a schema requires itself", "let the list be empty"),
+    ({"oneOf": [_S, _S]}, "/oneOf", "branches 0 and 1 are equivalent", "write anyOf"),
+    ({"oneOf": [_S | {"title": "a"}, _S | {"title": "b"}]}, "/oneOf", "branches 0 and 1 are equivalent", "write anyOf"),
+    ({"oneOf": [{"$ref": "#/$defs/Foo"}, {"$ref": "#/$defs/Foo"}], "$defs": _FOO}, "/oneOf", "are equivalent", "write anyOf"),
+    ({"oneOf": [{"type": ["string", "null"]}, {"type": ["null", "string"]}]}, "/oneOf", "also fits another", "write anyOf"),
     ({"type": "object", "properties": {"a": {"oneOf": [_S, _S]}}, "required": ["a"]},
-     "/properties/a/oneOf", "say the same", "write anyOf"),
+     "/properties/a/oneOf", "are equivalent", "write anyOf"),
 ]  # fmt: skip
 
 TAKEN: list[dict[str, Any]] = [
@@ -151,7 +151,7 @@ def test_taken_without_a_warning(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("schema", "pointer", "message"),
     [
-        ({"oneOf": [_S, _S, {"type": "null"}]}, "/oneOf", "branches 0 and 1 of oneOf say the same"),
+        ({"oneOf": [_S, _S, {"type": "null"}]}, "/oneOf", "branches 0 and 1 of oneOf are equivalent"),
         ({"items": {"x-guidance": {"whitespace_flexible": False}}}, "/items/x-guidance", "at the root of a schema"),
         ({"$defs": {"a": {"x-guidance": {}}}, "$ref": "#/$defs/a"}, "/$defs/a/x-guidance", "move it there"),
         ({"type": "string", "$schema": "http://json-schema.org/draft-07/schema#", "nullable": "x"}, "/nullable", "OpenAPI"),

@@ -192,7 +192,7 @@ class Algebra:
                 f"combining sub-schemas takes more than {self.budget.steps} steps; it is the product of allOf, anyOf, "
                 "oneOf, not and if",
                 keyword="oneOf",
-                help="write the combinations that are meant as one anyOf",
+                help="list the intended combinations in one anyOf",
             )
 
     # -- forms ---------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class Algebra:
             raise BudgetExceededError(
                 f"anyOf, oneOf, not and if multiply to more than {self.budget.alternatives} alternatives",
                 keyword="anyOf",
-                help="write the combinations that are meant as one anyOf",
+                help="list the intended combinations in one anyOf",
             )
 
     def unite(self, forms: Sequence[NormalForm]) -> NormalForm:

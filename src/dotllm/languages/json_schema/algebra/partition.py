@@ -45,6 +45,6 @@ def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[t
         parts = divided
         if len(parts) > MAX_VALUE_CLASSES:
             raise BudgetExceededError(
-                f"excluded schemas tell more than {MAX_VALUE_CLASSES} kinds of values apart", keyword="not"
+                f"excluded schemas distinguish more than {MAX_VALUE_CLASSES} kinds of values", keyword="not"
             )
     return parts

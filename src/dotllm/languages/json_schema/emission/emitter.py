@@ -109,7 +109,7 @@ class Emitter:
             raise BudgetExceededError(
                 f"the grammar has more than {self.options.budget.total_edges} edges",
                 keyword=keyword,
-                help="ask for it in parts, each with a schema of its own",
+                help="split it into several requests, each with its own schema",
             )
 
     def _alternatives(self, form: NormalForm) -> Expression:

@@ -214,5 +214,5 @@ def _blank_part(pattern: str) -> Dfa | None:
     other = (every - _spaces()).shortest() or (other if blank.is_empty() else "")
     if other:
         wrong = next(character for character in other if character not in _BLANK)
-        raise InvalidSpecError(f"{wrong!r} (U+{ord(wrong):04X}) is not white space of JSON, which is [ \\t\\n\\r]")
+        raise InvalidSpecError(f"{wrong!r} (U+{ord(wrong):04X}) is not JSON white space ([ \\t\\n\\r])")
     return blank

@@ -73,7 +73,9 @@ def with_few_named(constraint: ObjectConstraint, order: Order) -> tuple[ObjectCo
         )
     if constraint.minimum > MAX_FEW_KEYS and any(language.dfa().is_finite() for language, _, _ in key_classes):
         raise BudgetExceededError(
-            f"at least {constraint.minimum} keys out of finitely many that are not named", keyword="minProperties"
+            f"minProperties must be at most {MAX_FEW_KEYS}, not {constraint.minimum}, where a pattern or propertyNames "
+            "leaves only finitely many keys",
+            keyword="minProperties",
         )
     return constraint, key_classes
 

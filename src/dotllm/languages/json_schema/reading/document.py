@@ -29,7 +29,7 @@ from dotllm.languages.json_schema.reading.subschemas import below
 from dotllm.suggestions import did_you_mean
 
 _NAME = re.compile("[/#]")
-_COPY_COMPONENT = 'a schema comes without the document around it: put the component under "$defs" of the schema'
+_COPY_COMPONENT = 'only the schema is read, not the document around it: put the component under "$defs" of the schema'
 
 
 class Scope(NamedTuple):
@@ -130,7 +130,7 @@ class Document:
             if id(schema) not in self._checked:
                 meta_schema.check(schema, scope.dialect, self._checked, self.pointer(schema))
         elif not isinstance(schema, bool):
-            wrong = f"{keyword} {reference!r} leads to what is not a schema: {meta_schema.NOT_A_SCHEMA}"
+            wrong = f"{keyword} {reference!r} leads to something that is not a schema: {meta_schema.NOT_A_SCHEMA}"
             raise InvalidSpecError(wrong, keyword=keyword)
 
     def pointer(self, schema: Any) -> Pointer:

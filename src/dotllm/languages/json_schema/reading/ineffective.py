@@ -51,11 +51,11 @@ _BETWEEN = {"int32": 31, "int64": 63}
 """OpenAPI's formats for signed integers, with the number of bits without the sign."""
 _NOT_ENFORCED = {
     "jwt": "its parts are JSON in base64url, which is not regular; a pattern can say that there are three",
-    "json-string": "what a string holds is not looked into",
+    "json-string": "the content of a string is not checked",
     "password": "it is a hint of OpenAPI for forms",
     "binary": "it is OpenAPI's name for any bytes",
     "multi-host-uri": "it is Pydantic's name for the addresses of several hosts; write a pattern",
-    **dict.fromkeys(("cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid"), "it is a library's; write its pattern"),
+    **dict.fromkeys(("cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid"), "it is a library's format; write its pattern"),
     **dict.fromkeys(("path", "file-path", "directory-path"), "whether a path exists is not known here"),
 }
 """Formats from elsewhere, which are not misspellings."""
@@ -138,7 +138,7 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
             if keyword == "nullable" and not has_dialect:
                 message = _about_nullable(node) if value is True else None
             elif keyword == KEYWORD and path:
-                message = f"{KEYWORD!r} counts at the root of a schema alone; move it there"
+                message = f"{KEYWORD!r} has effect only at the root of a schema; move it there"
             elif message is None and keyword in ASSERTIONS[dialect]:
                 if is_reference:
                     message = None if keyword == "$ref" else f"{keyword!r} is ignored next to $ref in {dialect.uri}"
@@ -270,7 +270,7 @@ def says_something(root: Any) -> None:
     )
     example = f'write {{"type": "object", "properties": {{{_quoted(unknown[0])}: {written}, …}}}}'
     raise InvalidSpecError(
-        f"no keyword of JSON Schema that says anything of a value, but {', '.join(map(_quoted, unknown[:5]))}",
+        f"no JSON Schema keyword here constrains a value; found {', '.join(map(_quoted, unknown[:5]))} instead",
         location=Pointer(),
         help=_pass(inside) if inside and not is_map_of_fields else example,
     )
@@ -362,7 +362,7 @@ def _about_type(keyword: str, value: Any, types: frozenset[str] | None) -> str |
     bits = _BETWEEN.get(value) if keyword == "format" and "integer" in types and isinstance(value, str) else None
     if bits:
         return f'the format {value!r} is not enforced; write "minimum": {-(1 << bits)}, "maximum": {(1 << bits) - 1}'
-    return f"{keyword!r} is about values of type {about[0]} and asserts nothing of type {allowed}"
+    return f"{keyword!r} applies to values of type {about[0]} and has no effect on type {allowed}"
 
 
 def _about_neighbours(keyword: str, value: Any, node: Mapping[str, Any]) -> str | None:
@@ -375,7 +375,8 @@ def _about_neighbours(keyword: str, value: Any, node: Mapping[str, Any]) -> str 
         same = equal_branches(value)
         if same is not None:
             return (
-                f"branches {same[0]} and {same[1]} of oneOf say the same, so what fits them is not allowed; write anyOf"
+                f"branches {same[0]} and {same[1]} of oneOf are equivalent, so a value that fits them is never "
+                "allowed; write anyOf"
             )
     if keyword == "if" and "then" not in node and "else" not in node:
         return "'if' asserts nothing without 'then' or 'else'"
@@ -400,7 +401,7 @@ def _about_content(keyword: str, value: Any, node: Mapping[str, Any], dialect: D
         return f'\'contentEncoding\' asserts nothing; write "format": "{value}"'
     is_json = keyword == "contentMediaType" and value == "application/json" and "contentSchema" not in node
     if is_json or keyword == "contentSchema":
-        return f"{keyword!r} asserts nothing: what a string holds is not looked into; write the value without it"
+        return f"{keyword!r} asserts nothing: the content of a string is not checked; write the value without it"
     return None
 
 

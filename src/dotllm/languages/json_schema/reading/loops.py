@@ -15,7 +15,7 @@ from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
 from dotllm.languages.json_schema.reading.document import Document, ScopedSchema
 from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
 
-REMEDY = "let a property or items refer to it, where a document can end"
+REMEDY = "refer to it from a property or from items instead, so that documents can end"
 _LISTS, _MAPS, _SINGLE = (
     ("allOf", "anyOf", "oneOf"),
     ("dependentSchemas", "dependencies"),

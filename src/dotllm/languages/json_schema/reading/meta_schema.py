@@ -285,7 +285,7 @@ def _check_types(place: _Place, types: Any) -> None:
         tokens: Path = ("type", at) if isinstance(types, list) else ("type",)
         if not isinstance(name, str):
             help = 'write "null"' if name is None else remedies.types(name)
-            raise _malformed(place, tokens, f"holds names, not {'null' if name is None else repr(name)}", help)
+            raise _malformed(place, tokens, f"must contain names, not {'null' if name is None else repr(name)}", help)
         raise InvalidSpecError(
             f"unknown type {name!r}",
             location=_at(place, *tokens),

@@ -124,7 +124,7 @@ def type_name(name: str) -> str:
     if said:
         return f"write {said}"
     if any(name in known for known in ASSERTIONS.values()):
-        return f'"{name}" is a keyword of its own: write "{name}": …, and leave type out'
+        return f'"{name}" is itself a keyword: write "{name}": …, and leave type out'
     return did_you_mean(name, TYPE_NAMES) or f"the types are {', '.join(TYPE_NAMES)}"
 
 

@@ -188,7 +188,8 @@ class Unevaluated:
         for group in groups:
             total *= len(group)
         if total > MAX_CASES:
-            raise BudgetExceededError(f"what is evaluated depends on more than {MAX_CASES} cases", keyword=self.keyword)
+            message = f"{self.keyword} depends on more than {MAX_CASES} combinations of sub-schemas"
+            raise BudgetExceededError(message, keyword=self.keyword)
         out: list[Case] = []
         for chosen in product(*groups):
             evaluated = NOTHING_EVALUATED
