@@ -23,7 +23,8 @@ class Refused(Exception):
     def __init__(self, message: str, keyword: str = "") -> None:
         super().__init__(message)
         self.keyword = keyword
-        self.unsatisfiable = "nothing satisfies" in message or "unsatisfiable" in message.lower()
+        words = ("nothing satisfies", "no text satisfies", "unsatisfiable")
+        self.unsatisfiable = any(text in message.lower() for text in words)
 
 
 @dataclass(frozen=True)

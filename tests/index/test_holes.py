@@ -106,7 +106,7 @@ def made(make: Any, value: Any, vocabulary: Vocabulary) -> Index | None:
     try:
         index: Index = make(value, vocabulary)
     except SpecError as error:
-        assert "bytes" in str(error) or "satisfy" in str(error) or "vocabulary" in str(error), error
+        assert "bytes" in str(error) or "satisfies" in str(error) or "vocabulary" in str(error), error
         return None
     return index
 

@@ -122,7 +122,7 @@ TOKEN = {"type": "token", "token": NAME}
     ],
 )
 def test_a_format_that_asks_for_an_end_token_inside_is_refused(vocabulary: Vocabulary, form: Any) -> None:
-    with pytest.raises(InvalidSpecError, match=r"an end token cannot stand inside an answer.*<\|im_end\|>"):
+    with pytest.raises(InvalidSpecError, match=r"an end token cannot appear inside an answer.*<\|im_end\|>"):
         Index.from_structural_tag({"format": form}, vocabulary)
 
 
@@ -141,7 +141,7 @@ def test_a_format_that_asks_for_an_end_token_inside_is_refused(vocabulary: Vocab
 )
 def test_a_grammar_that_asks_for_an_end_token_inside_is_refused(vocabulary: Vocabulary, grammar: str) -> None:
     with pytest.raises(
-        InvalidSpecError, match="an end token cannot stand inside an answer, since the server stops there"
+        InvalidSpecError, match="an end token cannot appear inside an answer, because the server stops there"
     ):
         Index.from_grammar(grammar, vocabulary)
 
@@ -171,7 +171,7 @@ def test_a_set_with_other_tokens_loses_its_end_tokens_inside(vocabulary: Vocabul
 def test_a_server_compiles_them_so(vocabulary: Vocabulary) -> None:
     tag = {"format": text(f"a{NAME}b")}
     assert reads(build(Specification.from_value(Kind.STRUCTURAL_TAG, tag), vocabulary), f"a{NAME}b")
-    with pytest.raises(InvalidSpecError, match="an end token cannot stand inside an answer"):
+    with pytest.raises(InvalidSpecError, match="an end token cannot appear inside an answer"):
         build(Specification.from_value(Kind.GRAMMAR, f'start: "a" {NAME} "b"'), vocabulary)
 
 

@@ -100,8 +100,8 @@ def _lacks_bytes(grammar: Grammar, alive: Bool) -> UnsupportedError:
         missing = np.concatenate([missing[:first], missing[first + 1 :]])
         start = first
     return UnsupportedError(
-        f"no token of the vocabulary has the bytes {', '.join(names)}, and no text without them satisfies this "
-        "specification",
+        "every text that satisfies this specification needs bytes that no token of the vocabulary contains, such as "
+        f"{', '.join(names)}",
         keyword="vocabulary",
         code="tokenizer",
     )
@@ -212,14 +212,14 @@ _ERRORS: dict[int, Callable[[], SpecError]] = {
         BudgetExceededError,
         f"the grammar needs more than {NODE_BUDGET} automaton nodes",
         keyword="size",
-        help="ask for it in parts, each with a specification of its own",
+        help="split it into several requests, each with its own specification",
     ),
-    UNSATISFIABLE: partial(InvalidSpecError, "nothing can satisfy this specification"),
+    UNSATISFIABLE: partial(InvalidSpecError, "no text satisfies this specification"),
     TOO_MANY_CLOSURES: partial(
         BudgetExceededError,
         "the grammar needs too many automaton transitions",
         keyword="size",
-        help="ask for it in parts, each with a specification of its own",
+        help="split it into several requests, each with its own specification",
     ),
     LEFT_RECURSIVE: partial(
         UnsupportedError, "the grammar is left-recursive and was not rewritten", keyword="left recursion"

@@ -39,8 +39,8 @@ def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expressi
         elif ids.issubset(ends):
             names = " or ".join(sorted(ends[one] for one in ids))
             raise InvalidSpecError(
-                f"an end token cannot stand inside an answer, since the server stops there: {names} must be the last "
-                "thing, or be written as a string",
+                f"an end token cannot appear inside an answer, because the server stops there: put {names} last, "
+                "or write it as a string",
                 keyword="end token",
             )
         else:

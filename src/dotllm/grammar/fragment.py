@@ -34,7 +34,7 @@ class Fragment:
         kind = np.array(grammar.kind, np.int32)
         a = np.array(grammar.a, np.int32)
         if (kind == K.TOKENS).any() or UNDEFINED in grammar.rule_body:
-            raise ValueError("a fragment cannot have token nodes or undefined rules")
+            raise ValueError("a fragment cannot contain token nodes or undefined rules")
         shared = np.isin(kind, _SHARED)
         own = ~shared
         own[:_FIRST] = False

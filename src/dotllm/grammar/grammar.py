@@ -291,9 +291,9 @@ class Grammar:
         once = len(required) + len(optional)
         if once + len(repeatable) > MAX_UNORDERED:
             raise BudgetExceededError(
-                f"{once + len(repeatable):,} parts may come in any order, and at most {MAX_UNORDERED:,} may",
+                f"{once + len(repeatable):,} parts may come in any order; the limit is {MAX_UNORDERED:,}",
                 keyword="unordered",
-                help="name fewer, or declare the properties and ask for their declared order",
+                help="use fewer, or declare the properties and ask for keys in declared order",
             )
         at = len(self.children)
         self.children.extend((separator, *required, *optional, *repeatable))

@@ -93,8 +93,8 @@ def _check_defined(grammar: Grammar) -> None:
 def _unsatisfiable(grammar: Grammar, analysis: Analysis) -> InvalidSpecError:
     calls = [node for node in _reachable(grammar) if grammar.kind[node] == K.CALL and not analysis.derives[node]]
     names = _names(grammar, [grammar.a[node] for node in calls])
-    reason = f": no text can complete {names}" if names else ""
-    return InvalidSpecError(f"nothing satisfies the grammar{reason}", code="unsatisfiable")
+    reason = f": {names} can never be completed" if names else ""
+    return InvalidSpecError(f"no text satisfies the grammar{reason}", code="unsatisfiable")
 
 
 def _names(grammar: Grammar, rules: Sequence[int]) -> str:
@@ -278,7 +278,7 @@ class _Rewriting:
     def _check_size(self, rules: Sequence[int]) -> None:
         if len(self.new.children) > MAX_SIZE:
             raise BudgetExceededError(
-                f"without its left recursion the grammar would be too large: rules {_names(self.old, rules)}",
+                f"removing left recursion would make the grammar too large: rules {_names(self.old, rules)}",
                 keyword="left recursion",
             )
 

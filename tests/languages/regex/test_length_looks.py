@@ -125,4 +125,4 @@ def test_a_budget_is_exceeded_in_the_words_of_the_pattern(pattern: str, named: s
     """The message once said "a difference", which is how assertions are solved."""
     with pytest.raises(BudgetExceededError) as refused:
         regex_to_grammar(pattern)
-    assert f"the automaton of {named} grows beyond its budget" in str(refused.value)
+    assert f"the automaton of {named} exceeds its budget" in str(refused.value)

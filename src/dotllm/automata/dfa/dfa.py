@@ -226,7 +226,8 @@ class Dfa:
             return _NEVER
         budget = budget or Budget()
         if (minimum if maximum is None else maximum) + 2 > budget.states:
-            raise budget.exceeded(f"a length of {minimum} to {'any' if maximum is None else maximum}")
+            lengths = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
+            raise budget.exceeded(f"strings of {lengths} characters")
         return _length(minimum, maximum)
 
     @classmethod

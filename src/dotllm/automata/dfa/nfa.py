@@ -210,7 +210,7 @@ class Budget:
     def exceeded(self, what: str) -> BudgetExceededError:
         """The error for an operation that ran out of states or steps."""
         return BudgetExceededError(
-            f"the automaton of {what} grows beyond its budget (at most {self.states:,} states); simplify the pattern",
+            f"the automaton of {what} exceeds its budget (at most {self.states:,} states); simplify the pattern",
             keyword="budget",
         )
 

@@ -48,8 +48,8 @@ _WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose used entries a
 
 def too_long() -> BudgetExceededError:
     """The refusal of a limit on tokens."""
-    message = "the shortest text is too long for a limit on tokens to be kept"
-    return BudgetExceededError(message, keyword="length", help="ask without one (on a server: dotllm_finish)")
+    message = "the shortest text is too long for a token limit to be guaranteed"
+    return BudgetExceededError(message, keyword="length", help="omit the limit (on a server: dotllm_finish)")
 
 
 class ArenaFull(BudgetExceededError):
@@ -65,8 +65,7 @@ def too_large(limit: int) -> ArenaFull:
     return ArenaFull(
         f"the automaton needs more than {limit * 4 >> 20} MiB",
         keyword="memory",
-        help="lower the counts of patterns and lengths, name fewer values or properties, or ask without a limit on "
-        "tokens",
+        help="lower repetition counts and length limits, list fewer values or properties, or omit the token limit",
     )
 
 
@@ -210,14 +209,14 @@ def recover(mem: Int32, code: int, *, hurried: bool = False) -> Int32:
         EngineFault: any other code.
     """  # noqa: DOC501 - a function makes the error
     if hurried and (code == L.OUT_OF_FUEL or (code <= L.FULL and used(mem) > _QUICKLY_COPIED)):
-        raise Unfinished("the step is not done yet")
+        raise Unfinished("the step is not finished yet")
     if code <= L.FULL:
         return grow(mem, L.FULL - code)
     if code == L.TOO_FAR:
         raise too_long()
     if code == L.OUT_OF_FUEL:
         message = "one step of the automaton needs too much work"
-        raise BudgetExceededError(message, keyword="steps", help="give fewer alternatives that begin alike")
+        raise BudgetExceededError(message, keyword="steps", help="use fewer alternatives that begin the same way")
     raise EngineFault(f"internal fault {code} of the automaton; please report the specification")
 
 
