@@ -161,5 +161,5 @@ def test_several_tokens_equal_single(bytes_vocabulary: Vocabulary) -> None:
         assert [(g.config, g.tokens_taken) for g in batch] == [(g.config, g.tokens_taken) for g in single]
     assert allowed_drafts([], []) == advance_along([], []) == []
     for call in (allowed_drafts, advance_along):
-        with pytest.raises(ValueError, match="guides is wanted"):
+        with pytest.raises(ValueError, match="expected one number for each of"):
             call(batch, [[]])

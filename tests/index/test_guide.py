@@ -135,7 +135,7 @@ def test_any_token_is_none_that_only_pads_the_vocabulary() -> None:
     vocabulary = Vocabulary.from_bytes([b"a", None, b"b", None], eos_token_ids=3, special_tokens={"<x>": 1}, size=9)
     for text, allowed in (("start: <[*]>", [0, 1, 2]), ("start: <[^0]>", [1, 2])):
         assert Index.from_grammar(text, vocabulary).guide().allowed_tokens() == allowed
-    with pytest.raises(InvalidSpecError, match="no token but those excluded"):
+    with pytest.raises(InvalidSpecError, match="no token except those excluded"):
         Index.from_grammar("start: <[^0-2]>", vocabulary)
 
 

@@ -9,7 +9,7 @@ from dotllm import Guide, Index, UnsupportedError, Vocabulary
 from dotllm.index import advance_guides, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 
-NOTHING = "no tokens that spell"
+NOTHING = "no tokens of the vocabulary spell"
 
 
 def of(*tokens: bytes) -> Vocabulary:
@@ -45,7 +45,7 @@ def test_other_languages() -> None:
 def test_what_can_begin_or_end_is_not() -> None:
     assert Index.from_regex("(abc)?", of(b"ab")).guide().allowed_tokens() == [1]
     assert Index.from_regex("abc", of(b"ab", b"c")).guide().allowed_tokens() == [0]
-    with pytest.raises(UnsupportedError, match="has the bytes 0x78"):
+    with pytest.raises(UnsupportedError, match="no token of the vocabulary contains, such as 0x78"):
         Index.from_regex("x", of(b"a"))
 
 

@@ -32,11 +32,11 @@ def integers(values: Any, what: str) -> Int64:
     """
     array = np.array(values)
     if array.ndim != 1:
-        raise ValueError(f"{what}: one dimension is wanted, not {array.ndim}")
+        raise ValueError(f"{what} must have one dimension, not {array.ndim}")
     if array.dtype != np.int64:
         is_beyond = array.dtype.kind == "O" and all(isinstance(value, int) for value in array.tolist())
         if array.dtype.kind not in "iu" and array.size and not is_beyond:
-            raise TypeError(f"{what}: integers are wanted, not {array.dtype}")
+            raise TypeError(f"{what} must be integers, not {array.dtype}")
         if is_beyond or array.dtype == np.uint64:
             array = np.clip(array, -(2**63) if is_beyond else 0, 2**63 - 1)
         array = array.astype(np.int64)
@@ -45,7 +45,7 @@ def integers(values: Any, what: str) -> Int64:
 
 def no_threads(threads: int) -> ValueError:
     """The error for too few threads."""
-    return ValueError(f"threads: one at least is wanted, not {threads}")
+    return ValueError(f"threads must be at least 1, not {threads}")
 
 
 def no_configuration(indexes: Sequence[Walkable], configs: Sequence[int]) -> IndexError:
@@ -55,20 +55,20 @@ def no_configuration(indexes: Sequence[Walkable], configs: Sequence[int]) -> Ind
         for index, config in zip(indexes, configs, strict=True)
         if not 0 <= config < index.configurations
     )
-    return IndexError(f"there is no configuration {config} in this index, which has found {index.configurations}")
+    return IndexError(f"this index has no configuration {config} (it has found {index.configurations})")
 
 
 def not_a_bitmask(bitmask: Any, words: int, layout: str = "C-contiguous, ") -> Exception:
     """The error for an object that no kernel takes as a bitmask."""
-    wanted = f"bitmask: a writable, {layout}int32 array [rows, at least {words}] is wanted"
+    expected = f"bitmask: expected a writable, {layout}int32 array [rows, at least {words}]"
     if not isinstance(bitmask, np.ndarray):
-        return TypeError(f"{wanted}, not a {type(bitmask).__name__}")
+        return TypeError(f"{expected}, got a {type(bitmask).__name__}")
     found = f"{bitmask.dtype} {list(bitmask.shape)}"
     if bitmask.dtype != np.int32:
-        return TypeError(f"{wanted}, not {found}")
+        return TypeError(f"{expected}, got {found}")
     found += "" if bitmask.flags.c_contiguous else ", not contiguous"
     found += "" if bitmask.flags.writeable else ", read-only"
-    return ValueError(f"{wanted}, not {found}")
+    return ValueError(f"{expected}, got {found}")
 
 
 def error_of(
@@ -76,9 +76,9 @@ def error_of(
 ) -> Exception:
     """The error for a kernel's code. numbers: the argument that should hold one value for each guide."""
     if code == OTHER_VOCABULARY:
-        return ValueError("the guides of a batch are of one vocabulary; these are of several")
+        return ValueError("all guides of a batch must have the same vocabulary")
     if code == WRONG_COUNT:
-        return ValueError(f"one number for each of {len(guides)} guides is wanted, not {len(numbers)}")
+        return ValueError(f"expected one number for each of {len(guides)} guides, got {len(numbers)}")
     if code == TOO_NARROW:
         return not_a_bitmask(bitmask, words)
     if code == NO_CONFIGURATION:
@@ -86,4 +86,4 @@ def error_of(
     if code == OUT_OF_RANGE:
         row = next(int(row) for row in numbers if not 0 <= row < len(bitmask))
         return IndexError(f"there is no row {row} in a bitmask of {len(bitmask)} rows")
-    return ValueError("targets: two guides have the same row of the bitmask")
+    return ValueError("targets must be distinct: two guides have the same row of the bitmask")

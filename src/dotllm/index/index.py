@@ -79,9 +79,9 @@ def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
     """
     for (ids, exclude), row in zip(token_sets, token_set_rows(token_sets, vocabulary), strict=True):
         if not row.any():
-            what = "but those excluded" if exclude else f"with the id {min(ids, default='')}"
+            what = "except those excluded" if exclude else f"with the id {min(ids, default='')}"
             raise InvalidSpecError(
-                f"the vocabulary has no token {what}: its ids end at {vocabulary.size - 1}",
+                f"the vocabulary has no token {what} (its ids end at {vocabulary.size - 1})",
                 keyword="token",
                 code="unknown_token",
             )
@@ -300,7 +300,7 @@ class GrammarIndex:
         """
         config = self.check_configuration(config)
         if limit < 0:
-            raise ValueError(f"limit: a number of bytes is wanted, not {limit}")
+            raise ValueError(f"limit must be at least 0, not {limit}")
         out = np.empty(limit, np.uint8)
         with self.lock:
             n = self.run(lambda mem: forced_bytes(mem, config, out))

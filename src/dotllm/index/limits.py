@@ -73,7 +73,8 @@ def tokens_to_finish(index: Walkable, config: int) -> int:
         raise too_long()
     if tokens >= NEVER:
         raise UnsupportedError(
-            "no tokens of the vocabulary spell the shortest text, so no limit can be kept", keyword="vocabulary"
+            "no tokens of the vocabulary spell the shortest text, so no token limit can be guaranteed",
+            keyword="vocabulary",
         )
     return tokens
 

@@ -319,7 +319,7 @@ class TokenSpace:
     def spells_nothing(self) -> UnsupportedError:
         """The error for a mask without tokens, which only a vocabulary that lacks tokens for single bytes can cause."""
         return UnsupportedError(
-            "the vocabulary has no tokens that spell any text that may come next under this specification",
+            "no tokens of the vocabulary spell any text that this specification allows next",
             keyword="vocabulary",
             code="tokenizer",
         )
@@ -341,10 +341,10 @@ class TokenSpace:
         large = sum(size >= LARGE for size in sizes)
         if sum(sizes) > MAX_TOGETHER and own * large > MAX_TOGETHER:
             raise BudgetExceededError(
-                f"the automata of all requests need more than {MAX_TOGETHER >> 20} MiB, {own >> 20} MiB of them for "
-                "this one",
+                f"the automata of all requests need more than {MAX_TOGETHER >> 20} MiB; this one alone needs "
+                f"{own >> 20} MiB",
                 keyword="memory",
-                help="lower the counts of patterns and lengths, name fewer values or properties",
+                help="lower repetition counts and length limits, or list fewer values or properties",
             )
 
     def register(self, index: RowOwner) -> None:

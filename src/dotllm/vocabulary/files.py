@@ -148,7 +148,7 @@ class VocabularyFiles:
         except FileNotFoundError:
             return None
         except (OSError, DamagedFile) as error:
-            logger.warning("Ignoring a file of the vocabulary cache, it will be made again: %s", error)
+            logger.warning("Ignoring a file of the vocabulary cache; it will be rebuilt: %s", error)
             return None
 
     def _write(self, what: str, key: str, arrays: _Arrays) -> None:
@@ -156,7 +156,7 @@ class VocabularyFiles:
         try:
             write_arrays(path, kind, arrays)
         except OSError as error:
-            logger.info("Cannot keep a vocabulary on disk, the next start will build it again: %s", error)
+            logger.info("Cannot store the vocabulary on disk; the next start will rebuild it: %s", error)
 
 
 def _digest(charset: CharSet) -> str:

@@ -78,7 +78,7 @@ def as_decoded(contents: TokenizerContents) -> TokenizerContents:
     shown = ", ".join(f"{i}: {tokens[i]!r} is {text!r}" for i, text in list(different.items())[:_SHOWN])
     more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
     logger.warning(
-        "%d tokens are decoded to other bytes than they are described by; the decoding is believed (%s%s)",
+        "%d tokens decode to other bytes than their descriptions give; the decoded bytes are used (%s%s)",
         len(different), shown, more,
     )  # fmt: skip
     return contents._replace(tokens=[different.get(i, text) for i, text in enumerate(tokens)])
@@ -99,8 +99,8 @@ def _anchor(tokens: Sequence[bytes | None], decode: Decode) -> int | None:
                 return i
         if candidates:
             raise UnsupportedError(
-                "the tokenizer does not decode tokens one after another: what it puts between them belongs to none; "
-                "build the vocabulary with Vocabulary.from_bytes if you know their bytes",
+                "the tokenizer joins tokens with text that belongs to none of them; build the vocabulary "
+                "with Vocabulary.from_bytes if you know the tokens' bytes",
                 keyword="decode",
                 code="tokenizer",
             )

@@ -282,7 +282,7 @@ class Vocabulary:
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a Vocabulary is not pickled: make it from its tokenizer, the cache on disk makes that quick")
+        raise TypeError("a Vocabulary cannot be pickled: make it from its tokenizer (the disk cache makes that fast)")
 
     def __repr__(self) -> str:
         return f"Vocabulary(size={self.size}, eos_token_ids={self.eos_token_ids}, {self.fingerprint[:12]})"

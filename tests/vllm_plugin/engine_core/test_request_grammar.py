@@ -313,7 +313,7 @@ def test_a_text_that_no_token_goes_on_with_ends_its_request_with_a_400() -> None
     assert not grammar.accept_tokens("r", [3])
     assert grammar.failed and isinstance(grammar.error, UnsupportedError)
     assert (errors.decode(errors.encode(grammar.error)) or ())[:3] == (400, str(grammar.error), "tokenizer")
-    assert "no tokens that spell" in str(grammar.error)
+    assert "no tokens of the vocabulary spell" in str(grammar.error)
 
 
 @pytest.mark.parametrize("forced", [False, True])

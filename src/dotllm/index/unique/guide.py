@@ -276,7 +276,7 @@ class UniqueGuide(Guide):
         if self._plan is None or self._plan[0] is not self._branches:
             plan = plans.plan_of(self._paths, self._tokens, self._branches)
             if plan is None:
-                message = "no limit can be kept: no item is found that no earlier one equals"
+                message = "no token limit can be guaranteed: no item was found that differs from all earlier items"
                 raise UnsupportedError(message, keyword="uniqueItems")
             self._plan = (self._branches, plan)
         return self._plan[1]

@@ -261,7 +261,8 @@ def _exists_completion(paths: Paths, branches: Branches) -> bool:
         looked_at += 1
         if looked_at > _MOST_SEARCHED:
             raise BudgetExceededError(
-                f"uniqueItems: none of {_MOST_SEARCHED} ways to go on is free", keyword="uniqueItems"
+                f"uniqueItems: none of the {_MOST_SEARCHED} continuations tried avoids a repetition",
+                keyword="uniqueItems",
             )
         in_text = state.mode in (STRING, NAME)
         allowed = paths.allowed(branch.config)

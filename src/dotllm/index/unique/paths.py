@@ -390,8 +390,8 @@ def check_branches(count: int, most: int = MOST_BRANCHES) -> None:
     """Raise BudgetExceededError for too many branches: each nested array that may be marked or not doubles them."""
     if count > most:
         raise BudgetExceededError(
-            f"nested arrays can be read in more than {most} ways, with different ones of them without equal items: let "
-            "an array's alternatives agree in 'uniqueItems'",
+            f"nested arrays can be read in more than {most} ways that differ in which arrays have 'uniqueItems': give "
+            "all alternatives of an array the same 'uniqueItems'",
             keyword="uniqueItems",
         )
 

@@ -158,8 +158,8 @@ def check_shortest_texts(paths: Paths) -> None:
             paths.repeats_nothing &= state is OUTSIDE and not (goes_on and opening == ord("{"))
     if not paths.repeats_nothing:
         raise UnsupportedError(
-            "no limit on the tokens that are left can be kept: an array with uniqueItems needs several items, or an "
-            "object several of its keys",
+            "no token limit can be guaranteed: an array with uniqueItems needs several items, or an object "
+            "several of its keys",
             keyword="uniqueItems",
         )
 
