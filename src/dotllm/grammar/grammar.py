@@ -83,12 +83,12 @@ class Grammar:
         return self._never
 
     def literal(self, text: bytes | str) -> Expression:
-        """Exactly these bytes (a str is encoded as UTF-8). Raises `InvalidSpecError` for half of a surrogate pair."""
+        """Exactly these bytes (a str is encoded as UTF-8). Raises `InvalidSpecError` for a lone surrogate."""
         try:
             raw = text.encode() if isinstance(text, str) else text
         except UnicodeEncodeError as error:
             half = ascii(error.object[error.start])
-            raise InvalidSpecError(f"{half} is half of a surrogate pair, which no Unicode text contains") from None
+            raise InvalidSpecError(f"{half} is a lone surrogate, which no Unicode text contains") from None
         if not raw:
             return self._empty
         found = self._memo.get(raw) or self._begun.get(raw)
