@@ -45,9 +45,10 @@ def test_as_guides_alone(vocabulary: Vocabulary, seed: int) -> None:
         names = [*pairs, "another"]
         if chance.random() < 0.5:
             chance.shuffle(names)
-        rows = running.rows(names)
+        rows, missing = running.rows(names)
         for name, row in zip(names, rows.tolist(), strict=True):
             assert row == (pairs[name][1].mask_row if name in running else -1)
+        assert missing == [i for i, name in enumerate(names) if name not in running] == running.absent(names)
         tokens = [[some_token(pairs[name][1], chance)] if name in pairs else [] for name in names]
         ran = {*running}
         others = {names[i] for i in running.take(names, tokens)}
@@ -106,7 +107,7 @@ def test_an_index_that_grows_in_between(vocabulary: Vocabulary) -> None:
     if running.take(["one"], [[ord("b")]]):  # (it needed something else first)
         guide.advance(ord("b"))
         running.enter("one", guide)
-    rows = running.rows(["one"])
+    rows, missing = running.rows(["one"])
     running.leave("one")
-    assert guide.tokens_taken == 2
+    assert guide.tokens_taken == 2 and not missing
     assert rows.tolist() == [guide.mask_row] and np.array_equal(index.masks[rows[0]], index.masks[guide.mask_row])

@@ -20,21 +20,24 @@ class MaskRows:
 
     sender: which engine core's table the slots belong to (a worker that meets another sender starts a new table).
     counts: int32 [requests], how many positions each constrained request has: one, plus one for each of its drafts.
+        None: one each.
     slots: int32 [sum(counts)], the table slot of each position's mask; below 0: everything is allowed.
     new_slots, new_rows: int32 [n] and [n, words], slots to fill before anything is applied.
     """
 
     sender: int
-    counts: Int32
+    counts: Int32 | None
     slots: Int32
     new_slots: Int32
     new_rows: Int32
 
 
-def positions(counts: Int32, first: npt.ArrayLike, most: npt.ArrayLike | None = None) -> Int32:
+def positions(counts: Int32 | None, first: npt.ArrayLike, most: npt.ArrayLike | None = None) -> Int32:
     """int32 [sum(counts)]: the positions of request i are first[i], first[i] + 1, … (below 0 if the request is not in
-    this batch), at most ``most``[i] of them; the rest are below 0, too."""
+    this batch), at most ``most``[i] of them (at least one); the rest are below 0, too. ``counts`` None: one each."""
     start = np.asarray(first, np.int32)
+    if counts is None:
+        return start
     before = np.cumsum(counts) - counts
     steps = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(before, counts)
     out = np.repeat(start, counts) + steps

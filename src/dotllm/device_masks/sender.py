@@ -6,16 +6,28 @@ import secrets
 from collections import deque
 from typing import NamedTuple
 
+import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Int32, Int64
 from dotllm.device_masks.message import TABLE_SLOTS, MaskRows, positions
 from dotllm.index.draft_rows import NO_MASK
+from dotllm.index.kernels import I1, L1
 from dotllm.index.token_space import TokenSpace
+from dotllm.jit import kernel
 
 _MEMO = 1 << 12  # the most rows that are remembered
 _IN_FLIGHT = 64  # steps whose results have not arrived; an engine has two, or one for each pipeline stage
+
+
+@kernel(nb.int64(I1, L1, nb.int64[:]))
+def unsent(rows: Int32, taken: Int64, versions: Int64) -> int:
+    """How many of ``rows`` have to be sent: their version is not the one ``taken``, or they are not in the table."""
+    count = 0
+    for row in rows:
+        count += row >= taken.shape[0] or (row >= 0 and taken[row] != versions[row])
+    return count
 
 
 class StepMasks:
@@ -25,9 +37,9 @@ class StepMasks:
         self.space = space
         self._known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
 
-    def message(self, counts: Int32, rows: Int32) -> MaskRows | Int32:
+    def message(self, counts: Int32 | None, rows: Int32) -> MaskRows | Int32:
         """The message for ``rows`` (int32 [positions], row numbers or NO_MASK); ``counts`` (int32 [requests]) says how
-        many of them each request has."""
+        many of them each request has; None: one each."""
         raise NotImplementedError
 
     def sent_with(self, step: object) -> None:
@@ -81,10 +93,14 @@ class RowSender(StepMasks):
         self._taken = np.zeros(TABLE_SLOTS, np.int64)
         self._last: tuple[Int32, npt.NDArray[np.int64]] | None = None  # slots and versions of the last message
         self._in_flight: deque[_InFlight] = deque(maxlen=_IN_FLIGHT)
+        self._nothing = np.empty(0, np.int32), np.empty((0, space.words), np.int32)
 
-    def message(self, counts: Int32, rows: Int32) -> MaskRows:
-        """The message for ``rows`` (int32 [positions], row numbers or NO_MASK)."""
+    def message(self, counts: Int32 | None, rows: Int32) -> MaskRows:
+        """See `StepMasks.message`."""
         space, slots = self.space, rows
+        if not unsent(rows, self._taken, space.versions):
+            self._last = None
+            return MaskRows(self.sender, counts, rows, *self._nothing)
         kept = rows[(rows >= 0) & (rows < TABLE_SLOTS)]
         new = kept[self._taken[kept] != space.versions[kept]]
         self._last = None
@@ -109,7 +125,7 @@ class RowSender(StepMasks):
 
     def arrived(self, step: object) -> None:
         """The workers have the rows of ``step``. Rows of earlier steps without results are sent again."""
-        if any(sent.step is step for sent in self._in_flight):
+        if self._in_flight and any(sent.step is step for sent in self._in_flight):
             while (sent := self._in_flight.popleft()).step is not step:
                 pass
             self._taken[sent.slots] = sent.versions
@@ -123,8 +139,9 @@ class Bitmasks(StepMasks):
         super().__init__(space)
         self._block = block
 
-    def message(self, counts: Int32, rows: Int32) -> Int32:
+    def message(self, counts: Int32 | None, rows: Int32) -> Int32:
         """int32 [requests * block or positions, words]."""
+        counts = np.ones(len(rows), np.int32) if counts is None else counts
         firsts = self._block * np.arange(len(counts)) if self._block else np.cumsum(counts) - counts
         bitmask = np.full((self._block * len(counts) or len(rows), self.space.words), -1, np.int32)
         masked = rows >= 0

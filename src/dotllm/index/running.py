@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, repeat
 from threading import RLock
+from typing import NamedTuple
 
 import numba as nb
 import numpy as np
@@ -67,6 +68,26 @@ def advance_running(
     return others
 
 
+@kernel(I(I1, I1, I1))
+def rows_at(places: Int32, rows: Int32, out: Int32) -> int:
+    """out[i] = the row at places[i]; NEEDS_ROW where places[i] is below 0. Returns how many are NEEDS_ROW."""
+    missing = 0
+    for i in range(places.shape[0]):
+        out[i] = rows[places[i]] if places[i] >= 0 else NEEDS_ROW
+        missing += out[i] == NEEDS_ROW
+    return missing
+
+
+class _Places(NamedTuple):
+    """Where guides are."""
+
+    names: list[str]
+    places: Int32
+    """int32 [names]; -1: the guide does not run."""
+    absent: list[int]
+    """The positions of those that do not run."""
+
+
 class Running:
     """The running guides of a batch, by name (see the module). Not thread-safe."""
 
@@ -82,7 +103,7 @@ class Running:
         """For each index, how many of its guides run."""
         self._locks: Locks | None = None
         self._moved: object = None  # `TokenSpace.moved` at the last look
-        self._asked: tuple[list[str], Int32] = [], np.empty(0, np.int32)
+        self._asked: _Places | None = None  # the last answer of `_places_of`
 
     def __contains__(self, name: str) -> bool:
         return name in self._place
@@ -122,7 +143,7 @@ class Running:
         return rows
 
     def _count(self, index: Walkable, more: int) -> None:
-        self._asked = [], self._asked[1]
+        self._asked = None
         before = self._indexes.get(index, 0)
         self._indexes[index] = before + more
         if not before or not before + more:
@@ -138,12 +159,17 @@ class Running:
             setattr(self, name, np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)]))
         self._free.extend(range(before + more - 1, before - 1, -1))
 
-    def places(self, names: list[str]) -> Int32:
-        """int32 [names]: the place of each guide; -1: it does not run. (Remembered while the batch stays the same.)"""
-        if not self._asked[0] or names != self._asked[0]:
-            found = np.fromiter(map(self._place.get, names, repeat(-1)), np.int32, len(names))
-            self._asked = names.copy(), found
-        return self._asked[1]
+    def absent(self, names: list[str]) -> list[int]:
+        """The positions of the guides that do not run."""
+        return self._places_of(names).absent
+
+    def _places_of(self, names: list[str]) -> _Places:
+        """Where the guides are. (Remembered while the batch stays the same.)"""
+        asked = self._asked
+        if asked is None or names != asked.names:
+            places = np.fromiter(map(self._place.get, names, repeat(-1)), np.int32, len(names))
+            self._asked = asked = _Places(names.copy(), places, np.flatnonzero(places < 0).tolist())
+        return asked
 
     def _held(self) -> Locks:
         """The locks of all indexes."""
@@ -164,7 +190,7 @@ class Running:
         flat = [*chain.from_iterable(tokens)]
         if len(flat) != len(names) or not all(tokens):
             flat = [own[0] if len(own) == 1 else _NO_TOKEN for own in tokens]
-        places, space = self.places(names), self.space
+        places, space = self._places_of(names).places, self.space
         out = np.empty(len(places), np.int32)
         with self._held():
             self._look_again()
@@ -178,19 +204,19 @@ class Running:
             self.leave(names[i])
         return np.flatnonzero(out == NOT_TAKEN).tolist()
 
-    def rows(self, names: list[str]) -> Int32:
-        """The rows of the guides' masks, int32 [names]. -1: the guide does not run, or its mask was not found."""
-        places = self.places(names)
-        found = self._rows[places] if len(self._rows) else np.full(len(places), NEEDS_ROW, np.int32)
-        found[places < 0] = NEEDS_ROW
-        if found.min(initial=0) < 0:
-            missing = np.flatnonzero((found < 0) & (places >= 0))
-            if len(missing):
-                own = places[missing]
-                indexes = [self._guides[place].index for place in own.tolist()]
-                with Locks(indexes):
-                    computed, failed = rows_of(indexes, self._configs[own], hurried=True)
-                self._rows[own] = found[missing] = computed
-                for i in failed:  # (asked for its mask, the guide says why, or moves to an index that has room)
-                    self.leave(names[missing[i]])
-        return found
+    def rows(self, names: list[str]) -> tuple[Int32, list[int]]:
+        """The rows of the guides' masks, int32 [names], and the positions without a row (NEEDS_ROW): the guide does not
+        run, or its mask was not found."""
+        _, places, absent = self._places_of(names)
+        rows = np.empty(len(places), np.int32)
+        if rows_at(places, self._rows, rows) > len(absent):
+            missing = np.flatnonzero((rows < 0) & (places >= 0))
+            own = places[missing]
+            indexes = [self._guides[place].index for place in own.tolist()]
+            with Locks(indexes):
+                computed, failed = rows_of(indexes, self._configs[own], hurried=True)
+            self._rows[own] = rows[missing] = computed
+            for i in failed:  # (asked for its mask, the guide says why, or moves to an index that has room)
+                self.leave(names[missing[i]])
+            absent = np.flatnonzero(rows < 0).tolist()
+        return rows, absent

@@ -28,6 +28,8 @@ def backend_of(manager: StructuredOutputManager) -> EngineBackend | None:
 
     This checks the type, not attributes, because xgrammar's backend also has a ``compiler``.
     """
+    if manager.backend is None:
+        return None
     from dotllm.vllm_plugin.enforce.backend import EngineBackend
 
     return manager.backend if isinstance(manager.backend, EngineBackend) else None

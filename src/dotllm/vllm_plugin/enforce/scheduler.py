@@ -140,6 +140,8 @@ class DotllmScheduler(vllm_types.SchedulerBase):
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
         """Points 4 and 6: the masks of a launched step, which need the grammars."""
         self._pending.need_masks(scheduler_output)
+        if not scheduler_output.has_structured_output_requests:
+            return super().get_grammar_bitmask(scheduler_output)
         began = time.perf_counter()
         masks = self._batch.masks(scheduler_output) or super().get_grammar_bitmask(scheduler_output)
         observe_masks(self.structured_output_manager, masks, time.perf_counter() - began)

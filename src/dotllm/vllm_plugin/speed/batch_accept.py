@@ -76,46 +76,51 @@ class BatchAccept(Part):
 
             self._running, self._slow = Running(sender.space), slow_steps(self.scheduler)
         try:
-            found: GrammarOutput | None = self._masks_of(list(step.num_scheduled_tokens), self._running, sender)
-            return found
+            return self._masks_of([*step.num_scheduled_tokens], self._running, sender)
         except Exception:
             logger.exception("could not find a step's masks in one call; vLLM asks for each")
             return None
 
-    def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:
-        from vllm.v1.core.sched.output import GrammarOutput
-
-        from dotllm.vllm_plugin.speed.rows import rows_asked
+    def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> GrammarOutput | None:
+        from vllm.v1.core.sched.output import GrammarOutput as Output
 
         slow, until = self._slow, time.perf_counter() + WAIT_S
         if slow is not None and slow.steps:
             slow.settle(self._waiting(names, slow), running, until)
-        for i in np.flatnonzero(running.places(names) < 0).tolist():
+        for i in running.absent(names):
             self._run_if_plain(names[i], running)
-        places = running.places(names)
-        rows, found = running.rows(names), dict[int, int]()
-        if slow is not None:
-            for i in np.flatnonzero((rows < 0) & (places >= 0)).tolist():
-                if (plain := self._plain(names[i], running)) is not None:
-                    slow.begin_for(*plain)
-            if slow.steps:
-                slow.settle(self._waiting(names, slow), running, until)
-                late = slow.rows(self._waiting(names, slow))
-                found = {i: late[name] for i, name in enumerate(names) if name in late}
-        asked = {
-            i: own for i in np.flatnonzero(rows < 0).tolist() if i not in found and (own := self._constrained(names[i]))
-        }
-        if asked:
-            others = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
-            if others is None:
-                return None
-            found.update(zip(asked, others[1].tolist(), strict=True))
-        constrained = rows >= 0
-        if found:
-            constrained[[*found]], rows[[*found]] = True, [*found.values()]
-        if not constrained.all():
+        absent = running.absent(names)
+        rows, missing = running.rows(names)
+        if missing or (slow is not None and slow.steps):
+            found = {} if slow is None else self._late(names, {*missing}.difference(absent), running, slow, until)
+            asked = {i: own for i in missing if i not in found and (own := self._constrained(names[i]))}
+            if asked:
+                from dotllm.vllm_plugin.speed.rows import rows_asked
+
+                others = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
+                if others is None:
+                    return None
+                found.update(zip(asked, others[1].tolist(), strict=True))
+            constrained = np.ones(len(names), np.bool_)
+            constrained[missing] = False
+            if found:
+                constrained[[*found]], rows[[*found]] = True, [*found.values()]
             names, rows = [*compress(names, constrained.tolist())], rows[constrained]
-        return GrammarOutput(names, sender.message(np.ones(len(names), np.int32), rows)) if names else None
+        masks: Any = Output(names, sender.message(None, rows)) if names else None
+        return masks  # type: ignore[no-any-return]
+
+    def _late(
+        self, names: list[str], not_found: set[int], running: Running, slow: SlowSteps, until: float
+    ) -> dict[int, int]:
+        """The rows of masks that threads have found, by position. Threads find those at ``not_found``, too."""
+        for i in not_found:
+            if (plain := self._plain(names[i], running)) is not None:
+                slow.begin_for(*plain)
+        if not slow.steps:
+            return {}
+        slow.settle(self._waiting(names, slow), running, until)
+        late = slow.rows(self._waiting(names, slow))
+        return {i: late[name] for i, name in enumerate(names) if name in late}
 
     def _waiting(self, names: list[str], slow: SlowSteps) -> list[str]:
         """Those of ``names`` whose masks threads find."""
@@ -129,11 +134,11 @@ class BatchAccept(Part):
 
     def _plain(self, name: str, running: Running) -> tuple[Request, RequestGrammar] | None:
         """The request of this name and its grammar, if its guide may run."""
-        from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
-
         request = self._constrained(name)
         if request is None or request.structured_output_request is None:
             return None
+        from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+
         grammar = request.structured_output_request.grammar
         is_plain = (
             type(grammar) is RequestGrammar
@@ -169,7 +174,8 @@ class BatchAccept(Part):
         names, tokens = output.req_ids, output.sampled_token_ids
         if tokens and self._running is not None and (self._running or (self._slow is not None and self._slow.steps)):
             names, tokens = self._take(names, tokens, self._running)
-        self._accepted = accept(*self._ready(names, tokens))
+        asks = names and step.has_structured_output_requests
+        self._accepted = accept(*self._ready(names, tokens)) if asks else []
 
     def _take(self, names: list[str], tokens: list[list[int]], running: Running) -> tuple[list[str], list[list[int]]]:
         """Let the guides that run take their tokens; vLLM then asks nothing about these. Returns the others."""
@@ -178,7 +184,7 @@ class BatchAccept(Part):
         try:
             if slow is not None and slow.steps:
                 slow.leave_running(running)
-            others = running.take(names, tokens)
+            others = [i for i in running.take(names, tokens) if requests.get(names[i]) is not None]
             if others and slow is not None:
                 asked = [
                     (*plain, tokens[i][0])
@@ -261,6 +267,8 @@ def _taken(request: Request, tokens: list[int]) -> bool:
 def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[RequestGrammar]:
     """Let grammars accept their tokens, one or more. Returns those that did, as ``accepted_ahead``."""
     accepted: list[RequestGrammar] = []
+    if not grammars:
+        return accepted
     try:
         from dotllm.index.draft_rows import advance_along
 

@@ -8,7 +8,7 @@ to the workers. Where it does more than fill masks (diffusion models), it is lef
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotllm.arrays import Int32
 from dotllm.device_masks.message import MaskRows
@@ -26,23 +26,28 @@ from dotllm.vllm_plugin.vllm_types import (
     StructuredOutputManager,
 )
 
+if TYPE_CHECKING:
+    from dotllm.device_masks.sender import StepMasks
+
 logger = logging.getLogger(__name__)
 
 
 class Masks(Part):
     """Sends rows until the workers have them."""
 
+    _sender: StepMasks | None = None
+
     def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
         """The masks of ``step`` go to the workers."""
         backend = backend_of(self.scheduler.structured_output_manager)
-        if backend is not None and backend.step_masks is not None:
-            backend.step_masks.sent_with(step)
+        self._sender = None if backend is None else backend.step_masks
+        if self._sender is not None:
+            self._sender.sent_with(step)
 
     def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
         """So the workers have the masks that went with ``step``."""
-        backend = backend_of(self.scheduler.structured_output_manager)
-        if backend is not None and backend.step_masks is not None:
-            backend.step_masks.arrived(step)
+        if self._sender is not None:
+            self._sender.arrived(step)
 
 
 def _require_workers_that_take_rows() -> None:

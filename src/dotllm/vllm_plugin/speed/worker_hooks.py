@@ -93,8 +93,12 @@ def v2(
         original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
         _warm(self, logits, grammar_bitmask.shape[1], input_batch.cu_num_logits, most)
         return
-    place = {name: i * most for i, name in enumerate(input_batch.req_ids)}
-    where = positions(grammar_bitmask.counts, [place.get(name, -1) for name in grammar_req_ids])
+    if grammar_req_ids == input_batch.req_ids:
+        first = np.arange(0, most * len(grammar_req_ids), most, np.int32)
+    else:
+        place = {name: i * most for i, name in enumerate(input_batch.req_ids)}
+        first = np.array([place.get(name, -1) for name in grammar_req_ids], np.int32)
+    where = positions(grammar_bitmask.counts, first)
     table(self, logits.device).apply(logits, where, grammar_bitmask, input_batch.cu_num_logits, most)
 
 
@@ -109,7 +113,7 @@ def _warm(holder: object, logits: torch.Tensor, words: int, starts: torch.Tensor
     _warmed.add(logits.device)
     try:
         none = np.full(1, -1, np.int32)
-        nothing = MaskRows(0, -none, none, none[:0], np.zeros((0, words), np.int32))
+        nothing = MaskRows(0, None, none, none[:0], np.zeros((0, words), np.int32))
         table(holder, logits.device).apply(logits, none, nothing, starts, most_positions)
     except Exception as error:
         logger.info("our kernel is compiled when it is first used: %s: %s", type(error).__name__, error)
