@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from dotllm.device_masks.mask_table import TURNS, MaskTable, Staging  # noqa: E402
+from dotllm.device_masks.mask_table import FEW, TURNS, MaskTable, Staging  # noqa: E402
 from dotllm.device_masks.message import MaskRows  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK  # noqa: E402
 
@@ -82,6 +82,24 @@ def test_the_device_knows_which_positions_there_are(most: int) -> None:
         assert torch.equal(torch.isinf(row), torch.from_numpy(blocked))
 
 
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
+def test_few_and_many_new_rows_enter_the_table(count: int) -> None:
+    """Also those of requests that are not in this batch, and rows that several requests have."""
+    generator = np.random.default_rng(5)
+    masks = {3 * slot: random_row(generator) for slot in range(count)}
+    table, slots = MaskTable(torch.device("cpu")), [*masks, 0, NO_MASK]
+    where = np.arange(len(slots), dtype=np.int32)
+    where[count - 1] = -1
+    for sent in (masks, {}, masks):
+        logits = torch.zeros((len(slots), VOCABULARY))
+        table.apply(logits, where, message(slots, sent))
+        for i, slot in enumerate(slots):
+            none = slot == NO_MASK or where[i] < 0
+            blocked = np.zeros(VOCABULARY, bool) if none else ~allowed(masks[slot])
+            assert torch.equal(torch.isinf(logits[i]), torch.from_numpy(blocked))
+        assert all(np.array_equal(table.rows[slot].numpy(), row) for slot, row in masks.items())
+
+
 def test_rows_that_cannot_be_written_are_copied() -> None:
     """Rows from another process are read-only. Also, a table made inside vLLM's steps can be used outside of them."""
     row = random_row(np.random.default_rng(4))
@@ -94,7 +112,7 @@ def test_rows_that_cannot_be_written_are_copied() -> None:
 
 
 def test_nothing_is_overwritten_while_steps_are_in_flight() -> None:
-    staging = Staging(torch.device("cpu"))
+    staging = Staging(torch.device("cpu"), 2)
     sizes = [3, 512, 1, 700, 2000, *range(TURNS - 5)]
     written = []
     for i, size in enumerate(sizes):

@@ -57,12 +57,14 @@ def _launch_of(variant: Any) -> Callable[[Grid, list[int]], None]:
 BLOCK = 8192  # tokens that one program looks at
 
 
-@triton.jit(do_not_specialize_on_alignment=["where", "slots", "starts"])
+@triton.jit(do_not_specialize_on_alignment=["where", "slots", "fresh", "brought", "starts"])
 def _apply_rows(
     logits,
     logits_stride,
     where,
     slots,
+    fresh,
+    brought,
     starts,
     table,
     table_stride,
@@ -70,38 +72,47 @@ def _apply_rows(
     MOST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (i, b): in block b of row where[i], set to -inf the logits that row slots[i] of the table forbids."""
+    """Program (i, b): in block b of row where[i], set to -inf the logits that row slots[i] of the table forbids. The
+    table first gets this row from brought[fresh[i]], unless fresh[i] is below 0."""
     i = tl.program_id(0)
     slot = tl.load(slots + i).to(tl.int64)
     row = tl.load(where + i).to(tl.int64)
+    new = tl.load(fresh + i).to(tl.int64)
     if MOST > 1:
         place = tl.maximum(row, 0)
         begin = tl.load(starts + place // MOST).to(tl.int64)
         end = tl.load(starts + place // MOST + 1).to(tl.int64)
         found = begin + place % MOST
         row = tl.where((row >= 0) & (found < end), found, -1)
-    if (slot >= 0) & (row >= 0):
+    if slot >= 0:
         first = tl.program_id(1) * BLOCK
         word = first // 32 + tl.arange(0, BLOCK // 32)
-        packed = tl.load(table + slot * table_stride + word, mask=word < table_stride, other=0)
-        allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
-        token = first + tl.arange(0, BLOCK)
-        blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token < vocabulary)
-        tl.store(logits + row * logits_stride + token, -float("inf"), mask=blocked)
+        inside = word < table_stride
+        kept = table + slot * table_stride + word
+        packed = tl.load(tl.where(new >= 0, brought + new * table_stride + word, kept), mask=inside, other=0)
+        if new >= 0:
+            tl.store(kept, packed, mask=inside)
+        if row >= 0:
+            allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
+            token = first + tl.arange(0, BLOCK)
+            blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token < vocabulary)
+            tl.store(logits + row * logits_stride + token, -float("inf"), mask=blocked)
 
 
 _launch_rows = Launcher(_apply_rows)
 
 
 def apply_rows(
-    logits: Any, count: int, where: Any, slots: Any, table: Any, starts: Any = None, most_positions: int = 1
-) -> None:
+    logits: Any, count: int, where: Any, slots: Any, fresh: Any, brought: Any, table: Any, starts: Any = None,
+    most_positions: int = 1,
+) -> None:  # fmt: skip
     """Mask ``logits`` in place.
 
     logits: float [rows, vocabulary], last dimension contiguous. where: int32 [count or more], rows of logits, distinct.
-    slots: int32 [count or more], the row of ``table`` for each. (If either is below 0, there is no mask. Both may lie
-    in the host's pinned memory.) table: int32 [slots, words], 32 tokens a word; tokens beyond the last word are not
-    allowed.
+    slots: int32 [count or more], the row of ``table`` for each. (If either is below 0, there is no mask.) fresh: int32
+    [count or more], the row of ``brought`` that the table gets first at this slot; below 0: it has its row. brought:
+    int32 [rows, words]. (All four may lie in the host's pinned memory.) table: int32 [slots, words], 32 tokens a word;
+    tokens beyond the last word are not allowed.
 
     If requests have up to ``most_positions`` rows of logits, and only the device knows how many, ``where`` is request *
     most_positions + position. starts: int32 [requests + 1], the first row of each request; positions that a request
@@ -111,8 +122,8 @@ def apply_rows(
     aligned = logits.data_ptr() % 16 == 0 and table.data_ptr() % 16 == 0
     _launch_rows(
         (logits.dtype, stride, words, vocabulary, aligned, most_positions), (count, -(-vocabulary // BLOCK), 1),
-        logits, stride, where, slots, where if starts is None else starts, table, words, vocabulary, most_positions,
-        BLOCK,
+        logits, stride, where, slots, fresh, brought, where if starts is None else starts, table, words, vocabulary,
+        most_positions, BLOCK,
     )  # fmt: skip
 
 

@@ -22,13 +22,13 @@ class LogSums:
     def __init__(self, device: torch.device, *, by_kernel: bool) -> None:
         """``by_kernel``: the device runs Triton's kernels, which can read the host's pinned memory."""
         self.device = device
-        self._staging = Staging(device) if by_kernel else None
+        self._staging = Staging(device, 1) if by_kernel else None
 
     def __call__(self, logits: torch.Tensor, where: Int32, starts: Any = None, most_positions: int = 1) -> torch.Tensor:
         """float32 [len(where)], on the device. where, starts, most_positions: see `kernels.log_sums`."""
         if self._staging is None:
             return by_torch(logits, torch.from_numpy(where).to(self.device), starts, most_positions)
-        rows, _ = self._staging.write(where, where)
+        (rows,) = self._staging.write(where)
         return self._by_kernel(logits, len(where), rows, starts, most_positions)
 
     @staticmethod

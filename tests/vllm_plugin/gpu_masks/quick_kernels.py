@@ -34,12 +34,14 @@ def mask_row(row: Any, words: Any) -> None:
 
 
 def apply_rows(
-    count: int, logits: Any, stride: int, where: Any, slots: Any, starts: Any, table: Any,
+    count: int, logits: Any, stride: int, where: Any, slots: Any, fresh: Any, brought: Any, starts: Any, table: Any,
     words: int, vocabulary: int, most: int, block: int,
 ) -> None:  # fmt: skip
     """The same as `kernels._apply_rows`."""
-    for place, slot in zip(where[:count].tolist(), slots[:count].tolist(), strict=True):
+    for place, slot, new in zip(*(numbers[:count].tolist() for numbers in (where, slots, fresh)), strict=True):
         row = place
+        if slot >= 0 and new >= 0:
+            table[slot] = brought[new]
         if most > 1 and place >= 0:
             row = int(starts[place // most]) + place % most
             row = row if row < int(starts[place // most + 1]) else -1
