@@ -85,7 +85,7 @@ class MaskTable:
             if len(message.new_slots) > FEW or not is_new.any(0).all():
                 self._copy(message)
             else:
-                fresh = np.where(is_new.any(1), is_new.argmax(1), -1).astype(np.int32)
+                fresh = is_new @ np.arange(1, 1 + len(message.new_slots), dtype=np.int32) - 1
                 rows, brought = next(self._brought)
                 rows[: len(message.new_rows)] = message.new_rows
         places, slots, fresh = self._staging.write(where, message.slots, fresh)

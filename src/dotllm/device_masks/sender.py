@@ -21,12 +21,15 @@ _MEMO = 1 << 12  # the most rows that are remembered
 _IN_FLIGHT = 64  # steps whose results have not arrived; an engine has two, or one for each pipeline stage
 
 
-@kernel(nb.int64(I1, L1, nb.int64[:]))
-def unsent(rows: Int32, taken: Int64, versions: Int64) -> int:
-    """How many of ``rows`` have to be sent: their version is not the one ``taken``, or they are not in the table."""
+@kernel(nb.int64(I1, L1, nb.int64[:], I1))
+def unsent_rows(rows: Int32, taken: Int64, versions: Int64, out: Int32) -> int:
+    """List those of ``rows`` in ``out`` that have to be sent, because their version is not the one ``taken``, or they
+    are not in the table. Returns how many there are; a row may be listed several times."""
     count = 0
     for row in rows:
-        count += row >= taken.shape[0] or (row >= 0 and taken[row] != versions[row])
+        if row >= taken.shape[0] or (row >= 0 and taken[row] != versions[row]):
+            out[count] = row
+            count += 1
     return count
 
 
@@ -97,25 +100,21 @@ class RowSender(StepMasks):
 
     def message(self, counts: Int32 | None, rows: Int32) -> MaskRows:
         """See `StepMasks.message`."""
-        space, slots = self.space, rows
-        if not unsent(rows, self._taken, space.versions):
-            self._last = None
-            return MaskRows(self.sender, counts, rows, *self._nothing)
-        kept = rows[(rows >= 0) & (rows < TABLE_SLOTS)]
-        new = kept[self._taken[kept] != space.versions[kept]]
+        space, slots, unsent = self.space, rows, np.empty(len(rows), np.int32)
+        count = unsent_rows(rows, self._taken, space.versions, unsent)
         self._last = None
-        if len(new):
-            new = np.unique(new)
-            self._last = new, space.versions[new]
-        new_rows = space.rows[new]
-        beyond = rows >= TABLE_SLOTS
-        if beyond.any():
-            passing, place = np.unique(rows[beyond], return_inverse=True)
-            slots = rows.copy()
-            slots[beyond] = TABLE_SLOTS + place
-            new = np.concatenate([new, TABLE_SLOTS + np.arange(len(passing), dtype=np.int32)])
-            new_rows = np.concatenate([new_rows, space.rows[passing]])
-        return MaskRows(self.sender, counts, slots, new, new_rows)
+        if not count:
+            return MaskRows(self.sender, counts, rows, *self._nothing)
+        sent = np.array(sorted({*unsent[:count].tolist()}), np.int32)
+        kept = int(np.searchsorted(sent, TABLE_SLOTS))
+        if kept:
+            self._last = sent[:kept], space.versions[sent[:kept]]
+        new_slots = sent
+        if kept < len(sent):
+            new_slots = np.concatenate([sent[:kept], TABLE_SLOTS + np.arange(len(sent) - kept, dtype=np.int32)])
+            slots, beyond = rows.copy(), rows >= TABLE_SLOTS
+            slots[beyond] = TABLE_SLOTS + np.searchsorted(sent[kept:], rows[beyond])
+        return MaskRows(self.sender, counts, slots, new_slots, space.rows[sent])
 
     def sent_with(self, step: object) -> None:
         """Remember the rows that are new in ``step``."""

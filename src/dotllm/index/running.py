@@ -68,14 +68,17 @@ def advance_running(
     return others
 
 
-@kernel(I(I1, I1, I1))
-def rows_at(places: Int32, rows: Int32, out: Int32) -> int:
-    """out[i] = the row at places[i]; NEEDS_ROW where places[i] is below 0. Returns how many are NEEDS_ROW."""
-    missing = 0
+@kernel(I(I1, I1, I1, I1))
+def rows_at(places: Int32, rows: Int32, out: Int32, missing: Int32) -> int:
+    """out[i] = the row at places[i]; NEEDS_ROW where places[i] is below 0. ``missing`` lists the positions that are
+    NEEDS_ROW. Returns how many there are."""
+    count = 0
     for i in range(places.shape[0]):
         out[i] = rows[places[i]] if places[i] >= 0 else NEEDS_ROW
-        missing += out[i] == NEEDS_ROW
-    return missing
+        if out[i] == NEEDS_ROW:
+            missing[count] = i
+            count += 1
+    return count
 
 
 class _Places(NamedTuple):
@@ -208,15 +211,17 @@ class Running:
         """The rows of the guides' masks, int32 [names], and the positions without a row (NEEDS_ROW): the guide does not
         run, or its mask was not found."""
         _, places, absent = self._places_of(names)
-        rows = np.empty(len(places), np.int32)
-        if rows_at(places, self._rows, rows) > len(absent):
-            missing = np.flatnonzero((rows < 0) & (places >= 0))
-            own = places[missing]
-            indexes = [self._guides[place].index for place in own.tolist()]
-            with Locks(indexes):
-                computed, failed = rows_of(indexes, self._configs[own], hurried=True)
-            self._rows[own] = rows[missing] = computed
-            for i in failed:  # (asked for its mask, the guide says why, or moves to an index that has room)
-                self.leave(names[missing[i]])
-            absent = np.flatnonzero(rows < 0).tolist()
-        return rows, absent
+        rows, missing = np.empty((2, len(places)), np.int32)
+        count = rows_at(places, self._rows, rows, missing)
+        if count == len(absent):
+            return rows, absent
+        without = missing[:count].tolist()
+        asked = {i: place for i in without if (place := places.item(i)) >= 0}
+        indexes = [self._guides[place].index for place in asked.values()]
+        with Locks(indexes):
+            computed, failed = rows_of(indexes, self._configs[[*asked.values()]], hurried=True)
+        for (i, place), row in zip(asked.items(), computed.tolist(), strict=True):
+            self._rows[place] = rows[i] = row
+        for k in failed:  # (asked for its mask, the guide says why, or moves to an index that has room)
+            self.leave(names[[*asked][k]])
+        return rows, [i for i in without if rows.item(i) < 0]
