@@ -13,10 +13,9 @@ automaton (its *generations*) share a lock.
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from operator import index as as_integer
 from pathlib import Path
 from struct import pack
@@ -38,7 +37,7 @@ from dotllm.index import limits, storage
 from dotllm.index.batch import row_of
 from dotllm.index.callers import no_configuration
 from dotllm.index.guide import Guide
-from dotllm.index.kernels import advance_one
+from dotllm.index.kernels import address, advance_one
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL
 from dotllm.index.token_space import TokenSpace, counted_charsets
 from dotllm.index.unique import UniqueGuide
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
+_NO_GUIDES = Guides()
+"""`GrammarIndex.remembering` where no guides are stateful."""
 
 
 def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
@@ -107,13 +108,14 @@ class GrammarIndex:
         self.vocabulary = vocabulary
         self.unique_nodes = unique_nodes
         self.space = TokenSpace.of(vocabulary)
-        self.lock: threading.RLock = threading.RLock() if before is None else before.lock
-        self.generations: weakref.WeakSet[Self] = weakref.WeakSet() if before is None else before.generations
-        """All living generations, including this one."""
-        self.generations.add(self)
-        self.remembering: Guides = Guides() if before is None else before.remembering
+        self.lock = threading.RLock()
+        self.remembering = Guides() if unique_nodes else _NO_GUIDES
         self._next: Self | None = None
-        self._begun_with = 0 if before is None else arena.found(mem)
+        self._begun_with = 0
+        if before is not None:
+            self.lock, self.remembering, self.generations = before.lock, before.remembering, before.generations
+            self.generations.add(self)
+            self._begun_with = arena.found(mem)
         self.token_sets = token_sets
         self.charsets = list(charsets)
         self.token_rows, self._token_rows_at = self.space.no_token_rows, self.space.no_token_rows_at
@@ -121,15 +123,20 @@ class GrammarIndex:
             self.token_rows = token_set_rows(token_sets, vocabulary)
             self._token_rows_at = self.token_rows.ctypes.data, len(token_sets)
         self._set_memory(mem)
-        self.used_at = 0.0
-        """When a guide was last made (`time.monotonic`)."""
+        self.used_at = 0
+        """When a guide was last made (`TokenSpace.now`)."""
         self.space.register(self)
+
+    @cached_property
+    def generations(self) -> weakref.WeakSet[Self]:
+        """All living generations, including this one. Hold `lock`."""
+        return weakref.WeakSet((self,))
 
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
         # for kernels over a batch: MACHINE words as bytes, because joining bytes is faster than putting numbers into an
         # array
-        self.machine = pack("=5q", mem.ctypes.data, len(mem), *self._token_rows_at, id(self.space))
+        self.machine = pack("=5q", address(mem), len(mem), *self._token_rows_at, id(self.space))
         self.space.moved = object()
 
     # ---- constructors
@@ -166,7 +173,7 @@ class GrammarIndex:
     def guide(self) -> Guide:
         """A new guide at the beginning of a text. (It is on another index if this one is nearly full.)"""
         index = self.newest() if self.nearly_full else self
-        index.used_at = time.monotonic()
+        index.used_at = index.space.now
         return UniqueGuide(index) if self.unique_nodes else Guide(index)
 
     @property
@@ -226,7 +233,7 @@ class GrammarIndex:
         mem = self.mem
         room = mem.item(layout.H_LIMIT) - mem.item(layout.H_FIRST)
         return self._next is not None or (
-            2 * arena.used(mem) > room and 2 * (arena.found(mem) - self._begun_with) > room - self._begun_with
+            2 * mem.item(layout.H_END) > room and 2 * (arena.found(mem) - self._begun_with) > room - self._begun_with
         )
 
     def newest(self, full: Walkable | None = None) -> Self:

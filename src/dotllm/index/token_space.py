@@ -18,7 +18,6 @@ from then on.
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from bisect import insort
 from collections.abc import Callable, Collection, Sequence
@@ -49,24 +48,22 @@ class Ranges:
     """The free parts of an array of ``size``."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._free = [(0, size)]  # (start, end), in order, none touching the next
-
-    @property
-    def used(self) -> int:
+        self.used = 0
         """The size of the parts in use."""
-        return self._size - sum(end - start for start, end in self._free)
+        self._free = [(0, size)]  # (start, end), in order, none touching the next
 
     def take(self, size: int) -> int:
         """Take a part of this size. Returns its start, or -1 if there is none."""
         for i, (start, end) in enumerate(self._free):
             if end - start >= size:
                 self._free[i : i + 1] = [(start + size, end)] if start + size < end else []
+                self.used += size
                 return start
         return -1
 
     def give(self, start: int, size: int) -> None:
         """Give back a part from `take`."""
+        self.used -= size
         insort(self._free, (start, start + size))
         merged: list[tuple[int, int]] = []
         for first, end in self._free:
@@ -202,8 +199,8 @@ class RowOwner(Protocol):
         """Not empty if its guides are stateful: see `Nfa`."""
 
     @property
-    def used_at(self) -> float:
-        """When a guide was last made (`time.monotonic`)."""
+    def used_at(self) -> int:
+        """When a guide was last made (`TokenSpace.now`)."""
 
     @property
     def nbytes(self) -> int:
@@ -276,7 +273,9 @@ class TokenSpace:
         self.set_rows = reserved((MAX_CHARSETS * L.K_ROWS, self.words), np.int32)
         self.set_ints = reserved(_SET_INTS, np.int32)
         self._numbers: dict[CharSet, int] = {}  # by the result of `_living`
-        self._sets: list[tuple[CharSet, float, _Parts]] = [(CharSet(()), 0.0, [])] * MAX_CHARSETS
+        self.now = 0
+        """The number of indexes made so far, as a clock."""
+        self._sets: list[tuple[CharSet, int, _Parts]] = [(CharSet(()), 0, [])] * MAX_CHARSETS
         """By number: the set, when an index last asked for it, and its parts of other arrays."""
         self._unused = [*reversed(range(MAX_CHARSETS))]
         self._freed_at = np.zeros(MAX_CHARSETS, np.int64)
@@ -418,12 +417,12 @@ class TokenSpace:
         """The number of a set's tables, made on first use; -1 if no token spells any of its characters, or there is no
         room for another set."""
         charset = self._living(charset)
-        if not charset:
+        if not charset.ranges:
             return -1
         with self.lock:
             number = self._numbers.get(charset)
-            vocabulary = self._vocabulary()
             if number is None:
+                vocabulary = self._vocabulary()
                 if not self._unused or vocabulary is None:
                     return -1
                 number = self._unused[-1]
@@ -434,27 +433,28 @@ class TokenSpace:
                 self._numbers[charset] = number
             else:
                 parts = self._sets[number][2]
-            self._sets[number] = charset, time.monotonic(), parts
+            self._sets[number] = charset, self.now, parts
             return number
 
     def make_room(self) -> None:
         """If little room is left, free the tables that have not been needed for the longest time. Hold no lock: this
         tells the indexes that use them, one after another."""
         with self.lock:
-            spare = int(len(self.sets) * _SPARE_CHARSETS)
+            self.now += 1
+            spare = len(self.sets) * _SPARE_CHARSETS
             if self._is_freeing or (len(self._unused) > spare and 2 * self._nodes.used < len(self.trie_byte)):
                 return
             self._is_freeing = True
             indexes = list(self._indexes)
         try:
-            last: dict[int, float] = {}
+            last: dict[int, int] = {}
             for index in indexes:
                 for number in index.charset_numbers().tolist():
-                    last[number] = max(last.get(number, 0.0), index.used_at)
+                    last[number] = max(last.get(number, 0), index.used_at)
             leaving = np.zeros(len(self.sets), np.bool_)
             with self.lock:
                 free = [
-                    (max(last.get(n, 0.0), self._sets[n][1]), n) for c, n in self._numbers.items() if not is_popular(c)
+                    (max(last.get(n, 0), self._sets[n][1]), n) for c, n in self._numbers.items() if not is_popular(c)
                 ]
                 leaving[[n for _, n in sorted(free)[: int(len(self.sets) * _FREED_CHARSETS)]]] = True
                 self._numbers = {c: n for c, n in self._numbers.items() if not leaving[n]}
@@ -479,18 +479,17 @@ class TokenSpace:
         loop over each set. New tables are made where they pay (`worth_tables`, which also describes ``counted``);
         tables that are kept on disk are always used.
         """
-        popular = [is_popular(charset) for charset in charsets]
-        charsets = [self._living(charset) for charset in charsets]
         new = [
-            (i, charsets[i], n)
+            (i, living, n)
             for i, n in enumerate(uses)
-            if n and charsets[i] and charsets[i] not in self._numbers and not popular[i]
+            if n
+            and (living := self._living(charsets[i])) not in self._numbers
+            and living.ranges
+            and not is_popular(charsets[i])
         ]
-        vocabulary = self._vocabulary()
-        made: set[int] = set()
-        if new and vocabulary is not None:
-            made = worth_tables(new, counted, vocabulary.tokens_at, self._passed_over)
-        left_out = {i for i, _, _ in new} - made
+        left_out: set[int] = set()
+        if new and (vocabulary := self._vocabulary()) is not None:
+            left_out = {i for i, _, _ in new} - worth_tables(new, counted, vocabulary.tokens_at, self._passed_over)
         return np.array(
             [self.charset_number(charsets[i]) if n and i not in left_out else -1 for i, n in enumerate(uses)], np.int32
         )
