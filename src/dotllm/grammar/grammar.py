@@ -38,10 +38,8 @@ class Grammar:
     """A set of rules and a start expression. Use one instance per specification; it is not thread-safe."""
 
     def __init__(self) -> None:
-        self.kind = array("i")
-        self.a = array("i")
-        self.b = array("i")
-        self.c = array("i")
+        self.kind = array("i", (K.EMPTY, K.NEVER))
+        self.a, self.b, self.c = array("i", (0, 0)), array("i", (0, 0)), array("i", (0, 0))
         self.children = array("i")
         self.data = bytearray()
         self.byteset_bits = bytearray()  # 32 bytes for each set, see `byteset_mask`
@@ -51,10 +49,9 @@ class Grammar:
         self.rule_names: list[str] = []
         self.rule_body = array("i")  # UNDEFINED, or an expression
         self.unique_rules: list[Rule] = []  # see `unique_open`
-        self.start: Expression = self._node(K.EMPTY)
-        self._empty = self.start
-        self._never = self._node(K.NEVER)
-        self._memo: dict[object, Expression] = {}
+        self._empty, self._never = Expression(0), Expression(1)
+        self.start = self._empty
+        self._memo: dict[object, Expression] = {0: self._never}  # by `byteset`'s mask, …
         self._calls = array("i")  # by rule: its call, -1 if there is none yet
         # The memo of the grammar that this one began with, consulted when `_memo` has no entry.
         self._begun: dict[object, Expression] = {}
@@ -106,24 +103,31 @@ class Grammar:
 
     def byteset(self, mask: int) -> Expression:
         """One byte out of those whose bits are set in ``mask``."""
-        if not mask:
-            return self._never
         found = self._memo.get(mask) or self._begun.get(mask)
         if found is None:
             found = self._memo[mask] = self._node(K.BYTES, len(self.byteset_bits) >> 5)
             self.byteset_bits += mask.to_bytes(32, "little")
         return found
 
-    def sets(self, sets: Iterable[int | CharSet]) -> list[Expression]:
-        """`byteset` for each mask, and `chars` for each set of characters; quick if most of them exist already, as in
-        the networks of formats and numbers."""
-        nodes: list[Expression] = []
+    def sets(self, sets: Sequence[int | CharSet]) -> list[Expression]:
+        """`byteset` for each mask, and `chars` for each set of characters, none of which is empty. Making them
+        together takes a third of the time."""
+        memo, begun = self._memo, self._begun
         for key in sets:
-            node = self._memo.get(key) or self._begun.get(key)
-            if node is None:
-                node = self.chars(key) if isinstance(key, CharSet) else self.byteset(key)
-            nodes.append(node)
-        return nodes
+            if key not in memo and key not in begun:
+                memo[key] = len(self.kind)  # type: ignore[assignment]  # as in `_node`
+                if isinstance(key, int):
+                    self.kind.append(K.BYTES)
+                    self.a.append(len(self.byteset_bits) >> 5)
+                    self.byteset_bits += key.to_bytes(32, "little")
+                else:
+                    self.kind.append(K.CHARS)
+                    self.a.append(len(self.charsets))
+                    self.charsets.append(key)
+        nothing = bytes(4 * (len(self.kind) - len(self.b)))
+        self.b.frombytes(nothing)
+        self.c.frombytes(nothing)
+        return [memo.get(key) or begun[key] for key in sets]
 
     def byteset_mask(self, number: int) -> int:
         """The bytes of a BYTES node whose ``a`` is ``number``, as bits."""
