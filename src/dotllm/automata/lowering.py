@@ -47,8 +47,9 @@ def _character_set(charset: CharSet) -> tuple[bytes, bool]:
     return np.array(flat, np.int32).tobytes(), charset.size >= LARGE_CHARSET
 
 
-def _character_sets(charsets: list[CharSet]) -> tuple[Int32, Int32, Int32]:
-    """CSR of the sequences of all sets, and which sets are large."""
+@lru_cache(maxsize=256)
+def _character_sets(charsets: tuple[CharSet, ...]) -> tuple[Int32, Int32, Int32]:
+    """CSR of the sequences of all sets, and which sets are large. Most schemas have the same few sets."""
     found = [_character_set(charset) for charset in charsets]
     starts = np.array([0, *accumulate(len(flat) >> 2 for flat, _ in found)], np.int32)
     # a bytearray, because kernels take only writable arrays
@@ -130,11 +131,11 @@ def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
         raise InvalidSpecError(f"rule {name!r} is used but not defined", code="unknown_rule")
     *nodes, bodies = grammar.arrays()
     data, byte_sets = (np.frombuffer(x, np.uint8) if x else _NO_BYTES for x in (grammar.data, grammar.byteset_bits))
+    charsets = _character_sets(tuple(grammar.charsets))
     places = np.empty(len(bodies) + len(grammar.charsets), np.int32)
     what, block = automaton(
-        tuple(nodes), data, byte_sets, _character_sets(grammar.charsets), _words(grammar), bodies, grammar.start, alive,
-        NODE_BUDGET, places,
-    )  # fmt: skip
+        tuple(nodes), data, byte_sets, charsets, _words(grammar), bodies, grammar.start, alive, NODE_BUDGET, places
+    )
     if what != DONE:
         return what, None
     unique_nodes = frozenset(int(places[rule]) for rule in grammar.unique_rules if places[rule] >= 0)
@@ -177,14 +178,14 @@ def automaton(
     longest = 0
     for i in range(word_length.shape[0]):
         longest = max(longest, word_length[i])
-    # Enough for nearly all grammars, but not much more, because all this memory is touched.
+    # Enough for nearly all grammars.
     size = 64 + kind.shape[0] + children.shape[0] + data.shape[0] + word_bytes.shape[0] + 8 * char_sequences.shape[0]
     while True:
         builder = Builder(
-            allocate.zero_ints(size),
-            allocate.zero_ints(size),
-            allocate.zero_ints(size),
-            allocate.filled_ints(size, -1),
+            allocate.ints(size),
+            allocate.ints(size),
+            allocate.ints(size),
+            allocate.ints(size),
             allocate.int_rows(size, 2),
             allocate.int_rows(2 * size, 3),
             allocate.int_rows(size // 8 + 8, 4),

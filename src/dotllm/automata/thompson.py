@@ -67,6 +67,9 @@ def new_nodes(builder: Builder, count: int) -> int:
     """The first of ``count`` new nodes, whose numbers are consecutive."""
     first = I(builder.used[NODES])
     builder.used[NODES] += count
+    for node in range(first, first + count):
+        builder.kind[node] = builder.a[node] = builder.b[node] = 0
+        builder.charset[node] = -1
     return first
 
 
