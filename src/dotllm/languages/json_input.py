@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Location
@@ -38,20 +36,25 @@ def read_json(text: str, what: str, location: Location | None = None) -> Any:
             raise BudgetExceededError(message, location=location, keyword="number") from None
 
 
-@contextmanager
-def stack_limit(what: str, location: Location | None = None) -> Iterator[None]:
+class stack_limit:
     """A context in which a `RecursionError` becomes a `BudgetExceededError`: ``what`` is nested too deeply.
 
     Raises:
         BudgetExceededError: Python's stack was not deep enough.
     """
-    try:
-        yield
-    except RecursionError:
-        raise BudgetExceededError(
-            f"{what} is nested too deeply",
-            location=location,
-            keyword="nesting",
-            code="too_deep",
-            help="use fewer levels",
-        ) from None
+
+    def __init__(self, what: str, location: Location | None = None) -> None:
+        self._what, self._location = what, location
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: object, __: object) -> None:
+        if isinstance(error, RecursionError):
+            raise BudgetExceededError(
+                f"{self._what} is nested too deeply",
+                location=self._location,
+                keyword="nesting",
+                code="too_deep",
+                help="use fewer levels",
+            ) from None
