@@ -170,7 +170,9 @@ _RULES = {
     for dialect, checks in _BY_DIALECT.items()
 }
 _NULLABLE = _rule("nullable", _BOOLEAN)
-_TEXTS, _TEXT = frozenset({"type", "title", "description", "default"}), frozenset({str})
+_TEXTS = frozenset({"type", "title", "description", "default"})
+_REFERENCE_TEXTS = _TEXTS - {"type"} | {"$ref"}
+_TEXT, _TYPES = frozenset({str}), frozenset(remedies.TYPE_NAMES)
 
 
 _Place: TypeAlias = "tuple[Any, Dialect, _Place | Pointer, Path]"
@@ -236,22 +238,28 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
                 if wrong:
                     raise _malformed(place, (keyword,), wrong, remedies.remedy(keyword, value))
             if way == _TYPED:
-                if value.__class__ is not str or value not in remedies.TYPE_NAMES:
+                if value.__class__ is not str or value not in _TYPES:
                     _check_types(place, value)
+            elif way == _NAMED:
+                _check_named(place, keyword, value, places)
             elif way > _TYPED:
                 _look_into(place, keyword, value, way, places)
     return all_clear
 
 
 def _has_only_texts(schema: Any) -> bool:
-    """Whether a sub-schema has a known type, and otherwise only texts about it: then it is right and clear in all
-    dialects. Half of all sub-schemas are like this."""
-    return (
-        schema.__class__ is dict
-        and _TEXTS.issuperset(schema)
-        and _TEXT.issuperset(map(type, schema.values()))
-        and schema.get("type") in remedies.TYPE_NAMES
-    )
+    """Whether a sub-schema has a known type or a reference, and otherwise only texts about it: then it is right and
+    clear in all dialects. Most sub-schemas are like this."""
+    if schema.__class__ is not dict:
+        return False
+    texts = _REFERENCE_TEXTS
+    if "$ref" not in schema:
+        kind, texts = schema.get("type"), _TEXTS
+        if kind.__class__ is not str or kind not in _TYPES:
+            return False
+        if len(schema) == 1:
+            return True
+    return texts.issuperset(schema) and _TEXT.issuperset(map(type, schema.values()))
 
 
 def _is_resource(schema: dict[str, Any], dialect: Dialect) -> bool:
@@ -263,8 +271,6 @@ def _look_into(place: _Place, keyword: str, value: Any, way: int, places: list[_
     """Look at the names that the value of a keyword holds, and add the schemas in it to ``places``."""
     if way == _NAMES_HELD:
         _check_names(place, keyword, value, places)
-    elif way == _NAMED:
-        _check_named(place, keyword, value, places)
     elif way == _SEVERAL and isinstance(value, list):
         places += [
             (child, place[1], place, (keyword, at)) for at, child in enumerate(value) if not _has_only_texts(child)
