@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from operator import index as as_integer
 from pathlib import Path
 from struct import pack
@@ -111,10 +111,14 @@ class GrammarIndex:
         self.lock = threading.RLock()
         self.remembering = Guides() if unique_nodes else _NO_GUIDES
         self._next: Self | None = None
+        self._generations: weakref.WeakSet[Self] | None = None  # until there is a second
         self._begun_with = 0
         if before is not None:
-            self.lock, self.remembering, self.generations = before.lock, before.remembering, before.generations
-            self.generations.add(self)
+            self.lock, self.remembering = before.lock, before.remembering
+            if before._generations is None:
+                before._generations = weakref.WeakSet((before,))
+            self._generations = before._generations
+            self._generations.add(self)
             self._begun_with = arena.found(mem)
         self.token_sets = token_sets
         self.charsets = list(charsets)
@@ -127,10 +131,10 @@ class GrammarIndex:
         """When a guide was last made (`TokenSpace.now`)."""
         self.space.register(self)
 
-    @cached_property
-    def generations(self) -> weakref.WeakSet[Self]:
-        """All living generations, including this one. Hold `lock`."""
-        return weakref.WeakSet((self,))
+    @property
+    def generations(self) -> Collection[Self]:
+        """All living generations, including this one."""
+        return (self,) if self._generations is None else self._generations
 
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
