@@ -40,6 +40,26 @@ def run(before: str = "", **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which the first run has left its machine code."""
+    cache = tmp_path_factory.mktemp("compiled")
+    run(DOTLLM_CACHE_DIR=str(cache))
+    return cache
+
+
+@pytest.fixture
+def cache(compiled: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return Path(shutil.copytree(compiled, tmp_path / "cache"))
+
+
+def machine_code(cache: Path) -> Path:
+    """The directory of the machine code in ``cache``."""
+    (directory,) = {path.parent for path in cache.rglob("*.nbi")}
+    return directory
+
+
 def test_first_run_says_what_it_compiles_and_the_second_is_silent(tmp_path: Path) -> None:
     first, second = run(DOTLLM_CACHE_DIR=str(tmp_path)), run(DOTLLM_CACHE_DIR=str(tmp_path))
     total = len(jit.SECONDS)
@@ -50,15 +70,15 @@ def test_first_run_says_what_it_compiles_and_the_second_is_silent(tmp_path: Path
 
 
 @pytest.mark.parametrize("left", [0, 30])
-def test_damaged_machine_code_is_made_anew(tmp_path: Path, left: int) -> None:
+def test_damaged_machine_code_is_made_anew(cache: Path, left: int) -> None:
     """As after a power failure. Every process that used the file ended with Numba's error."""
-    directory = Path(run(DOTLLM_CACHE_DIR=str(tmp_path)).stdout.strip())
+    directory = machine_code(cache)
     index, data = (sorted(directory.glob(f"*.nb{letter}")) for letter in "ic")
     for file in (index[0], data[1]):
         file.write_bytes(file.read_bytes()[:left])
-    again = run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr
+    again = run(DOTLLM_CACHE_DIR=str(cache)).stderr
     assert again.count("is damaged and will be recompiled") == 2, again
-    assert not run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr
+    assert not run(DOTLLM_CACHE_DIR=str(cache)).stderr
 
 
 def test_a_directory_that_cannot_be_made_is_replaced(tmp_path: Path) -> None:
@@ -91,21 +111,22 @@ def run_read_only(cache: Path, temporary: Path) -> subprocess.CompletedProcess[s
             path.chmod(mode)
 
 
-def test_read_only_machine_code_is_used(tmp_path: Path) -> None:
+def test_read_only_machine_code_is_used(cache: Path, tmp_path: Path) -> None:
     """As in an image with ``dotllm warmup``, run as another user. Every start recompiled everything."""
-    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary = tmp_path / "temporary"
     temporary.mkdir()
-    run(DOTLLM_CACHE_DIR=str(cache))
     answer = run_read_only(cache, temporary)
     assert answer.stderr == "" and not list(temporary.rglob("*.nb?"))
 
 
 @pytest.mark.parametrize("lack", ["index", "data", "cpu", "all"])
-def test_what_read_only_machine_code_lacks_goes_to_a_temporary_directory(tmp_path: Path, lack: str) -> None:
+def test_what_read_only_machine_code_lacks_goes_to_a_temporary_directory(
+    cache: Path, tmp_path: Path, lack: str
+) -> None:
     """Code for another CPU, damaged, or missing: one line of log; the rest is read, and the next start is silent."""
-    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary = tmp_path / "temporary"
     temporary.mkdir()
-    directory = Path(run(DOTLLM_CACHE_DIR=str(cache)).stdout.strip())
+    directory = machine_code(cache)
     indexes, data = (sorted(directory.glob(f"*.nb{letter}")) for letter in "ic")
     if lack == "index":
         indexes[0].unlink()
@@ -130,11 +151,11 @@ shipped_kernels.FOLDER, shipped_kernels._runs_here = Path({folder!r}), lambda: T
 """
 
 
-def test_a_wheels_machine_code_is_silent_where_the_cache_is_read_only(tmp_path: Path) -> None:
+def test_a_wheels_machine_code_is_silent_where_the_cache_is_read_only(cache: Path, tmp_path: Path) -> None:
     """A container with a read-only root reported that kernels were compiled, although none was."""
     shipped, temporary = tmp_path / "machine_code", tmp_path / "temporary"
     temporary.mkdir()
-    made = Path(run(DOTLLM_CACHE_DIR=str(tmp_path / "cache")).stdout.strip())
+    made = machine_code(cache)
     shipped.mkdir()
     made.rename(shipped / made.name)
     (tmp_path / "file").touch()
@@ -221,11 +242,10 @@ def held_lock(directory: Path, process: str) -> TextIO:
     return lock
 
 
-def test_a_stopped_process_with_the_lock_holds_nobody_up_whose_kernels_are_compiled(tmp_path: Path) -> None:
+def test_a_stopped_process_with_the_lock_holds_nobody_up_whose_kernels_are_compiled(cache: Path) -> None:
     """A waiting process says so (tests below); the time of a start depends on the machine."""
-    directory = Path(run(DOTLLM_CACHE_DIR=str(tmp_path)).stdout.strip())
-    with held_lock(directory, "4711"):
-        assert run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr == ""
+    with held_lock(machine_code(cache), "4711"):
+        assert run(DOTLLM_CACHE_DIR=str(cache)).stderr == ""
 
 
 def test_machine_code_is_linked_that_comes_from_the_cache(tmp_path: Path) -> None:
@@ -361,15 +381,14 @@ def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
     assert checked > 100, "there are hundreds of calls between kernels"
 
 
-def test_checkouts_share_their_machine_code(tmp_path: Path) -> None:
+def test_checkouts_share_their_machine_code(cache: Path, tmp_path: Path) -> None:
     """The same sources at another path, with other time stamps, are not compiled again."""
-    run(DOTLLM_CACHE_DIR=str(tmp_path / "cache"))
     copy = tmp_path / "checkout" / "dotllm"
     shutil.copytree(jit._PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)
-    before = sorted((tmp_path / "cache").rglob("*.nb?"))
-    answer = run(DOTLLM_CACHE_DIR=str(tmp_path / "cache"), PYTHONPATH=str(copy.parent))
+    before = sorted(cache.rglob("*.nb?"))
+    answer = run(DOTLLM_CACHE_DIR=str(cache), PYTHONPATH=str(copy.parent))
     assert "compiling" not in answer.stderr
-    assert sorted((tmp_path / "cache").rglob("*.nb?")) == before and before
+    assert sorted(cache.rglob("*.nb?")) == before and before
 
 
 def test_a_kernel_without_a_wrapper_is_not_called_from_python() -> None:
