@@ -50,8 +50,10 @@ def llguidance(case: Case) -> Verdict:
     if problem:
         raise Refused(problem)
 
+    compiled = LLMatcher(_llguidance_tokenizer(), grammar, log_level=0)
+
     def verdict(text: str) -> bool:
-        matcher = LLMatcher(_llguidance_tokenizer(), grammar, log_level=0)
+        matcher = compiled.deep_copy()
         for byte in text.encode():
             if matcher.is_stopped() or not matcher.consume_token(byte):
                 return False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import pytest
 
 from dotllm import Index, Vocabulary
+from dotllm.grammar import Grammar
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.cfg import grammar_to_grammar
 from tests.languages.difference_table import PAGE, page_with_table
@@ -39,13 +40,23 @@ def index(name: str) -> Index:
     return Index.from_grammar(NAMED[name].grammar, vocabulary())
 
 
+@cache
+def grammar_of(name: str) -> Grammar:
+    return grammar_to_grammar(NAMED[name].grammar)
+
+
+@cache
+def is_right(name: str, text: str) -> bool:
+    """The oracle's verdict, which the engine and three peers are compared with."""
+    return accepts(grammar_of(name), text.encode())
+
+
 @everywhere
 def test_verdicts_of_the_engine(case: Case) -> None:
-    grammar = grammar_to_grammar(case.grammar)
-    for text in texts_for(grammar, case.yes, case.no, seed=7, walks=3):
+    for text in texts_for(grammar_of(case.name), case.yes, case.no, seed=7, walks=3):
         guide = index(case.name).guide()
         verdict = all(guide.advance(byte) for byte in text.encode()) and guide.can_finish
-        assert verdict == accepts(grammar, text.encode()), text
+        assert verdict == is_right(case.name, text), text
 
 
 def brute_force(recogniser: Recogniser) -> Iterator[int]:
@@ -73,10 +84,9 @@ def vocabulary_bytes() -> list[bytes]:
 def test_masks_are_what_brute_force_finds(case: Case) -> None:
     """At three places of a text: its beginning, its end, and one between."""
     rng = random.Random(len(case.name))
-    grammar = grammar_to_grammar(case.grammar)
     data = max(case.yes, key=len).encode()
     places = {0, len(data), rng.randint(0, len(data))}
-    recogniser, guide = Recogniser(grammar), index(case.name).guide()
+    recogniser, guide = Recogniser(grammar_of(case.name)), index(case.name).guide()
     for at in range(len(data) + 1):
         if at in places:
             assert sorted(guide.allowed_tokens()) == sorted(brute_force(recogniser)), data[:at]
@@ -92,16 +102,15 @@ def test_peers(case: Case, peer: str) -> None:
     if peer == "lark" and case.notation != "lark":
         pytest.skip("not Lark")
     listed = DIFFERENCES.get(f"{case.name}/{peer}")
-    grammar = grammar_to_grammar(case.grammar)
     try:
         verdict = PEERS[peer](case)
     except Refused as refusal:
         assert listed is not None, f"{peer} refuses: {refusal}"
         return
-    given = [text for text in (*case.yes, *case.no) if verdict(text) != accepts(grammar, text.encode())]
+    given = [text for text in (*case.yes, *case.no) if verdict(text) != is_right(case.name, text)]
     if listed is None:
-        texts = texts_for(grammar, case.yes, case.no, seed=7)
-        different = given or [text for text in texts if verdict(text) != accepts(grammar, text.encode())]
+        texts = texts_for(grammar_of(case.name), case.yes, case.no, seed=7)
+        different = given or [text for text in texts if verdict(text) != is_right(case.name, text)]
         assert not different, f"{peer} judges differently: {different[:5]}"
     else:
         assert given, f"{peer} judges every text as the oracle does: the difference is gone"

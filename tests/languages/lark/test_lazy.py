@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import product
 from random import Random
 
@@ -40,10 +41,16 @@ class _Bytes:
 BYTES = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
 
 
-def peer(grammar: str, text: str) -> bool:
-    """Whether llguidance accepts ``text``."""
+@lru_cache(maxsize=1)
+def compiled_by_peer(grammar: str) -> llguidance.LLMatcher:
     matcher = llguidance.LLMatcher(BYTES, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)
     assert not matcher.is_error(), matcher.get_error()
+    return matcher
+
+
+def peer(grammar: str, text: str) -> bool:
+    """Whether llguidance accepts ``text``."""
+    matcher = compiled_by_peer(grammar).deep_copy()
     return all(matcher.consume_token(byte) for byte in text.encode()) and matcher.is_accepting()
 
 
