@@ -99,7 +99,7 @@ def test_the_header_is_short_printable_and_json() -> None:
     source = random.Random(7)
     for _ in range(500):
         alphabet = source.choice(["ab ", "\n\r\0\x7f\x85\u2028", "ü€😀\ud800", '"\\'])
-        lengths = source.choices([0, 5, 299, 300, 301, 5000], k=source.choice([1, 2, 9, 300]))
+        lengths = source.choices([0, 5, 299, 300, 301, 900], k=source.choice([1, 2, 9, 40]))
         texts = ["".join(source.choices(alphabet, k=length)) for length in lengths]
         value = response_headers.header(texts)
         assert len(value) <= response_headers.MOST_BYTES and value.isascii() and value.isprintable()
