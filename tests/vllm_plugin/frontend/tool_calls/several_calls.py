@@ -98,8 +98,10 @@ def walk(asked: Asked, index: Index, random: Random, tokenizer: Any, most: int =
     guide, tokens = index.guide(), list[int]()
     while len(tokens) < most:
         if guide.can_finish:
-            done = len(written(asked, tokenizer.decode(tokens, skip_special_tokens=False))) >= wanted
-            if random.random() < (0.5 if done else 0.03):
+            draw = random.random()
+            if draw < 0.03:
+                return tokens
+            if draw < 0.5 and len(written(asked, tokenizer.decode(tokens, skip_special_tokens=False))) >= wanted:
                 return tokens
         way = tokenizer.encode(random.choice(likely), add_special_tokens=False) if random.random() < 0.25 else []
         if not way or guide.accepts(way) < len(way):

@@ -22,6 +22,7 @@ SCHEMAS: dict[str, Any] = {
     "say": {**CLOSED, "properties": {"s": {"type": "string", "maxLength": 6}}},
     "g_1": {**CLOSED, "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["x"]},
 }
+JUDGES = {name: jsonschema.Draft202012Validator(schema) for name, schema in SCHEMAS.items()}
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": schema, "strict": True}}
     for name, schema in SCHEMAS.items()
@@ -41,7 +42,7 @@ def judge(asked: Asked, tokens: list[int], tokenizer: Any, random: Random) -> in
     for how, calls in several_calls.every_reading(asked, tokens, tokenizer, random).items():
         assert [name for name, _ in calls] == [name for name, _ in expected], (how, text, calls)
         for (name, arguments), (_, stated) in zip(calls, expected, strict=True):
-            jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+            JUDGES[name].validate(json.loads(arguments))
             assert not stated or json.loads(arguments) == json.loads(stated), (how, text)
     return len(expected)
 
