@@ -112,18 +112,19 @@ class Core:
     def _walk(self, params: Any, random: Random) -> tuple[list[int], bool]:
         specification = of_sampling_params(params, self.vllm_config.structured_outputs_config)
         guide = compiler.build(specification, self.vocabulary).guide()
-        tokens, ends = list[int](), {*self.vocabulary.eos_token_ids}
+        tokens, ends = list[int](), [*{*self.vocabulary.eos_token_ids}]
         needed = guide.tokens_to_finish
         closes = not self.cuts and needed <= params.max_tokens
         most = min(params.max_tokens, needed + _COMFORT) if closes else params.max_tokens
         while len(tokens) < most:
             row = guide.mask_within(most - len(tokens)) if closes else None
             row = guide.index.masks[guide.mask_row] if row is None else row
-            allowed = [int(token) for token in np.nonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))[0]]
-            inner = [token for token in allowed if token not in ends]
-            if guide.can_finish and (closes or not inner):
-                return [*tokens, next(iter(ends))], True
-            tokens.append(random.choice(inner))
+            bits = np.unpackbits(row.view(np.uint8), bitorder="little")
+            bits[ends] = 0
+            inner = np.flatnonzero(bits)
+            if guide.can_finish and (closes or not len(inner)):
+                return [*tokens, ends[0]], True
+            tokens.append(int(random.choice(inner)))
             assert guide.advance(tokens[-1])
         return tokens, False
 
