@@ -19,6 +19,7 @@ import dotllm
 from dotllm import Compiler, Index, SpecWarning, Vocabulary
 from dotllm.diagnosis.why import byte_vocabulary
 from dotllm.errors import InvalidSpecError
+from dotllm.index.guide import Guide
 from dotllm.index.unique import UniqueGuide
 
 VOCABULARY = byte_vocabulary()
@@ -255,3 +256,91 @@ def test_a_lazy_terminal_that_is_always_empty_is_warned_of(grammar: str, warned:
     said = texts(Specification.from_value(Kind.GRAMMAR, grammar))
     assert len(said) == warned and all("matches only the empty text" in one and "line " in one for one in said)
     assert all(warning.filename == __file__ for warning in caught)
+
+
+_CYCLE: dict[str, Any] = {"type": "object", "properties": {}}
+_CYCLE["properties"]["a"] = _CYCLE
+_TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
+
+
+def _tag(content: Any) -> Any:
+    return {"type": "structural_tag", "format": content}
+
+
+def _nested(outer: dict[str, Any], inside: str, kind: str = "string", depth: int = 1_500) -> dict[str, Any]:
+    value: dict[str, Any] = {"type": kind}
+    for _ in range(depth):
+        value = {**outer, inside: value}
+    return value
+
+
+REFUSED_PYTHON: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("choice", "abc", {}, "must be a list of strings, not str"),
+    ("choice", {"a": 1}, {}, "must be a list of strings, not dict"),
+    ("choice", {"a"}, {}, "must be a list of strings, not set"),
+    ("choice", None, {}, "must be a list of strings, not NoneType"),
+    ("json_schema", {1: 2}, {}, "the key 1 is not a string"),
+    ("json_schema", {"type": "object", (1, 2): 3}, {}, r"the key \(1, 2\) is not a string"),
+    ("json_schema", {"items": {None: 1}}, {}, r"the key None is not a string \(at /items\)"),
+    ("json_schema", {"$defs": {"a": {1: 2}}, "type": "string"}, {}, r"not a string \(at /\$defs/a\)"),
+    ("json_schema", {"anyOf": [{"type": "string", 1: 2}]}, {}, r"not a string \(at /anyOf/0\)"),
+    ("json_schema", {"const": _CYCLE}, {}, "nested too deeply"),
+    ("json_schema", {"properties": {"a": set()}}, {}, r"an object or a boolean \(at /properties/a\)$"),
+    ("json_schema", {"enum": (1, 2)}, {}, r"write a list: \[1, 2\]"),
+    ("json_schema", True, {"property_order": "sorted"}, "property_order must be one of .*, not 'sorted'"),
+    ("structural_tag", _TAG, {"property_order": "sorted"}, "property_order must be one of .*, not 'sorted'"),
+    ("structural_tag", _TAG, {"whitespace_pattern": "x"}, "whitespace_pattern: 'x' .* is not JSON white space"),
+    ("structural_tag", _TAG, {"source": " "}, "source must be non-blank text"),
+    ("structural_tag", _tag({"type": "json_schema", "json_schema": {1: 2}}), {}, "1 is not a string .*/json_schema"),
+    ("structural_tag", _tag(_nested({"type": "optional"}, "content", "any_text")), {}, "nested deeper than 64"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "options", "message"), REFUSED_PYTHON)
+def test_what_only_python_can_say_is_refused_by_both(
+    kind: str, value: Any, options: dict[str, Any], message: str
+) -> None:
+    compiler = Compiler(VOCABULARY)
+    with pytest.raises(dotllm.SpecError, match=message):
+        getattr(Index, f"from_{kind}")(value, VOCABULARY, **options)
+    with pytest.raises(dotllm.SpecError, match=message):
+        getattr(compiler, f"from_{kind}")(value, **options)
+    assert len(compiler) == 0
+
+
+@pytest.mark.parametrize("schema", [_CYCLE, {"type": "string", "x-note": {(1, 2): 3}}, _nested({}, "items")])
+def test_what_is_not_json_is_compiled_by_both_where_it_can_be(schema: Any) -> None:
+    for index in (index_of(schema), Compiler(VOCABULARY).from_json_schema(schema)):
+        assert index.guide().allowed_tokens()
+
+
+@pytest.mark.parametrize("schema", [_CYCLE, {"type": "string", "x-note": {(1, 2): 3}}])
+def test_what_is_not_json_can_be_part_of_a_tag(schema: Any) -> None:
+    tag = _tag({"type": "sequence", "elements": [{"type": "json_schema", "json_schema": schema}] * 2})
+    for index in (Index.from_structural_tag(tag, VOCABULARY), Compiler(VOCABULARY).from_structural_tag(tag)):
+        assert index.guide().allowed_tokens()
+
+
+def test_methods_and_properties_are_documented_as_what_they_are() -> None:
+    """`docs/python.md` writes methods with parentheses, and properties without."""
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text()
+    seen = 0
+    for of in (Index, Compiler, Guide, Vocabulary):
+        rows = "\n".join(part.split("\n\n")[0] for part in page.split(f"| of `{of.__name__}` | |\n")[1:])
+        for cell in re.findall(r"^\| (.+?) \|", rows, re.MULTILINE):
+            for name, call in re.findall(r"`(\w+)(\([^`]*\))?`", cell):
+                member = getattr(of, name, None)
+                if call:
+                    assert callable(member), f"{of.__name__}.{name} is not a method"
+                    seen += 1
+                elif member is not None and not name.startswith(("from_", "save", "load", "to_")):
+                    assert not callable(member), f"{of.__name__}.{name} is a method"
+    assert seen > 20
+
+
+def test_the_documented_numbers_of_the_beginning_and_the_end() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text()
+    ((beginning, end),) = re.findall(r"numbers of configurations: (\d+) is the beginning,\s(\d+) is the end", page)
+    guide = Index.from_regex("a", VOCABULARY).guide()
+    assert int(beginning) == guide.config
+    assert guide.accept_string("a") and guide.advance(VOCABULARY.eos_token_ids[0]) and int(end) == guide.config

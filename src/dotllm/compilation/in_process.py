@@ -50,7 +50,7 @@ class Compiler:
 
     def from_choice(self, choices: Sequence[str] | Any) -> Index:
         """See `Index.from_choice`."""
-        return self._find(Kind.CHOICE, [*choices_of(choices)], {}, Index.from_choice)
+        return self._find(Kind.CHOICE, choices_of(choices), {}, Index.from_choice)
 
     def from_grammar(self, text: str, **options: Any) -> Index:
         """See `Index.from_grammar`."""
@@ -75,7 +75,10 @@ class Compiler:
             self._kept.clear()
 
     def _find(self, kind: Kind, value: Any, options: dict[str, Any], compiled: Callable[..., Index]) -> Index:
-        key = json.dumps([kind.value, value, sorted(options.items())], default=repr)
+        try:
+            key = json.dumps([kind.value, value, sorted(options.items())], default=repr)
+        except (TypeError, ValueError, RecursionError):  # only Python has such values: other keys, cycles, great depth
+            return compiled(value, self.vocabulary, **options)
         with self._lock:
             future = self._kept.get(key)
             is_new = future is None

@@ -25,6 +25,7 @@ these loops. Never mix ``U`` with signed integers in arithmetic: the result is a
 
 
 _MAX_BYTES = 2**31 - 1
+_KINDS_OF_BYTES = frozenset({bytes, bytearray, memoryview, type(None)})
 
 
 def ids_of(ids: Iterable[int] | int | None) -> tuple[int, ...]:
@@ -62,6 +63,7 @@ class Content(NamedTuple):
         EOS ids and special tokens never have bytes: they must not be reachable as text.
 
         Raises:
+            TypeError: a token is something else, such as a string.
             ValueError: an id is out of range, or all tokens together have more than 2 GiB.
         """
         eos = ids_of(eos_token_ids)
@@ -75,6 +77,9 @@ class Content(NamedTuple):
             if not 0 <= token < size:
                 raise ValueError(f"token id {token} is outside the vocabulary of size {size}")
         texts = list(tokens)
+        if not {*map(type, texts)} <= _KINDS_OF_BYTES:
+            token, text = next((i, text) for i, text in enumerate(texts) if type(text) not in _KINDS_OF_BYTES)
+            raise TypeError(f"token {token} must be bytes or None, not {type(text).__name__}")
         for token in (*eos, *special.values()):
             if token < len(texts):
                 texts[token] = None

@@ -171,6 +171,7 @@ class Vocabulary:
         ``size`` pads with ids that are never allowed (for models whose output is wider than their tokenizer).
 
         Raises:
+            TypeError: a token is something else, such as a string.
             ValueError: an id is out of range, or all tokens together have more than 2 GiB.
         """
         return cls(Content.of(tokens, eos_token_ids, special_tokens, added_tokens, size))
@@ -247,12 +248,14 @@ class Vocabulary:
         if self._encoder is not None:
             self._encoder(" ")
 
-    def encode(self, text: bytes) -> list[int]:
-        """Ids of tokens whose bytes are exactly ``text``, which may begin and end inside characters. Thread-safe.
+    def encode(self, text: str | bytes) -> list[int]:
+        """Ids of tokens whose bytes are exactly ``text``; bytes may begin and end inside characters. Thread-safe.
 
         Uses the tokenizer's own spelling, as if ``text`` continued another text; the longest matches for parts that the
         tokenizer cannot spell exactly, or if there is no tokenizer. Raises ValueError if no tokens spell it.
         """
+        if isinstance(text, str):
+            text = text.encode()
         ids: list[int] = []
         spelt = 0
         if self._encoder is not None:

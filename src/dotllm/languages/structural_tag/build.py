@@ -21,7 +21,7 @@ from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.end_tokens import keep_last
 from dotllm.languages.json_input import read_json, stack_limit
-from dotllm.languages.json_schema import Options
+from dotllm.languages.json_schema import Options, schema_expression
 from dotllm.languages.json_schema.reading.remedies import TYPE_NAMES
 from dotllm.languages.structural_tag.compiler import Fields, TagCompiler
 from dotllm.languages.structural_tag.formats import COMBINATIONS, CONTENTS, TAGS, legacy_tag, triggered
@@ -40,8 +40,11 @@ def structural_tag_to_grammar(
     """
     if isinstance(spec, str):
         spec = read_json(spec, "the structural tag")
+    options = options or Options()
+    if options != Options():  # a wrong option is refused even if the tag contains no JSON
+        schema_expression({"type": "null"}, Grammar(), options)
     grammar = Grammar()
-    compiler = TagCompiler(grammar, token_names or TokenNames(), options or Options(), _FORMATS)
+    compiler = TagCompiler(grammar, token_names or TokenNames(), options, _FORMATS)
     with stack_limit("the structural tag"):
         grammar.start = _start(compiler, Fields(spec, Pointer()))
         keep_last(grammar, compiler.token_names.named_ends, compiler.spelt)

@@ -279,14 +279,11 @@ class TagCompiler:
 
         Raises:
             SpecError: the schema is refused.
-            BudgetExceededError: the schema has a number of too many digits.
         """
         try:
             key = json.dumps([schema, options], sort_keys=False, default=str)
-        except ValueError:  # Python writes integers of at most 4,300 digits
-            raise BudgetExceededError(
-                "a number of the schema has too many digits", location=pointer, keyword="number"
-            ) from None
+        except (TypeError, ValueError):  # not JSON (keys, cycles), or an integer of more than 4,300 digits
+            key = f"the schema at {pointer}"
         call = self._schemas.get(key)
         if call is None:
             try:

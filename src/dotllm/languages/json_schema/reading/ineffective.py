@@ -251,6 +251,8 @@ def says_something(root: Any) -> None:
     is_type_of_wrapper = isinstance(kind, str) and kind not in TYPE_NAMES
     if not is_type_of_wrapper and not _SAYING.isdisjoint(root):
         return
+    if not all(isinstance(name, str) for name in root):
+        return  # refused as such
     if all(name in _KNOWN or name.startswith("x-") for name in root):
         return
     inside = _schema_inside(root)

@@ -49,22 +49,22 @@ from dotllm.languages.json_schema.reading.unevaluated import Unevaluated
 
 FEW_NODES = 32
 _CHOICES = [
-    ("order", get_args(Order)),
-    ("whitespace", get_args(Whitespace)),
-    ("additional_properties", get_args(AdditionalProperties)),
-    ("number_digits", get_args(NumberDigits)),
+    ("order", "property_order", get_args(Order)),
+    ("whitespace", "whitespace", get_args(Whitespace)),
+    ("additional_properties", "additional_properties", get_args(AdditionalProperties)),
+    ("number_digits", "number_digits", get_args(NumberDigits)),
 ]
-"""The options that have few values, with these values."""
+"""The options that have few values, with their public names and these values."""
 
 
 class Keywords:
     """Reads the sub-schemas of one document."""
 
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
-        for name, known in _CHOICES:
+        for name, public, known in _CHOICES:
             given = getattr(options, name)
             if given not in known:
-                raise InvalidSpecError(f"{name} must be one of {known}, not {given!r}", keyword=name)
+                raise InvalidSpecError(f"{public} must be one of {known}, not {given!r}", keyword=name)
         self.document = document
         self.algebra = algebra
         self.repetitions = Repetitions()

@@ -229,6 +229,8 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
         for keyword, value in schema.items():
             rule = rules.get(keyword)
             if rule is None:
+                if not isinstance(keyword, str):
+                    _check_keys(place, schema)
                 if keyword != "nullable" or not has_nullable:
                     continue
                 rule = _NULLABLE
@@ -303,7 +305,7 @@ def _check_types(place: _Place, types: Any) -> None:
 
 def _check_names(place: _Place, keyword: str, value: dict[str, Any], places: list[_Place]) -> None:
     """Check the keys that each key requires: a list of names, or perhaps a schema in ``dependencies``."""
-    _check_keys(place, keyword, value)
+    _check_keys(place, value, keyword)
     for name, needed in value.items():
         if keyword == "dependencies" and not isinstance(needed, list):
             places.append((needed, place[1], place, (keyword, name)))
@@ -312,20 +314,21 @@ def _check_names(place: _Place, keyword: str, value: dict[str, Any], places: lis
 
 
 def _check_named(place: _Place, keyword: str, value: dict[str, Any], places: list[_Place]) -> None:
-    _check_keys(place, keyword, value)
+    _check_keys(place, value, keyword)
     if keyword == "patternProperties" and not _may_be(place[0].get("type"), "object"):
         for name in value:
             _check_pattern(place, (keyword, name), keyword, name)
     places += [(child, place[1], place, (keyword, name)) for name, child in value.items() if not _has_only_texts(child)]
 
 
-def _check_keys(place: _Place, keyword: str, value: dict[Any, Any]) -> None:
+def _check_keys(place: _Place, value: dict[Any, Any], *keyword: str) -> None:
+    """Refuse keys that are not strings, of the schema at ``place`` or of the value of its ``keyword``."""
     if _TEXT.issuperset(map(type, value)):  # as in every JSON text
         return
     for name in value:
         if not isinstance(name, str):
             wrong = f"the key {name!r} is not a string"
-            raise InvalidSpecError(wrong, location=_at(place, keyword), keyword=keyword)
+            raise InvalidSpecError(wrong, location=_at(place, *keyword), keyword="".join(keyword))
 
 
 def _may_be(types: Any, name: str) -> bool:

@@ -45,6 +45,7 @@ _COUNTS = re.compile("(?:min|max)(?:Length|Items|Properties|Contains)")
 _BOOLEANS = ("uniqueItems", "deprecated", "readOnly", "writeOnly", "nullable")
 _OFTEN_BOOLEAN = ("additionalProperties", "unevaluatedProperties", "additionalItems", "unevaluatedItems")
 _LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_COLLECTIONS = (Mapping, tuple, set, frozenset)
 _MOST = 60  # characters of JSON in a remedy
 
 
@@ -66,7 +67,7 @@ def remedy(keyword: str, value: Any) -> str:
             return LEAVE_OUT
         return f"write a list: {_json([value])}" if isinstance(value, Mapping) else ""
     if keyword in ("enum", "examples"):
-        return f"write a list: {_json([*value] if isinstance(value, Mapping) else [value])}"
+        return f"write a list: {_json([*value] if isinstance(value, _COLLECTIONS) else [value])}"
     if keyword == "items":
         return LEAVE_OUT
     if keyword in ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"):
@@ -109,7 +110,7 @@ def schema(keyword: str, value: Any) -> str:
         if value and all(isinstance(child, (Mapping, bool)) for child in value):
             return 'write {"anyOf": […]} for a choice of schemas'
         return f'write {{"enum": {_json(value)}}}' if value else "write {} to allow any value"
-    return f'write {{"const": {_json(value)}}}'
+    return f'write {{"const": {_json(value)}}}' if isinstance(value, (int, float)) else ""
 
 
 def type_name(name: str) -> str:
