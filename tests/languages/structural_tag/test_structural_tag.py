@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import dotllm.languages
 from dotllm import BudgetExceededError, Index, InvalidSpecError, UnsupportedError, Vocabulary
 from dotllm.automata.dfa import Budget
+from dotllm.errors import SpecError
 from dotllm.languages.structural_tag import structural_tag_to_grammar
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
@@ -115,6 +118,11 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     (tag("<t>", {"type": "sequence", "elements": [tag("[", {"type": "any_text"}, "]"), {"type": "any_text"}]}, "!"), ["<t>[!]x!"], ["<t>[!]x!y!"]),
     (tag("<t>", {"type": "any_text"}, "<|end|>!"), ["<t>a<|end|>!"], ["<t>a<|end|>b<|end|>!", "<t><|end|><|end|>!"]),
     ({"type": "dispatch", "rules": [["<|tool|>a", {"type": "const_string", "value": "1"}]], "excludes": ["x<|tool|>b", "<|end|>!"]}, ["x<|tool|>a1", "<|tool|>c"], ["<|end|>", "x<|tool|>b"]),
+    (tag("<t>", tag("[", {"type": "any_text"}, ""), "!"), ["<t>[a!", "<t>[!"], ["<t>[a!b!"]),
+    (tag("<t>", tag("[", {"type": "any_text"}, ["", "]"]), "!"), ["<t>[a!", "<t>[a]!"], ["<t>[a!b!", "<t>[a!b]!"]),
+    (tag("<t>", {"type": "tags_with_separator", "tags": [tag("[", {"type": "any_text"}, "")], "separator": ";"}, "!"), ["<t>!", "<t>[a;[b!"], ["<t>[a!b!"]),
+    (tag("<t>", tag("[", {"type": "any_tokens"}, ""), {"type": "token", "token": "<|end|>"}), ["<t>[a<|end|>"], ["<t>[a<|end|>b<|end|>"]),
+    (tag("[", {"type": "any_text"}, ""), ["[a]!", "["], ["a"]),
     (tag("<t>", TRIGGERED, "</t>"), ['<t>x<f=1>{"a":1}</f>y</t>', "<t></t>"], ["<t>x</t>y</t>"]),
 ]  # fmt: skip
 
@@ -242,6 +250,79 @@ def test_long_raw_strings_are_counted(condition: dict[str, object], vocabulary: 
 def test_refusals_say_where(spec: Any, error: type[ValueError], place: str) -> None:
     with pytest.raises(error, match=re.escape(place)):
         structural_tag_to_grammar(spec)
+
+
+NOTHING = {"type": "const_string", "value": "a"}
+TOKEN_TAG = {**tag({"type": "token", "token": 65}, NOTHING, "b")}
+
+
+@pytest.mark.parametrize(
+    ("format_", "pointer", "message"),
+    [
+        ({"type": "regex"}, "/format", "the field 'pattern' is missing"),
+        ({"type": "regex", "pattern": 1}, "/format/pattern", "'pattern' must be a string"),
+        ({"type": "regex", "pattern": "\ud800"}, "/format/pattern", "lone surrogate"),
+        ({"type": "grammar"}, "/format", "the field 'grammar' is missing"),
+        ({"type": "grammar", "grammar": []}, "/format/grammar", "'grammar' must be a string"),
+        ({"type": "grammar", "grammar": "\ud800"}, "/format/grammar", "lone surrogate"),
+        ({"type": "sequence", "elements": [NOTHING, {"type": "regex", "pattern": []}]}, "/format/elements/1/pattern", "a string"),
+        ({"type": "dispatch", "rules": [["a", NOTHING], ["\ud800", NOTHING]]}, "/format/rules/1/0", "lone surrogate"),
+        ({"type": "dispatch", "rules": []}, "/format/rules", "'rules' must not be empty"),
+        ({"type": "token_dispatch", "rules": []}, "/format/rules", "'rules' must not be empty"),
+        ({"type": "tags_with_separator", "tags": [], "separator": ","}, "/format/tags", "'tags' must not be empty"),
+        ({"type": "token_triggered_tags", "tags": [], "trigger_tokens": [65]}, "/format/tags", "'tags' must not be empty"),
+        ({**TRIGGERED, "tags": []}, "/format/tags", "'tags' must not be empty"),
+        (tag(["a", "b"], NOTHING, "c"), "/format/begin", 'must be a string or a token; a token is {"type": "token"'),
+        (tag(5, NOTHING, "c"), "/format/begin", "'begin' must be a string or a token"),
+        (tag({"type": "regex", "pattern": "a"}, NOTHING, "c"), "/format/begin", "'begin' must be a string or a token"),
+        (tag("a", NOTHING, {"type": "regex", "token": 65}), "/format/end", "'end' must be a token"),
+        (tag("a", NOTHING, ["b", "\udc00"]), "/format/end/1", "lone surrogate"),
+        ({"type": "token_triggered_tags", "tags": [{**TOKEN_TAG, "begin": "a"}], "trigger_tokens": [65]}, "/format/tags/0/begin", "'begin' must be a token"),
+        ({**JSON, "style": "qwen-xml"}, "/format/style", "unknown style 'qwen-xml'; did you mean \"qwen_xml\"?"),
+        ({**JSON, "style": "yaml"}, "/format/style", "unknown style 'yaml'; the styles are json, qwen_xml,"),
+        ({**JSON, "style": "yaml", "input_grammar": {"syntax": "regex", "definition": "a"}}, "/format/style", "unknown style 'yaml'"),
+    ],
+)  # fmt: skip
+def test_refusals_point_at_the_culprit(format_: Any, pointer: str, message: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        structural_tag_to_grammar({"type": "structural_tag", "format": format_})
+    assert refusal.value.pointer == pointer and message in str(refusal.value)
+
+
+def test_structures_without_any_are_refused() -> None:
+    with pytest.raises(InvalidSpecError, match=r"'structures' must not be empty \(at /structures\)"):
+        structural_tag_to_grammar({"structures": [], "triggers": ["<"]})
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values inside ``value``."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, child in children:
+        yield (*path, name)
+        yield from _places(child, (*path, name))
+
+
+@pytest.mark.parametrize("wrong", [None, 1, True, [], {}, "\ud800", "", [1], {"a": 1}, ["\ud800"]], ids=repr)
+def test_every_refusal_points_into_the_tag(wrong: Any) -> None:
+    """Whatever stands in place of a value, a refusal's pointer leads to a value of the tag."""
+    refused = 0
+    for format_, _, _ in CASES:
+        spec = format_ if "structures" in format_ else {"type": "structural_tag", "format": format_}
+        for path in _places(spec):
+            broken = copy.deepcopy(spec)
+            around = broken
+            for name in path[:-1]:
+                around = around[name]
+            around[path[-1]] = wrong
+            try:
+                structural_tag_to_grammar(broken)
+            except SpecError as error:
+                refused += 1
+                here, place = broken, error.pointer
+                assert place is not None
+                for name in place.split("/")[1:]:
+                    here = here[int(name) if isinstance(here, list) else name.replace("~1", "/").replace("~0", "~")]
+    assert refused > 100
 
 
 def test_deep_nesting_is_a_named_error() -> None:

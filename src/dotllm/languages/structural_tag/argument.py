@@ -20,6 +20,7 @@ from dotllm.languages.regex import regex_to_expression
 from dotllm.languages.structural_tag import markup
 from dotllm.languages.structural_tag.compiler import Fields, TagCompiler
 from dotllm.languages.structural_tag.styles import STYLES
+from dotllm.suggestions import did_you_mean
 
 NAME = "input"
 """The argument's name."""
@@ -32,7 +33,7 @@ def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, opti
     Raises:
         UnsupportedError: the style is unknown.
         SpecError: the grammar is refused; ``location`` is a JSON Pointer.
-    """
+    """  # noqa: DOC501 - a function makes the error
     inner = Fields(value, fields.at("input_grammar"))
     source = _source(compiler, inner)
     inner.finish()
@@ -60,7 +61,7 @@ def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, opti
         close = f"{markup.MARK}</{NAME}>"
         return grammar.seq([space, write(f"{markup.MARK}<{NAME}>"), content(markup.MARK), write(close), space])
     if style not in STYLES:
-        raise UnsupportedError(f"the style {style!r}", location=fields.at("style"), keyword="style")
+        raise unknown_style(style, fields)
     about = STYLES[style]
     line = "\n" if about.is_trimmed else ""  # a reader strips one from each end; the text's own remain
     after = [write(about.after), space] if about is STYLES["glm_xml"] else [write(about.after)]
@@ -68,6 +69,13 @@ def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, opti
     ends = [grammar.literal(line)] if line else []
     value_ = [write(about.kinds[0]), *ends, text, *ends, write(about.close)]
     return grammar.seq([space, write(about.before), grammar.literal(NAME), *after, *value_, space])
+
+
+def unknown_style(style: str, fields: Fields) -> UnsupportedError:
+    """The refusal of a style that does not exist."""
+    known = ("json", *STYLES, *markup.STYLES)
+    help = did_you_mean(style, known) or f"the styles are {', '.join(known)}"
+    return UnsupportedError(f"unknown style {style!r}", location=fields.at("style"), keyword="style", help=help)
 
 
 def _source(compiler: TagCompiler, inner: Fields) -> Grammar:

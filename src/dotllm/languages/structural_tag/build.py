@@ -59,7 +59,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
     """  # noqa: DOC501 - a function makes the error
     if spec.has("structures"):
         triggers = spec.strings("triggers")
-        items = [Fields(item, Pointer() / "structures" / i) for i, item in enumerate(spec.items("structures"))]
+        items = [Fields(item, Pointer() / "structures" / i) for i, item in enumerate(spec.some("structures"))]
         tags = [legacy_tag(compiler, item) for item in items]
         spec.any("type", None)
         spec.finish()

@@ -55,10 +55,15 @@ class Fields:
                 raise InvalidSpecError(f"the field {name!r} is missing", location=self.pointer, keyword=name)
             return default
         if isinstance(value, str):
-            self._check_text(name, value, self.at(name))
+            self.check_text(name, value, self.at(name))
         return value
 
-    def _check_text(self, name: str, text: str, pointer: Pointer) -> None:
+    def check_text(self, name: str, text: str, pointer: Pointer) -> None:
+        """Refuse a text of the field ``name`` that is not Unicode text.
+
+        Raises:
+            InvalidSpecError: ``text`` contains a lone surrogate.
+        """
         if not is_unicode(text):
             raise InvalidSpecError(
                 f"{name!r} contains a lone surrogate, which no Unicode text contains",
@@ -95,6 +100,17 @@ class Fields:
         """A list."""
         return self._of(name, list, "a list", default)
 
+    def some(self, name: str) -> list[Any]:
+        """A list that is not empty.
+
+        Raises:
+            InvalidSpecError: the list is empty.
+        """
+        items = self.items(name)
+        if not items:
+            raise InvalidSpecError(f"{name!r} must not be empty", location=self.at(name), keyword=name)
+        return items
+
     def strings(self, name: str) -> list[str]:
         """A list of non-empty strings; empty if the field is absent.
 
@@ -107,7 +123,7 @@ class Fields:
                 raise InvalidSpecError(
                     f"{name!r} must hold non-empty strings", location=self.at(name) / i, keyword=name
                 )
-            self._check_text(name, text, self.at(name) / i)
+            self.check_text(name, text, self.at(name) / i)
         return texts
 
     def finish(self) -> None:
@@ -232,15 +248,18 @@ class TagCompiler:
         named = [name for name, token in self.token_names.added.items() if token in ends]
         return [*(end for end in ends if isinstance(end, str)), *named]
 
-    def token_of_format(self, value: Any, pointer: Pointer) -> int:
-        """The id in a format of type ``token``.
+    def token_of_format(self, tag: Fields, name: str, what: str = "a token") -> int:
+        """The id in a format of type ``token``, the field ``name`` of a tag; ``what`` the field may be.
 
         Raises:
-            InvalidSpecError: ``value`` is not such a format.
+            InvalidSpecError: the field is not such a format.
         """
+        value, pointer = tag.any(name), tag.at(name)
+        if not isinstance(value, Mapping) or value.get("type", "token") != "token":
+            help = 'a token is {"type": "token", "token": …}'
+            raise InvalidSpecError(f"{name!r} must be {what}", location=pointer, keyword=name, help=help)
         fields = Fields(value, pointer)
-        if fields.string("type", "token") != "token":
-            raise InvalidSpecError("expected a string or a token", location=pointer, keyword="type")
+        fields.any("type", None)
         token = self.token(fields.any("token"), fields.at("token"))
         fields.finish()
         return token

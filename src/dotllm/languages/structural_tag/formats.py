@@ -14,7 +14,7 @@ from dotllm.languages.json_input import read_json
 from dotllm.languages.json_schema import Options
 from dotllm.languages.regex import regex_to_expression
 from dotllm.languages.structural_tag import markup
-from dotllm.languages.structural_tag.argument import argument
+from dotllm.languages.structural_tag.argument import argument, unknown_style
 from dotllm.languages.structural_tag.compiler import Ends, Fields, Format, TagCompiler
 from dotllm.languages.structural_tag.styles import STYLES, some_characters, styled_expression
 
@@ -28,18 +28,19 @@ class Tag(NamedTuple):
     rest: Callable[[int], Expression]  # content and end, after the first n characters of begin
 
 
-def _tag(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+def _tag(compiler: TagCompiler, fields: Fields, outer: Ends) -> Expression:
     begin = fields.any("begin")
-    rest = _tag_rest(compiler, fields)
+    rest = _tag_rest(compiler, fields, outer)
     if isinstance(begin, str):
         opening = compiler.text(begin)
     else:
-        opening = compiler.grammar.tokens([compiler.token_of_format(begin, fields.at("begin"))])
+        opening = compiler.grammar.tokens([compiler.token_of_format(fields, "begin", "a string or a token")])
     return compiler.grammar.seq([opening, rest])
 
 
-def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
-    """The content and the end of a tag.
+def _tag_rest(compiler: TagCompiler, fields: Fields, outer: Ends) -> Expression:
+    """The content and the end of a tag. ``outer``: the ends of the tag around it, which also end a tag that may end
+    without a text of its own.
 
     Raises:
         InvalidSpecError: the end is not a string, a list of strings or a token.
@@ -47,13 +48,16 @@ def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
     end = fields.any("end")
     content = fields.any("content")
     if isinstance(end, Mapping):
-        token = compiler.token_of_format(end, fields.at("end"))
+        token = compiler.token_of_format(fields, "end")
         inner = compiler.format(content, fields.at("content"), (token,))
         return compiler.grammar.seq([inner, compiler.grammar.tokens([token])])
     ends = [end] if isinstance(end, str) else end
     if not isinstance(ends, list) or not ends or not all(isinstance(text, str) for text in ends):
         raise InvalidSpecError("'end' must be a string, strings, or a token", location=fields.at("end"), keyword="end")
-    inner = compiler.format(content, fields.at("content"), tuple(text for text in ends if text))
+    for i, text in enumerate(ends):
+        fields.check_text("end", text, fields.at("end") / i)
+    own: Ends = tuple(text for text in ends if text)
+    inner = compiler.format(content, fields.at("content"), own if len(own) == len(ends) else (*own, *outer))
     return compiler.grammar.seq([inner, compiler.grammar.alt([compiler.text(text) for text in ends])])
 
 
@@ -61,26 +65,20 @@ def _tag_of(compiler: TagCompiler, begin: str, rest: Expression) -> Tag:
     return Tag(begin, lambda n: compiler.grammar.seq([compiler.text(begin[n:]), rest]))
 
 
-def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
-    """The tags of the field ``tags``, which must begin with strings.
-
-    Raises:
-        InvalidSpecError: there are no tags.
-    """
+def _tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> list[Tag]:
+    """The tags of the field ``tags``, which must begin with strings."""
     tags = []
-    for i, value in enumerate(fields.items("tags")):
+    for i, value in enumerate(fields.some("tags")):
         tag = Fields(value, fields.at("tags") / i)
         tag.any("type", None)
-        begin, tail = tag.string("begin"), _tag_rest(compiler, tag)
+        begin, tail = tag.string("begin"), _tag_rest(compiler, tag, ends)
         tag.finish()
         tags.append(_tag_of(compiler, begin, tail))
-    if not tags:
-        raise InvalidSpecError("'tags' must not be empty", location=fields.at("tags"), keyword="tags")
     return tags
 
 
 def _triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
-    tags, triggers = _tags(compiler, fields), fields.strings("triggers")
+    tags, triggers = _tags(compiler, fields, ends), fields.strings("triggers")
     return triggered(
         compiler, tags, triggers, fields.strings("excludes"), ends, fields.at("triggers"),
         at_least_one=fields.flag("at_least_one"), stop_after_first=fields.flag("stop_after_first"),
@@ -132,13 +130,13 @@ def _token_triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> 
     excluded = compiler.excluded_tokens(fields, ends)
     _require_triggers(triggers, "trigger_tokens", fields.at("trigger_tokens"), "the tokens that begin the tags")
     tags = []
-    for i, value in enumerate(fields.items("tags")):
+    for i, value in enumerate(fields.some("tags")):
         tag = Fields(value, fields.at("tags") / i)
         tag.any("type", None)
-        token = compiler.token_of_format(tag.any("begin"), tag.at("begin"))
+        token = compiler.token_of_format(tag, "begin")
         if token not in triggers:
             raise InvalidSpecError("no trigger token begins this tag", location=tag.at("begin"), keyword="begin")
-        tags.append((token, _tag_rest(compiler, tag)))
+        tags.append((token, _tag_rest(compiler, tag, ends)))
         tag.finish()
     at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
     first = grammar.alt([grammar.seq([grammar.tokens([token]), rest]) for token, rest in tags])
@@ -148,12 +146,12 @@ def _token_triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> 
     return grammar.seq([first, text]) if at_least_one else text
 
 
-def _tags_with_separator(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+def _tags_with_separator(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     grammar = compiler.grammar
     separator = compiler.text(fields.string("separator"))
     tags = [
-        compiler.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, fields.at("tags") / i, ())
-        for i, tag in enumerate(fields.items("tags"))
+        compiler.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, fields.at("tags") / i, ends)
+        for i, tag in enumerate(fields.some("tags"))
     ]
     at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
     one = grammar.alt(tags)
@@ -166,17 +164,18 @@ def _tags_with_separator(compiler: TagCompiler, fields: Fields, _: Ends) -> Expr
 
 def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     rules = []
-    for i, rule in enumerate(fields.items("rules")):
+    for i, rule in enumerate(fields.some("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
             raise InvalidSpecError("a rule is a pattern and a format", location=at, keyword="rules")
+        fields.check_text("rules", rule[0], at / 0)
         rules.append((rule[0], compiler.format(rule[1], at / 1, ends)))
     return compiler.free(rules, fields.strings("excludes"), ends, loop=fields.flag("loop", True))
 
 
 def _token_dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     rules = []
-    for i, rule in enumerate(fields.items("rules")):
+    for i, rule in enumerate(fields.some("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2:
             raise InvalidSpecError("a rule is a token and a format", location=at, keyword="rules")
@@ -271,7 +270,7 @@ def _json_schema(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
     pattern = fields.string("whitespace_pattern", "")
     if pattern and blanks is not None:
         raise InvalidSpecError(
-            "'whitespace_pattern' together with 'max_whitespace_cnt'",
+            "'whitespace_pattern' cannot be combined with 'max_whitespace_cnt'",
             location=fields.at("whitespace_pattern"),
             keyword="whitespace_pattern",
         )
@@ -294,7 +293,8 @@ def _qwen_xml_parameter(compiler: TagCompiler, fields: Fields, _: Ends) -> Expre
 
 def _styled(compiler: TagCompiler, schema: Any, fields: Fields, style: str, options: Options) -> Expression:
     if options.excludes and style in markup.STYLES:
-        raise UnsupportedError(f"'excludes' in the style {style!r}", location=fields.at("excludes"), keyword="excludes")
+        wrong = f"'excludes' is not supported in the style {style!r}"
+        raise UnsupportedError(wrong, location=fields.at("excludes"), keyword="excludes")
     try:
         if style in markup.STYLES:
             return markup.markup_expression(schema, compiler.grammar, options, style, compiler.text)
@@ -302,20 +302,22 @@ def _styled(compiler: TagCompiler, schema: Any, fields: Fields, style: str, opti
             return styled_expression(schema, compiler.grammar, options, STYLES[style], compiler.text)
     except SpecError as error:
         raise error.at(fields.at("json_schema").around(error.location)) from error
-    raise UnsupportedError(f"the style {style!r}", location=fields.at("style"), keyword="style")
+    raise unknown_style(style, fields)
 
 
 def _grammar(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    text = fields.string("grammar")
     try:
-        other = grammar_to_grammar(fields.string("grammar"), token_names=compiler.token_names)
+        other = grammar_to_grammar(text, token_names=compiler.token_names)
     except SpecError as error:
         raise error.at(fields.at("grammar").around(error.location)) from error
     return compiler.grammar.include(other)
 
 
 def _regex(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    pattern = fields.string("pattern")
     try:
-        return regex_to_expression(fields.string("pattern"), compiler.grammar, search=False)
+        return regex_to_expression(pattern, compiler.grammar, search=False)
     except SpecError as error:
         raise error.at(fields.at("pattern").around(error.location)) from error
 
@@ -325,13 +327,13 @@ def _any_text(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     tokens, characters = fields.count("max_tokens", None), fields.count("max_chars", None)
     if tokens is not None and (excluded or any(isinstance(end, str) for end in ends)):
         raise UnsupportedError(
-            "'max_tokens' together with an end string or 'excludes'",
+            "'max_tokens' cannot be combined with an end string or 'excludes'",
             location=fields.at("max_tokens"),
             keyword="max_tokens",
         )
     if characters is not None and tokens is not None:
         raise UnsupportedError(
-            "'max_tokens' together with 'max_chars'", location=fields.at("max_chars"), keyword="max_chars"
+            "'max_tokens' cannot be combined with 'max_chars'", location=fields.at("max_chars"), keyword="max_chars"
         )
     if characters is not None:
         # Special tokens are not characters, so free text never holds one.
