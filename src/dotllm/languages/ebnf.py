@@ -30,12 +30,10 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _HINTS = {
-    "'": ": strings are written in double quotes",
-    '"': ": this string does not end on its line",
-    "[": ": this character class does not end on its line",
-    "/": ": comments begin with '#'",
-    ":": ": rules are defined with '::='",
-    ";": ": a rule ends where the next one begins, without a terminator",
+    "[": "this character class does not end on its line; a line break in it is written \\n",
+    "/": "comments begin with '#'",
+    ":": "rules are defined with '::='",
+    ";": "a rule ends where the next one begins, without a terminator",
 }
 
 
@@ -54,7 +52,7 @@ def tokenise(source: Source) -> list[EbnfToken]:
         cancellation.check()
         match = _TOKEN.match(text, at)
         if match is None:
-            raise source.invalid(f"unexpected {text[at]!r}{_HINTS.get(text[at], '')}", at)
+            raise source.unexpected(at, _HINTS)
         kind = match.lastgroup
         assert kind is not None  # every alternative is a group
         if kind != "SPACE":

@@ -9,6 +9,14 @@ from dataclasses import replace
 from dotllm.errors import Code, InvalidSpecError, LineColumn, Offset, Pointer, SpecError, UnsupportedError
 from dotllm.suggestions import did_you_mean
 
+_HINTS = {
+    "'": "strings are written in double quotes",
+    '"': "this string does not end on its line; a line break in it is written \\n",
+    **dict.fromkeys("“”„‘’«»", "strings are written in straight double quotes"),
+    "\ufeff": "this is a byte order mark; leave it out",
+}
+"""What to write instead of a character with which nothing begins, in both notations."""
+
 
 class Source:
     """Turns offsets into lines and columns, the locations in errors about grammars."""
@@ -25,6 +33,14 @@ class Source:
     ) -> InvalidSpecError:
         """The refusal of the text at ``at``."""
         return InvalidSpecError(message, location=self.location(at), keyword=keyword, code=code, help=help)
+
+    def unexpected(self, at: int, hints: Mapping[str, str]) -> InvalidSpecError:
+        """The refusal of a character with which nothing begins; ``hints``: what to write instead, in this notation."""
+        character = self.text[at]
+        hint = hints.get(character) or _HINTS.get(character, "")
+        if not hint and character.isspace():
+            hint = "only ordinary spaces, tabs and line breaks separate words"
+        return self.invalid(f"unexpected {character!r}" + (f": {hint}" if hint else ""), at)
 
     def without_first_rule(self, first: str, defined: Mapping[str, int], other: str, notation: str) -> InvalidSpecError:
         """The refusal of a grammar that lacks the rule ``first``, with which answers begin.
@@ -49,9 +65,9 @@ class Source:
             help=did_you_mean(name, known),
         )
 
-    def unsupported(self, message: str, at: int, keyword: str) -> UnsupportedError:
+    def unsupported(self, message: str, at: int, keyword: str, help: str = "") -> UnsupportedError:
         """The refusal of a construct at ``at`` that is correct, but cannot be enforced."""
-        return UnsupportedError(message, location=self.location(at), keyword=keyword)
+        return UnsupportedError(message, location=self.location(at), keyword=keyword, help=help)
 
     @contextmanager
     def inside(self, at: int, first: int | None = None) -> Iterator[None]:

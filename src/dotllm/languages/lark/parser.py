@@ -109,6 +109,14 @@ _TOKEN = re.compile(
 )
 
 
+_ARROWS = dict.fromkeys("<→←⇒⟶", "a rule is defined as name: … (Lark), or name ::= … (EBNF)")
+_HINTS = {
+    "/": "this regular expression does not end on its line",
+    ";": "a rule ends at the end of its line, without a terminator",
+    **{arrow: hint for arrow, hint in _ARROWS.items() if arrow != "<"},
+}
+
+
 def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
@@ -134,7 +142,7 @@ def tokenise(source: Source) -> list[LarkToken]:
         cancellation.check()
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _lost(source, at)
+            raise source.unexpected(at, _ARROWS if text.startswith("<-", at) else _HINTS)
         kind, begin, at = match.lastgroup, at, match.end()
         assert kind is not None  # every alternative is a group
         if kind == "SPACE":
@@ -163,17 +171,6 @@ def _json(source: Source, at: int, directive: str) -> tuple[Any, int]:
         raise source.invalid(f"{directive} needs a JSON value: {error}", at, directive) from None
     except RecursionError:
         raise source.invalid(f"the JSON value of {directive} is nested too deeply", at, directive, "too_deep") from None
-
-
-def _lost(source: Source, at: int) -> Exception:
-    character = source.text[at]
-    hints = {
-        "'": "strings are written in double quotes",
-        '"': "this string does not end on its line",
-        "/": "this regular expression does not end on its line",
-        ";": "a rule ends at the end of its line, without a terminator",
-    }
-    return source.invalid(f"unexpected {character!r}" + (f": {hints[character]}" if character in hints else ""), at)
 
 
 # Escapes in the string literals of grammars: JSON's and Python's, which Lark's own reader accepts.
@@ -216,6 +213,11 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _REGEX = re.compile(r"/(.*)/([a-z]*)", re.DOTALL)
 _WITHOUT_EFFECT = frozenset({"capture", "capture_name", "stop_capture", "stop_capture_name"})
+_INSTEAD = {
+    "%declare": "define the terminal in the grammar, as in NAME: /[a-z]+/",
+    "%override": "define a rule or terminal with a name of its own, and use that name",
+    "%extend": "define a rule or terminal with a name of its own that has all alternatives, and use that name",
+}
 _REFUSED = {
     "stop": "it takes text back that has been generated; use suffix=",
     "max_tokens": "a text can be cut into tokens in many ways; bound its characters, as /(?s:.{0,200})/ or maxLength "
@@ -364,8 +366,9 @@ class Parser:
             if not isinstance(token.value, dict):
                 raise self.source.invalid(f"{token.text} needs an object", token.at, token.text)
             self.document.options.update(token.value)
-        elif token.text in ("%declare", "%override", "%extend"):
-            raise self.source.unsupported(f"{token.text} is not supported", token.at, token.text)
+        elif token.text in _INSTEAD:
+            help = _INSTEAD[token.text]
+            raise self.source.unsupported(f"{token.text} is not supported", token.at, token.text, help)
         else:
             raise self.source.invalid(f"unexpected {token.text}", token.at, token.text)
 

@@ -180,16 +180,16 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
     ``follow``: the characters that may come after a match of ``node``.
 
     Raises:
-        UnsupportedError: an atomic group changes which texts match.
+        UnsupportedError: an atomic group may change which texts match.
     """
     if isinstance(node, Atomic):
         body = without_atomic(node.body, follow, budget)
         if not _is_harmless(body, follow, budget):
             raise UnsupportedError(
-                "unsupported in a regular expression: this atomic group or possessive quantifier changes which texts "
-                "match; use an ordinary group or quantifier",
+                "unsupported in a regular expression: an atomic group or possessive quantifier may change what matches",
                 location=Offset(node.offset),
                 keyword="atomic group",
+                help="use an ordinary group or quantifier",
             )
         return body
     if isinstance(node, Seq):
