@@ -60,6 +60,8 @@ CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("half of one in a stop string", {"stop": ["\ud800"]}, "stop contains.*surrogate"),
     ("half of one in bad_words", {"bad_words": ["\ud800"], **structured(regex="a")}, "bad_words contains.*surrogate"),
     ("half of one in an argument", {"vllm_xargs": {"a": "\ud800"}}, "vllm_xargs contains.*surrogate"),
+    ("a number that cannot be sent", {"top_k": 10**30}, "top_k contains 1000000000000000000000000000000, and numbers have"),
+    ("another one, with a constraint", {"repetition_detection": {"max_pattern_size": 2**64, "min_count": 2}, **structured(regex="a")}, "repetition_detection contains"),
     ("a list of constraints", {"structured_outputs": []}, "structured_outputs is an object with one of json"),
     ("a field of vLLM's own", structured(regex="a", _backend="xgrammar"), "no field '_backend'"),
     ("a field of our own", {"vllm_xargs": {"dotllm_from_first_token": True}}, "no field 'dotllm_from_first_token'"),

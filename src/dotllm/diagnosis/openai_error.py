@@ -15,13 +15,17 @@ _TOOL = re.compile(
     r"\(at /tools/(\d+)/((?:tools/\d+/)?)"
     r"(function/parameters|parameters|input_schema|(?:custom/format/grammar|format)/definition)"
 )
-BESIDE = (
-    "max_tokens", "min_tokens", "stop_token_ids", "stop", "bad_words", "allowed_token_ids", "kv_transfer_params",
-    "chat_template_kwargs", "use_beam_search",
+SENT = (
+    "stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id", "top_k",
+    "thinking_token_budget", "repetition_detection",
 )  # fmt: skip
+"""Fields that go to the engine as they are."""
+PROMPT = ("prompt", "suffix", "input", "instructions", "messages", "tools")
+"""Fields that a prompt is made of."""
+BESIDE = (*SENT, *PROMPT, "max_tokens", "min_tokens", "stop_token_ids", "allowed_token_ids", "use_beam_search")
 """Fields that a refusal may be about, other than the constraint."""
 _OPTION = r"structured_outputs\.(?:disable_\w+|whitespace_pattern)"
-_BEGINS = re.compile(rf"({'|'.join(BESIDE)}|vllm_xargs(?:\.\w+)?|dotllm_\w+|{_OPTION})(?![\w=])")
+_BEGINS = re.compile(rf"(vllm_xargs(?:\.\w+)?|{'|'.join(BESIDE)}|dotllm_\w+|{_OPTION})(?![\w=])")
 """The beginnings of messages about such fields."""
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """The names of ``max_tokens`` in the APIs."""

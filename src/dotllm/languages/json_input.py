@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from dotllm.errors import BudgetExceededError, InvalidSpecError, Location
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Location, shown
 
 # Lone surrogates. JSON's "\ud800" becomes one in a Python string; no Unicode text contains them.
 
@@ -34,6 +36,38 @@ def read_json(text: str, what: str, location: Location | None = None) -> Any:
         except ValueError:
             message = f"a number of {what} has too many digits"
             raise BudgetExceededError(message, location=location, keyword="number") from None
+
+
+def refuse_what_cannot_be_sent(fields: Mapping[str, object]) -> None:
+    """Refuse ``fields``, values by name, if a string in them has no UTF-8 form or a number has more than 64 bits: no
+    message to the engine (MessagePack) can hold it.
+
+    Raises:
+        InvalidSpecError: JSON's "\\ud800" has arrived as a lone surrogate, or a number is too large.
+    """
+    for name, value in fields.items():
+        if not value:
+            continue
+        for number in (value, *getattr(value, "__dict__", {}).values()):
+            if isinstance(number, int) and not -(2**63) <= number < 2**64:
+                wrong = f"{name} contains {shown(number)}, and numbers have at most 64 bits"
+                raise InvalidSpecError(wrong, keyword=name)
+        with suppress(RecursionError):  # it is nested too deeply, which vLLM also finds out
+            require_unicode(json.dumps(value, ensure_ascii=False, default=str), name)
+
+
+def require_unicode(text: object, name: str) -> None:
+    """Refuse a text that has no UTF-8 form.
+
+    Raises:
+        InvalidSpecError: ``text`` contains a lone surrogate.
+    """
+    if isinstance(text, str) and not is_unicode(text):
+        half = HALF.findall(text)[0]
+        raise InvalidSpecError(
+            f"{name} contains {half!a}, a lone surrogate, which is not Unicode text",
+            keyword=name.rpartition(".")[2],
+        )
 
 
 class stack_limit:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import BudgetExceededError, InvalidSpecError
-from dotllm.languages.json_input import HALF, is_unicode
+from dotllm.languages.json_input import require_unicode
 from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import settings, tiers
 from dotllm.vllm_plugin.settings import ADDITIONAL_PROPERTIES, NUMBER_DIGITS, PROPERTY_ORDERS, WHITESPACE
@@ -125,15 +123,6 @@ def answer_tokens(params: SamplingParams) -> int | None:
     return more if finishes and not params.ignore_eos else None
 
 
-def refuse_half_characters(fields: Mapping[str, object]) -> None:
-    """Refuse ``fields``, JSON values by name, if a string in them has no UTF-8 form: it cannot go to the engine. Raises
-    InvalidSpecError where JSON's "\\ud800" has arrived as a lone surrogate."""
-    for name, value in fields.items():
-        if value:
-            with contextlib.suppress(RecursionError):  # it is nested too deeply, which vLLM also finds out
-                _require_unicode(json.dumps(value, ensure_ascii=False, default=str), name)
-
-
 def of_sampling_params(params: ConstrainedParams, config: StructuredOutputsConfig | None) -> Specification:
     """The specification in a request's parameters. Raises as `of_params`, `refuse_unknown` and `answer_tokens` do."""
     refuse_unknown(params.extra_args)
@@ -179,9 +168,9 @@ def of_params(
     if fields.get(ADDITIONAL) == "open" and _closes_all(config, params):
         wrong = f'{ADDITIONAL} "open" has no effect: the request or the server sets disable_additional_properties'
         raise InvalidSpecError(wrong, keyword=ADDITIONAL)
-    _require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
+    require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
     for text in value if isinstance(value, list) else [value]:
-        _require_unicode(text, name)
+        require_unicode(text, name)
     if kind is Kind.JSON_OBJECT and value is not True:
         raise InvalidSpecError(f"{name} must be true if it is set", keyword=field)
     if kind is Kind.REGEX and "\0" in value:
@@ -227,19 +216,9 @@ def _check_source(source: object, kind: Kind, name: str) -> None:
         return
     if kind not in _WITH_PROPERTIES:
         raise InvalidSpecError(f"{SOURCE} applies to strings of a schema and has no effect on {name}", keyword=SOURCE)
-    _require_unicode(source, SOURCE)
+    require_unicode(source, SOURCE)
 
 
 def _closes_all(config: StructuredOutputsConfig | None, params: StructuredOutputsParams) -> bool:
     """Whether vLLM's own option closes objects, on the server or in the request."""
     return bool(getattr(config, "disable_additional_properties", False) or params.disable_additional_properties)
-
-
-def _require_unicode(text: object, name: str) -> None:
-    """Refuse a text that has no UTF-8 form."""
-    if isinstance(text, str) and not is_unicode(text):
-        half = HALF.findall(text)[0]
-        raise InvalidSpecError(
-            f"{name} contains {half!a}, a lone surrogate, which is not Unicode text",
-            keyword=name.rpartition(".")[2],
-        )

@@ -152,6 +152,50 @@ def test_half_a_surrogate_pair_in_what_a_prompt_is_made_of() -> None:
     unsupported_fields.refuse_half_characters_of_prompt(chat_request())
 
 
+FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+TEXT = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}}}
+HALF_TOOL = {"type": "function", "function": {"name": "\ud800"}}
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "fields"),
+    [
+        (chat_request, "messages", {"messages": [{"role": "user", "content": "\ud800"}], "response_format": FORM}),
+        (chat_request, "tools", {"tools": [HALF_TOOL], "response_format": FORM}),
+        (chat_request, "request_id", {"request_id": "\ud800", "response_format": FORM}),
+        (chat_request, "chat_template_kwargs", {"chat_template_kwargs": {"a": "\ud800"}, "response_format": FORM}),
+        (completion_request, "prompt", {"prompt": "\ud800", "response_format": FORM}),
+        (completion_request, "stop", {"stop": ["\ud800"], "structured_outputs": {"regex": "a"}}),
+        (response_request, "input", {"input": "\ud800", "text": TEXT}),
+        (response_request, "instructions", {"instructions": "\ud800", "text": TEXT}),
+        (chat_request, "top_k", {"top_k": 10**30, "response_format": FORM}),
+        (chat_request, "top_k", {"top_k": 2**64}),
+        (completion_request, "top_k", {"top_k": 2**64, "structured_outputs": {"regex": "a"}}),
+        (response_request, "top_k", {"top_k": 2**64, "text": TEXT}),
+        (chat_request, "repetition_detection", {"repetition_detection": {"max_pattern_size": 2**64, "min_count": 2}}),
+        (completion_request, "repetition_detection", {"repetition_detection": {"max_pattern_size": 3, "min_count": 2**64}}),
+    ],
+)  # fmt: skip
+def test_what_the_engine_cannot_be_sent_is_refused_by_the_name_of_its_field(make: Any, name: str, fields: Any) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    from dotllm.diagnosis.openai_error import error_fields
+
+    serve("auto")
+    request = make(**fields)
+    with pytest.raises(VLLMValidationError, match=rf"^{name} contains ") as refusal:
+        parameters(request)
+        unsupported_fields.refuse_half_characters_of_prompt(request)
+    written = error_fields(refusal.value.args[0], "invalid_value", request, refusal.value.parameter)
+    assert written["param"] == name
+
+
+def test_the_largest_numbers_that_the_engine_can_be_sent() -> None:
+    serve("auto")
+    for fields in ({"top_k": 2**64 - 1}, {"repetition_detection": {"max_pattern_size": 2**64 - 1, "min_count": 2}}):
+        parameters(chat_request(**fields))
+
+
 @pytest.mark.parametrize("name", ["_backend", "_backend_was_auto"])
 def test_fields_that_vllm_keeps_for_itself(name: str) -> None:
     from vllm.exceptions import VLLMValidationError

@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from dotllm.diagnosis.openai_error import PROMPT, SENT
 from dotllm.errors import InvalidSpecError, shown
+from dotllm.languages.json_input import refuse_what_cannot_be_sent
 from dotllm.vllm_plugin.api import foreign_fields
 from dotllm.vllm_plugin.enforce import engine_info
 from dotllm.vllm_plugin.enforce.validation import refuse, refused_as_by_vllm, require_object
 from dotllm.vllm_plugin.hook import Hook, Original, Target, replace_once, require_that_it_fits
-from dotllm.vllm_plugin.specification import KINDS, OPTIONS, OURS, refuse_half_characters, refuse_unknown
+from dotllm.vllm_plugin.specification import KINDS, OPTIONS, OURS, refuse_unknown
 from dotllm.vllm_plugin.tools import allowed_tools, custom_tools, tag_rewrite
 
 _STRUCTURED = {name: f"'structured_outputs.{name}'" for name in (*KINDS, *OPTIONS)}
@@ -57,8 +59,6 @@ _INSTEAD = {
 }
 """By request class and kind of constraint: the field to use in place of one that the API does not read."""
 
-# Fields that go to the engine as they are.
-_SENT = ("stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id")
 _OF_VLLM = {"_backend": None, "_backend_was_auto": False}
 """Fields of ``structured_outputs`` that vLLM sets, to these values, when it passes a batch on."""
 _REFUSAL = "dotllm_refusal"
@@ -68,7 +68,6 @@ _CONSTRAINING = ("structured_outputs", "response_format", "text", "tools", "tool
 _MANY_LEVELS, _MOST_IN_ANSWERS = 64, 250
 """Levels of nesting that vLLM can always write, and those that it can repeat in a Responses answer."""
 _TOO_DEEP = "{} is nested too deeply, {} levels of objects and arrays: use fewer"
-_PROMPT = ("prompt", "suffix", "input", "instructions", "messages", "tools")
 
 _BASE = Target("vllm.entrypoints.serve.engine.protocol", "OpenAIBaseModel.__log_extra_fields__", ("cls", "data"))
 _MESSAGES = Target(
@@ -114,7 +113,7 @@ def refuse_fields(request: Any) -> None:
     if "text" in type(request).model_fields:
         refuse_too_deep(request, _MOST_IN_ANSWERS)
     with refused_as_by_vllm():
-        refuse_half_characters({name: getattr(request, name, None) for name in _SENT})
+        refuse_what_cannot_be_sent({name: getattr(request, name, None) for name in SENT})
     form = request.response_format if "response_format" in type(request).model_fields else None
     if form is not None and form.type != "text" and request.structured_outputs is not None:
         refuse("response_format and structured_outputs are both given, and only one can be enforced: remove one")
@@ -164,7 +163,7 @@ def refuse_half_characters_of_prompt(request: BaseModel) -> None:
     """Refuse a request whose prompt holds a lone surrogate: tokenizers only say that they want another type.
     The search is slow, so it is done only after a request has failed. Raises as `refuse` does."""
     with refused_as_by_vllm():
-        refuse_half_characters(request.model_dump(include={*_PROMPT}, warnings=False))
+        refuse_what_cannot_be_sent(request.model_dump(include={*PROMPT}, warnings=False))
 
 
 def _refuse_foreign(
