@@ -140,6 +140,81 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
     return I(mem[states + L.S_WIDTH * raw + L.S_CORE])
 
 
+_MOST_STEPS = 512  # maximum number of steps to find out where the characters beyond ASCII lead
+
+# Well-formed UTF-8 (RFC 3629 §4): first bytes, second bytes, length; all further bytes are 80-BF.
+_FORMS = np.array(
+    [
+        (0xC2, 0xDF, 0x80, 0xBF, 2),
+        (0xE0, 0xE0, 0xA0, 0xBF, 3),
+        (0xE1, 0xEC, 0x80, 0xBF, 3),
+        (0xED, 0xED, 0x80, 0x9F, 3),
+        (0xEE, 0xEF, 0x80, 0xBF, 3),
+        (0xF0, 0xF0, 0x90, 0xBF, 4),
+        (0xF1, 0xF3, 0x80, 0xBF, 4),
+        (0xF4, 0xF4, 0x80, 0x8F, 4),
+    ],
+    np.int64,
+)
+
+
+@inner_kernel(I(MEM, I, I, I))
+def take_byte(mem: Int32, state: int, handle: int, byte: int) -> int:
+    """(state, handle) after one byte: the core state (handle in H_OUT), 0 if dead, or an error."""
+    cls = mem[mem[L.H_CLASS_OF] + byte]
+    raw = I(mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls])
+    if raw < 0:
+        raw = step(mem, state, cls)
+    if raw <= 0:
+        return raw
+    return local_apply(mem, raw, handle)
+
+
+@inner_kernel(I(MEM, I, I, I, I, I))
+def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop_handle: int) -> int:
+    """Whether every character with the first byte ``lead``, which has just been read, leads into the loop: 1, 0, or an
+    error."""
+    form = -1
+    for i in range(_FORMS.shape[0]):
+        if _FORMS[i, 0] <= lead <= _FORMS[i, 1]:
+            form = i
+    if form < 0:
+        return 0
+    length = _FORMS[form, 4]
+    states = allocate.longs(4)
+    handles = allocate.longs(4)
+    byte = allocate.longs(4)
+    states[1], handles[1] = state, handle
+    level = 1  # bytes read
+    byte[1] = _FORMS[form, 2] - 1
+    steps = 0
+    while level > 0:
+        byte[level] += 1
+        last = _FORMS[form, 3] if level == 1 else 0xBF
+        # bytes of one class lead to the same state
+        cls = mem[mem[L.H_CLASS_OF] + byte[level] - 1]
+        first = byte[level] == (_FORMS[form, 2] if level == 1 else 0x80)
+        while byte[level] <= last and not first and mem[mem[L.H_CLASS_OF] + byte[level]] == cls:
+            byte[level] += 1
+        if byte[level] > last:
+            level -= 1
+            continue
+        after = take_byte(mem, states[level], handles[level], byte[level])
+        steps += 1
+        if after < 0:
+            return after
+        if after == 0 or steps > _MOST_STEPS:
+            return 0
+        if level == length - 1:
+            if after != loop or mem[L.H_OUT] != loop_handle:
+                return 0
+        else:
+            level += 1
+            states[level], handles[level] = after, I(mem[L.H_OUT])
+            byte[level] = 0x7F
+    return 1
+
+
 class CharsetTables(NamedTuple):
     """The tables of the vocabulary for each character set."""
 
