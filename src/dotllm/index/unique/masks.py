@@ -42,6 +42,8 @@ UNBOUNDED = 1 << 24  # more than the items of any array
 _COUNT_STEPS = (16, 256, 4096, UNBOUNDED)  # counting stops at one of these numbers
 _COUNTED = 8  # the most numbers inside an item that are examined
 _LEVELS = 64
+_DEEPEST_COUNTED = 256  # arrays inside each other
+_DEEPEST_VISITED = 8  # containers inside the current item that counting looks into
 _MOST_CONFIGS = 512  # the most bytes examined for one number
 _MOST_VISITED = 400
 _FEW = 8
@@ -124,6 +126,7 @@ def _count(paths: Paths, start: Branch, stop_at: int) -> int:
     agenda = [start]
     assert isinstance(start.state, State)
     seen = {(start.config, shape_of(start.state))}
+    deepest = len(shape_of(start.state)) + _DEEPEST_VISITED
     while agenda and len(seen) < _MOST_VISITED and numbers < _COUNTED:
         branch = agenda.pop()
         config, state = branch
@@ -133,6 +136,8 @@ def _count(paths: Paths, start: Branch, stop_at: int) -> int:
         elif state.mode == NUMBER:
             most = max(most, _numbers(paths, config, stop_at))
             numbers += 1
+        elif state.mode == VALUE:
+            most = max(most, _arrays(paths, config, stop_at))
         if most >= stop_at:
             return most
         if state.mode == AFTER and state.top.kind == UNIQUE and branch is not start:
@@ -144,10 +149,29 @@ def _count(paths: Paths, start: Branch, stop_at: int) -> int:
                 if not isinstance(after.state, State):
                     continue
                 key = (after.config, shape_of(after.state))
-                if key not in seen:
+                if key not in seen and len(key[1]) < deepest:
                     seen.add(key)
                     agenda.append(Branch(after.config, emptied(after.state)))
     return most
+
+
+def _arrays(paths: Paths, config: int, stop_at: int) -> int:
+    """Lower bound on the distinct arrays that may begin here: [], [[]], [[[]]] …"""
+    step = paths.index.advance_bytes  # (`Paths.step` would take all other bytes, too)
+    count, inner, before = 0, config, -1
+    for depth in range(1, min(stop_at, _DEEPEST_COUNTED) + 1):
+        inner = step(inner, b"[")
+        if inner < 0:
+            break
+        first = after = step(inner, b"]")
+        for level in range(depth - 1):
+            if after < 0 or (level == 1 and after == before):  # as one level further up, which can be closed
+                break
+            after = step(after, b"]")
+        if after < 0:
+            break
+        count, before = depth, first
+    return count
 
 
 def _next_bytes(state: State, allowed: tuple[int, ...]) -> list[int]:
@@ -174,12 +198,10 @@ def _strings(paths: Paths, config: int, stop_at: int) -> int:
         for config, count in level.items():
             if paths.step(config, 0x22) >= 0:
                 ended += count
-            for byte, alike in paths.plain:
-                target = paths.step(config, byte)
+            for target, alike in paths.plain_steps(config):
                 if target == config and alike > 1:
                     return UNBOUNDED  # a loop
-                if target >= 0:
-                    after[target] = after.get(target, 0) + alike * count
+                after[target] = after.get(target, 0) + alike * count
         level = after
         looked_at += len(level)
         if not level or looked_at > _MOST_CONFIGS or sum(level.values()) + ended >= stop_at:

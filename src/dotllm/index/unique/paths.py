@@ -105,13 +105,14 @@ class Paths:
         self._openings: dict[tuple[int, int], int] = {}
         self._splits: dict[tuple[int, int], tuple[int, int]] = {}
         self._allowed: dict[int, tuple[int, ...]] = {}
+        self._plain_steps: dict[int, tuple[tuple[int, int], ...]] = {}
         mem = index.mem
         first, classes = int(mem[L.H_CLASS_BYTE]), int(mem[L.H_CLASSES])
         self._class_bytes = mem[first : first + classes].astype(np.uint8)
         self._after: Int32 = np.empty(classes, np.int32)  # what `expand` fills, under the index's lock
         first = int(mem[L.H_CLASS_OF])
         self._class_of = mem[first : first + 256].tolist()
-        self.plain = self.plain_classes()
+        self._plain = self._plain_classes()
         self.openings = self._marked_brackets()
         self.counts: dict[object, tuple[int, int]] = {}  # of `count_lower_bound`: bound, last limit
         self.string_conflicts: dict[int, StringConflicts] = {}  # by the id of the object that holds them; see `masks`
@@ -157,13 +158,27 @@ class Paths:
         packed = mem[mem[L.H_EDGE_BYTES] + edges[0] : mem[L.H_EDGE_BYTES] + edges[1]].tolist()
         return any(p & 255 <= byte <= p >> 8 for p in packed)
 
-    def plain_classes(self) -> list[tuple[int, int]]:
+    def _plain_classes(self) -> list[tuple[int, int]]:
         """(a byte, the number of bytes in its class) for the characters that need no escape in a JSON string."""
         counts: dict[int, list[int]] = {}
         for byte in range(0x20, 0x7F):
             if byte not in b'"\\':
                 counts.setdefault(self._class_of[byte], []).append(byte)
         return [(alike[0], len(alike)) for alike in counts.values()]
+
+    def plain_steps(self, config: int) -> tuple[tuple[int, int], ...]:
+        """(a configuration, how many characters that need no escape lead to it), for all such configurations."""
+        found = self._plain_steps.get(config)
+        if found is None:
+            if len(self._plain_steps) >= _KEPT:
+                self._plain_steps.clear()
+            counts: dict[int, int] = {}
+            for byte, alike in self._plain:
+                target = self.step(config, byte)
+                if target >= 0:
+                    counts[target] = counts.get(target, 0) + alike
+            found = self._plain_steps[config] = tuple(counts.items())
+        return found
 
     def allowed(self, config: int) -> tuple[int, ...]:
         """The bytes that may come next."""
