@@ -325,6 +325,23 @@ def limit_inside(
     return walk(mem, trie, charsets.unfinished_low, charsets.unfinished_high, state, handle, row)
 
 
+@inner_kernel(nb.types.UniTuple(I, 3)(MEM, I, I, I2))
+def likely_loop(mem: Int32, state: int, handle: int, sets: Int32) -> tuple[int, int, int]:
+    """(the set, the state, the handle) of an `endless_loop` one byte away. The set is -1 if none was found, or an error
+    (below -1)."""
+    for i in range(_PROBES.shape[0]):
+        loop = take_byte(mem, state, handle, I(_PROBES[i]))
+        if loop < 0:
+            return loop, 0, 0
+        if loop == 0 or loop == state:
+            continue
+        loop_handle = I(mem[L.H_OUT])
+        number = endless_loop(mem, loop, loop_handle, sets)
+        if number != -1:
+            return number, loop, loop_handle
+    return -1, 0, 0
+
+
 @inner_kernel(I(MEM, TRIE, CHARSETS, I, I, I1))
 def mask_via_self_loop(
     mem: Int32,
@@ -336,23 +353,9 @@ def mask_via_self_loop(
 ) -> int:
     """Allow in ``out`` the tokens that (state, handle) allows, as `walk` over the whole trie does. 0, NOT_APPLICABLE,
     or an error."""
-    loop = I(0)
-    loop_handle = I(0)
-    number = I(-1)
-    for i in range(_PROBES.shape[0]):
-        loop = take_byte(mem, state, handle, I(_PROBES[i]))
-        if loop < 0:
-            return loop
-        if loop == 0 or loop == state:
-            continue
-        loop_handle = I(mem[L.H_OUT])
-        number = endless_loop(mem, loop, loop_handle, charsets.sets)
-        if number < -1:
-            return number
-        if number >= 0:
-            break
+    number, loop, loop_handle = likely_loop(mem, state, handle, charsets.sets)
     if number < 0:
-        return NOT_APPLICABLE
+        return NOT_APPLICABLE if number == -1 else number
     # First, every token that begins with characters of the set, as if the first character led into the loop.
     table = charsets.sets[number]
     row = charsets.rows[number * L.K_ROWS].copy()
