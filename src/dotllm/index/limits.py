@@ -31,7 +31,13 @@ NO_LIMIT = -1  # in place of a number of tokens left
 def trie_of(space: TokenSpace) -> Trie:
     """The token trie of a vocabulary, for kernels."""
     return Trie(
-        space.trie_byte, space.trie_depth, space.trie_end, space.trie_token_start, space.trie_tokens, space.main_end
+        space.trie_byte,
+        space.trie_depth,
+        space.trie_end,
+        space.trie_token_start,
+        space.trie_tokens,
+        space.main_end,
+        space.trie_below,
     )
 
 

@@ -54,8 +54,8 @@ SPACE = np.dtype(
     [
         (name, np.int64)
         for name in (
-            "trie_byte", "trie_depth", "trie_end", "trie_token_start", "trie_tokens", "sets", "set_rows", "set_ints",
-            "eos", "rows", "rows_used", "table", "row_meta", "free",
+            "trie_byte", "trie_depth", "trie_end", "trie_token_start", "trie_tokens", "trie_below", "sets", "set_rows",
+            "set_ints", "eos", "rows", "rows_used", "table", "row_meta", "free",
             "nodes", "main_end", "set_count", "set_width", "set_row_count", "set_ints_size", "eos_count",
             "row_count", "words", "slots",
         )
@@ -145,6 +145,7 @@ def _compute(job: Int64, me: int) -> None:
         nb.carray(pointer(space.trie_token_start), (space.nodes + 1,), nb.int32),
         nb.carray(pointer(space.trie_tokens), (space.nodes,), nb.int32),
         space.main_end,
+        nb.carray(pointer(space.trie_below), (space.main_end, 2), nb.int64),
     )
     eos = nb.carray(pointer(space.eos), (space.eos_count,), nb.int32)
     charsets = CharsetTables(
@@ -359,8 +360,9 @@ def addresses(space: TokenSpace) -> Int64:
     found = np.zeros(1, SPACE)
     for name, array in (
         ("trie_byte", space.trie_byte), ("trie_depth", space.trie_depth), ("trie_end", space.trie_end),
-        ("trie_token_start", space.trie_token_start), ("trie_tokens", space.trie_tokens), ("sets", space.sets),
-        ("set_rows", space.set_rows), ("set_ints", space.set_ints), ("eos", space.eos), ("rows", rows),
+        ("trie_token_start", space.trie_token_start), ("trie_tokens", space.trie_tokens),
+        ("trie_below", space.trie_below), ("sets", space.sets), ("set_rows", space.set_rows),
+        ("set_ints", space.set_ints), ("eos", space.eos), ("rows", rows),
         ("rows_used", used), ("table", table), ("row_meta", meta), ("free", free),
     ):  # fmt: skip
         found[name] = array.ctypes.data

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.machine import layout as L
+from dotllm.automata.machine.subtrees import bytes_below
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar.grammar import Grammar
@@ -268,6 +269,7 @@ class TokenSpace:
         if main is None:
             raise BudgetExceededError("the vocabulary is too large", keyword="vocabulary")
         self.main_end = main[1]
+        self.trie_below = bytes_below(vocabulary.trie.byte, vocabulary.trie.depth, vocabulary.trie.end)
 
         self.sets = np.zeros((MAX_CHARSETS, L.K_WIDTH), np.int32)
         self.set_rows = reserved((MAX_CHARSETS * L.K_ROWS, self.words), np.int32)

@@ -32,11 +32,14 @@ from dotllm.automata.machine.run import step
 from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.walk import (
     CHARSETS,
+    LEAST_BELOW,
     CharsetTables,
     base_cell,
     beyond_ascii,
     inspect_set,
     local_apply,
+    new_loops,
+    stays_below,
     take_byte,
     take_character,
     walk,
@@ -375,6 +378,8 @@ def mask_via_self_loop(
     mem[at_env] = handle
     member = allocate.zero_flags(mem[L.H_DEPTH] + 1)  # by depth: all bytes so far belong to characters of the set
     member[0] = True
+    # Other callers have loops of their own over the set. Tokens that stay in both loops need no further look.
+    loops = new_loops(not is_limited)
     i = 0
     while i < trie.main_end:
         depth = trie.depth[i]
@@ -408,6 +413,15 @@ def mask_via_self_loop(
                 if known < 0:
                     return known
                 if known == 1:
+                    i = trie.end[i]
+                    continue
+            if not is_limited and trie.end[i] - i > LEAST_BELOW:
+                stays = stays_below(mem, trie, loops, raw, env, i, raw == loop)
+                if stays > 0:
+                    stays = stays_below(mem, trie, loops, loop, loop_handle, i, True)
+                if stays < 0:
+                    return stays
+                if stays > 0:
                     i = trie.end[i]
                     continue
         fitting = I(1)

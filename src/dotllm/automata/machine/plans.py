@@ -461,9 +461,11 @@ class Trie(NamedTuple):
     tokens: Int32
     main_end: int
     """The trie of all tokens is the nodes [0, main_end)."""
+    below: Int64
+    """[main_end, 2]: the bytes below each (see `subtrees`)."""
 
 
-TRIE = nb.types.NamedTuple((U1, I1, I1, I1, I1, I), Trie)
+TRIE = nb.types.NamedTuple((U1, I1, I1, I1, I1, I, nb.int64[:, ::1]), Trie)
 
 
 # columns of PLACES
