@@ -6,31 +6,17 @@ import secrets
 from collections import deque
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from dotllm.arrays import Int32, Int64
+from dotllm.arrays import Int32
 from dotllm.device_masks.message import TABLE_SLOTS, MaskRows, positions
 from dotllm.index.draft_rows import NO_MASK
-from dotllm.index.kernels import I1, L1
+from dotllm.index.mask_table import unsent_rows
 from dotllm.index.token_space import TokenSpace
-from dotllm.jit import kernel
 
 _MEMO = 1 << 12  # the most rows that are remembered
 _IN_FLIGHT = 64  # steps whose results have not arrived; an engine has two, or one for each pipeline stage
-
-
-@kernel(nb.int64(I1, L1, nb.int64[:], I1))
-def unsent_rows(rows: Int32, taken: Int64, versions: Int64, out: Int32) -> int:
-    """List those of ``rows`` in ``out`` that have to be sent, because their version is not the one ``taken``, or they
-    are not in the table. Returns how many there are; a row may be listed several times."""
-    count = 0
-    for row in rows:
-        if row >= taken.shape[0] or (row >= 0 and taken[row] != versions[row]):
-            out[count] = row
-            count += 1
-    return count
 
 
 class StepMasks:

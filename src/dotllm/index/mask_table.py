@@ -193,3 +193,15 @@ def free_rows(used: Int64, table: Int64, meta: Int64, free: Int32, known: Bool) 
         table[slot, 0] = meta[number, META_HASH]
         table[slot, 1] = number + 1
     return freed
+
+
+@kernel(nb.int64(nb.int32[::1], nb.int64[::1], nb.int64[:], nb.int32[::1]))
+def unsent_rows(rows: Int32, taken: Int64, versions: Int64, out: Int32) -> int:
+    """List those of ``rows`` in ``out`` that have to be sent to a copy of the table's first rows: their version is not
+    the one ``taken``, or they are beyond the copy. Returns how many there are; a row may be listed several times."""
+    count = 0
+    for row in rows:
+        if row >= taken.shape[0] or (row >= 0 and taken[row] != versions[row]):
+            out[count] = row
+            count += 1
+    return count

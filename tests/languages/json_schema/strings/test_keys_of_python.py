@@ -27,6 +27,9 @@ from dotllm.languages.json_schema import json_schema_to_grammar
         ({"const": {1, 2}}, "/const", "const"),
         ({"properties": {1: {}}, "unevaluatedProperties": False}, "/properties", "properties"),
         ({"allOf": [{"properties": {("a", "b"): {}}}]}, "/allOf/0/properties", "properties"),
+        ({1: 2, "type": "object"}, "", ""),
+        ({"allOf": [{None: {}, "type": "object"}]}, "/allOf/0", ""),
+        ({"properties": {"a": {2: 3}}}, "/properties/a", ""),
     ],
     ids=str,
 )
@@ -38,4 +41,4 @@ def test_refused_with_its_place(schema: Any, pointer: str, keyword: str, closed:
 
 
 def test_what_is_no_keyword_is_not_looked_at() -> None:
-    json_schema_to_grammar({1: 2, "x": {3: 4}, "type": "object", "allOf": [{None: {}, "properties": {"a": {2: 3}}}]})
+    json_schema_to_grammar({"x": {3: 4}, "type": "object", "allOf": [{"y": [{None: {}}], "properties": {"a": {}}}]})
