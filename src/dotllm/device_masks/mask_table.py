@@ -20,7 +20,7 @@ from dotllm.device_masks.message import MaskRows
 
 _FIRST_SLOTS = 512
 _MIN_NUMBERS = 512  # room for this many numbers
-FEW = 8  # the most new rows that the kernel reads from the host's memory
+FEW = 8  # the most new rows that the kernel reads from the host's memory (8 MiB of it at 131,072 tokens)
 TURNS = 64
 
 
@@ -77,18 +77,17 @@ class MaskTable:
 
         if message.sender != self.sender:
             self._begin(message)
-        fresh: Any = np.full(len(where), -1, np.int32)
-        brought = self.rows
+        new, brought = np.full(len(where), -1, np.int32), self.rows
         if len(message.new_slots):
             self._make_room(message)
             is_new = message.slots[:, None] == message.new_slots[:FEW]
             if len(message.new_slots) > FEW or not is_new.any(0).all():
                 self._copy(message)
             else:
-                fresh = is_new @ np.arange(1, 1 + len(message.new_slots), dtype=np.int32) - 1
+                new = is_new @ np.arange(1, 1 + len(message.new_slots), dtype=np.int32) - 1
                 rows, brought = next(self._brought)
                 rows[: len(message.new_rows)] = message.new_rows
-        places, slots, fresh = self._staging.write(where, message.slots, fresh)
+        places, slots, fresh = self._staging.write(where, message.slots, new)
         apply_rows(logits, len(where), places, slots, fresh, brought, self.rows, starts, most_positions)
 
     def _begin(self, message: MaskRows) -> None:

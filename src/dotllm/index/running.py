@@ -81,7 +81,7 @@ def rows_at(places: Int32, rows: Int32, out: Int32, missing: Int32) -> int:
     return count
 
 
-class _Places(NamedTuple):
+class _Asked(NamedTuple):
     """Where guides are."""
 
     names: list[str]
@@ -106,7 +106,7 @@ class Running:
         """For each index, how many of its guides run."""
         self._locks: Locks | None = None
         self._moved: object = None  # `TokenSpace.moved` at the last look
-        self._asked: _Places | None = None  # the last answer of `_places_of`
+        self._asked: _Asked | None = None  # the last answer of `_places_of`
 
     def __contains__(self, name: str) -> bool:
         return name in self._place
@@ -166,12 +166,12 @@ class Running:
         """The positions of the guides that do not run."""
         return self._places_of(names).absent
 
-    def _places_of(self, names: list[str]) -> _Places:
+    def _places_of(self, names: list[str]) -> _Asked:
         """Where the guides are. (Remembered while the batch stays the same.)"""
         asked = self._asked
         if asked is None or names != asked.names:
             places = np.fromiter(map(self._place.get, names, repeat(-1)), np.int32, len(names))
-            self._asked = asked = _Places(names.copy(), places, np.flatnonzero(places < 0).tolist())
+            self._asked = asked = _Asked(names.copy(), places, np.flatnonzero(places < 0).tolist())
         return asked
 
     def _held(self) -> Locks:

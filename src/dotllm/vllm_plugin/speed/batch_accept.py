@@ -76,13 +76,14 @@ class BatchAccept(Part):
 
             self._running, self._slow = Running(sender.space), slow_steps(self.scheduler)
         try:
-            return self._masks_of([*step.num_scheduled_tokens], self._running, sender)
+            found: GrammarOutput | None = self._masks_of([*step.num_scheduled_tokens], self._running, sender)
+            return found
         except Exception:
             logger.exception("could not find a step's masks in one call; vLLM asks for each")
             return None
 
-    def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> GrammarOutput | None:
-        from vllm.v1.core.sched.output import GrammarOutput as Output
+    def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:
+        from vllm.v1.core.sched.output import GrammarOutput
 
         slow, until = self._slow, time.perf_counter() + WAIT_S
         if slow is not None and slow.steps:
@@ -106,8 +107,7 @@ class BatchAccept(Part):
             if found:
                 constrained[[*found]], rows[[*found]] = True, [*found.values()]
             names, rows = [*compress(names, constrained.tolist())], rows[constrained]
-        masks: Any = Output(names, sender.message(None, rows)) if names else None
-        return masks  # type: ignore[no-any-return]
+        return GrammarOutput(names, sender.message(None, rows)) if names else None
 
     def _late(
         self, names: list[str], not_found: set[int], running: Running, slow: SlowSteps, until: float
