@@ -1,11 +1,10 @@
-"""The cost of masses: the time of a step whose requests ask for nothing, for log probabilities, and for masses.
+"""The cost of masses: the time of a step whose requests ask for nothing, for masses, for log probabilities, for both.
 
     python -m benchmarks.mass MODEL                 # on a GPU; prints a table
     python -m benchmarks.mass MODEL --batches 1 4 --tokens 16 --rounds 2
 
 All requests of a batch write the same number of tokens, so the batch takes that number of steps. The kinds take turns,
-because a machine's speed drifts. A request for masses also asks vLLM for the log probability of the sampled token
-(``logprobs=0``), so the difference between the last two columns is ours.
+because a machine's speed drifts. Log probabilities are vLLM's, of the sampled token (``logprobs=0``).
 ``tests/serve/mass_script.py MODEL GPU null 200`` checks whether masses are right.
 """
 
@@ -16,10 +15,12 @@ import statistics
 import time
 from typing import Any
 
+ASKS = {"extra_args": {"dotllm_mass": True}}
 KINDS: dict[str, dict[str, Any]] = {
     "nothing": {},
+    "mass": ASKS,
     "logprobs": {"logprobs": 0},
-    "mass": {"logprobs": 0, "extra_args": {"dotllm_mass": True}},
+    "both": {"logprobs": 0, **ASKS},
 }
 
 
@@ -56,7 +57,11 @@ def main() -> None:
         assert all(len(output.outputs[0].token_ids) == asked.tokens for output in outputs)
         return took
 
-    print("| batch | " + " | ".join(f"{kind}, ms a step" for kind in KINDS) + " | mass against logprobs, nothing |")
+    print(
+        "| batch | "
+        + " | ".join(f"{kind}, ms a step" for kind in KINDS)
+        + " | mass against nothing, both against logprobs |"
+    )
     print("| --- " * (2 + len(KINDS)) + "|")
     for batch in asked.batches:
         taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
@@ -67,7 +72,9 @@ def main() -> None:
                     taken[kind].append(1000 * took / asked.tokens)
         middle = {kind: statistics.median(times) for kind, times in taken.items()}
         steps = " | ".join(f"{middle[kind]:.3f}" for kind in KINDS)
-        ratios = (middle["mass"] / middle[kind] - 1 for kind in ("logprobs", "nothing"))
+        pairs = (("mass", "nothing"), ("both", "logprobs"))
+        ratios = (statistics.median(a / b for a, b in zip(taken[with_], taken[without], strict=True)) - 1
+                  for with_, without in pairs)  # fmt: skip
         print(f"| {batch} | {steps} | {', '.join(f'{ratio:+.1%}' for ratio in ratios)} |", flush=True)
 
 

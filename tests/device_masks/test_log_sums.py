@@ -18,7 +18,7 @@ KINDS = ["kernel", "torch"]
 
 def sums(kind: str, logits: Any, where: list[int], starts: Any = None, most: int = 1) -> Any:
     made = LogSums(torch.device("cpu"), by_kernel=kind == "kernel")
-    return made(logits, np.array(where, np.int32), starts, most)
+    return made(logits, np.array(where, np.int32), starts, most).logsumexp(1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,15 +55,31 @@ def test_positions_whose_rows_the_device_alone_knows(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_mask_leaves(kind: str) -> None:
-    """The difference of two sums, for masks that leave anything between all and a millionth."""
-    generator = np.random.default_rng(1)
-    logits = torch.from_numpy(generator.normal(0, 4, (40, 9000)).astype(np.float32))
-    rows, before = list(range(40)), sums(kind, logits, list(range(40)))
+@pytest.mark.parametrize("vocabulary", [9000, 3 * kernels.BLOCK])
+def test_what_a_mask_leaves(kind: str, vocabulary: int) -> None:
+    """For masks that leave anything between a millionth and all; and one that leaves nothing."""
+    generator, shape = np.random.default_rng(1), (40, vocabulary)
+    logits = torch.from_numpy(generator.normal(0, 4, shape).astype(np.float32))
     exact = logits.double().softmax(1)
-    allowed = torch.from_numpy(generator.random((40, 9000)) < np.geomspace(1e-3, 1, 40)[:, None])
+    made, rows = LogSums(torch.device("cpu"), by_kernel=kind == "kernel"), np.arange(40, dtype=np.int32)
+    before = made(logits, rows)
+    allowed = torch.from_numpy(generator.random(shape) < np.geomspace(1e-3, 1, 40)[:, None])
     allowed[:, 0] = True
+    allowed[5] = False
     logits[~allowed] = -float("inf")
-    masses = (sums(kind, logits, rows) - before).double()
-    assert (masses - (exact * allowed).sum(1).log()).abs().max() < 4e-6
+    masses = made.masses(before, made(logits, rows)).double()
+    assert masses.shape == (40,) and masses[5] == -float("inf")
+    expected = (exact * allowed).sum(1).log()
+    assert (masses - expected)[[*range(5), *range(6, 40)]].abs().max() < 1e-5
     assert masses[-1] == 0, "nothing is taken, and nothing else is said"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masses_stay_while_later_steps_run(kind: str) -> None:
+    made = LogSums(torch.device("cpu"), by_kernel=kind == "kernel")
+    found = []
+    for count in (3, 700, 5):  # (more rows than there is room for)
+        before, after = torch.zeros((count, 2)), torch.full((count, 2), float(-count))
+        found.append((count, made.masses(before, after)))
+    for count, masses in found:
+        assert masses.tolist() == pytest.approx([-count] * count)

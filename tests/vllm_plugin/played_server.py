@@ -67,43 +67,46 @@ class Core:
             reason = FinishReason.STOP if done else FinishReason.LENGTH
         except SpecError as error:
             tokens, reason, stop_reason = [], FinishReason.ERROR, errors.encode(error)
-        known = self._logprobs(params, tokens)
-        self._tasks.append(asyncio.ensure_future(self._say(request.request_id, tokens, reason, stop_reason, known)))
+        known, masses = self._known(params, tokens)
+        said = self._say(request.request_id, tokens, reason, stop_reason, known, masses)
+        self._tasks.append(asyncio.ensure_future(said))
 
     async def _say(
-        self, request_id: str, tokens: list[int], reason: Any, stop_reason: str | None, known: list[Any]
+        self, name: str, tokens: list[int], reason: Any, stop_reason: str | None, known: list[Any], masses: list[float]
     ) -> None:
         """Send one token after another, each in a separate output."""
         from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 
         for at in range(max(1, len(tokens))):
             ends = {"finish_reason": reason, "stop_reason": stop_reason} if at + 1 >= len(tokens) else {}
-            output = EngineCoreOutput(
-                request_id, tokens[at : at + 1], new_logprobs=known[at] if known else None, **ends
-            )
-            self.outputs.put_nowait(EngineCoreOutputs(outputs=[output]))
+            output = EngineCoreOutput(name, tokens[at : at + 1], new_logprobs=known[at] if known else None, **ends)
+            first = [wire.carrier({name: masses[at : at + 1]})] if masses else []
+            self.outputs.put_nowait(EngineCoreOutputs(outputs=[*first, output]))
             for _ in range(8):  # until the output has gone through the front end
                 await asyncio.sleep(0)
 
-    def _logprobs(self, params: Any, tokens: list[int]) -> list[Any]:
-        """The log probabilities of each token, as if the model found all tokens equally likely."""
+    def _known(self, params: Any, tokens: list[int]) -> tuple[list[Any], list[float]]:
+        """The log probabilities and the masses of each token, where they are asked for, as if the model found all
+        tokens equally likely."""
         from vllm.v1.outputs import LogprobsLists
 
-        if params.num_logprobs is None or params.structured_outputs is None or not tokens:
-            return []
+        asks, number = wire.asks(params), params.num_logprobs
+        if params.structured_outputs is None or not (asks or number is not None):
+            return [], []
         specification = of_sampling_params(params, self.vllm_config.structured_outputs_config)
-        guide, found, number = compiler.build(specification, self.vocabulary).guide(), list[Any](), params.num_logprobs
+        guide = compiler.build(specification, self.vocabulary).guide()
+        known, masses = list[Any](), list[float]()
         for token in tokens:
             allowed = list(guide.allowed_tokens())
-            ids = [token, *allowed[:number], *[0] * number][: 1 + number]
-            values = [-math.log(len(allowed))] * (1 + min(number, len(allowed))) + [-math.inf] * number
-            one = LogprobsLists(
-                np.array([ids], np.int32), np.array([values[: 1 + number]], np.float32), np.ones(1, np.int32)
-            )
-            mass = math.log(len(allowed) / self.vocabulary.size)
-            found.append(wire.with_masses(one, [mass]) if wire.asks(params) else one)
+            if number is not None:
+                ids = [token, *allowed[:number], *[0] * number][: 1 + number]
+                values = [-math.log(len(allowed))] * (1 + min(number, len(allowed))) + [-math.inf] * number
+                shape = np.array([ids], np.int32), np.array([values[: 1 + number]], np.float32)
+                known.append(LogprobsLists(*shape, np.ones(1, np.int32)))
+            if asks:
+                masses.append(math.log(len(allowed) / self.vocabulary.size))
             guide.advance(token)
-        return found
+        return known, masses
 
     def _free(self, params: Any) -> tuple[list[int], bool]:
         tokens = self.tokenizer.encode(FREE, add_special_tokens=False)[: params.max_tokens]

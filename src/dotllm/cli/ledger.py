@@ -57,6 +57,8 @@ RELIED_ON = (
     # Results, and the masses with them, are copied after the work that has been launched.
     "vllm.v1.worker.gpu_model_runner:AsyncGPUModelRunnerOutput.__init__",
     "vllm.v1.worker.gpu.async_utils:AsyncOutput.__init__",
+    # Where a front end notes what it knows of a request's tokens.
+    "vllm.v1.engine.logprobs:LogprobsProcessor.update_from_output",
     # What hides the grammar and the format of a custom tool.
     "vllm.entrypoints.openai.responses.protocol:ResponsesRequest.check_custom_tool_format",
     "vllm.entrypoints.generate.base.protocol:FunctionDefinition._serialize",

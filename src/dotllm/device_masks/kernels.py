@@ -171,3 +171,32 @@ def log_sums(logits: Any, count: int, where: Any, sums: Any, starts: Any = None,
         (logits.dtype, stride, blocks, vocabulary, aligned, most_positions), (count, blocks, 1),
         logits, stride, where, where if starts is None else starts, sums, blocks, vocabulary, most_positions, BLOCK,
     )  # fmt: skip
+
+
+@triton.jit(do_not_specialize_on_alignment=["differences"])
+def _log_differences(before, after, differences, blocks, BLOCKS: tl.constexpr):
+    """Program i: the log-sum-exp of row i of ``after``, minus that of ``before``."""
+    i = tl.program_id(0)
+    block = tl.arange(0, BLOCKS)
+    inside = block < blocks
+    old = tl.load(before + i * blocks + block, mask=inside, other=-float("inf"))
+    new = tl.load(after + i * blocks + block, mask=inside, other=-float("inf"))
+    most_old, most_new = tl.max(old, 0), tl.max(new, 0)
+    most_new = tl.where(most_new == -float("inf"), 0.0, most_new)  # (the mask leaves nothing)
+    ratio = tl.log(tl.sum(tl.exp(new - most_new), 0)) - tl.log(tl.sum(tl.exp(old - most_old), 0))
+    difference = most_new - most_old + ratio
+    tl.store(differences + i, difference)
+
+
+_launch_differences = Launcher(_log_differences)
+
+
+def log_differences(before: Any, after: Any, differences: Any) -> None:
+    """Write the log-sum-exp of each row of ``after``, minus that of the same row of ``before``, to ``differences``.
+
+    before, after: float32 [rows, blocks], as `log_sums` writes them. differences: float32 [rows or more]; may lie in
+    the host's pinned memory.
+    """
+    count, blocks = before.shape
+    most = 1 << (blocks - 1).bit_length()
+    _launch_differences((blocks, most), (count, 1, 1), before, after, differences, blocks, most)

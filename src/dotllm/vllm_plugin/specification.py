@@ -131,10 +131,8 @@ def of_sampling_params(params: ConstrainedParams, config: StructuredOutputsConfi
     if is_true(fields, CONFIDENCE):
         message = f"{CONFIDENCE} is for chats and completions of a server"
         raise InvalidSpecError(message, keyword=CONFIDENCE, code="unsupported")
-    if is_true(fields, MASS) and (params.num_logprobs is None or params.flat_logprobs):
-        message = (
-            f"{MASS} comes with the log probabilities of tokens: set logprobs (0 is enough), and not flat_logprobs"
-        )
+    if is_true(fields, MASS) and params.num_logprobs is not None and params.flat_logprobs:
+        message = f"{MASS} comes with the log probabilities of each token: do not set flat_logprobs"
         raise InvalidSpecError(message, keyword=MASS)
     return of_params(params.structured_outputs, config, fields)
 

@@ -275,6 +275,7 @@ else:
 
 class EngineCoreOutput(Protocol):
     finish_reason: object
+    kv_transfer_params: dict[str, Any] | None
     new_logprobs: Any
     new_token_ids: list[int]
     request_id: str

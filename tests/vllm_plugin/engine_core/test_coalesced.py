@@ -99,7 +99,7 @@ def test_requests(parameters: dict[str, Any]) -> None:
         {"repetition_penalty": 1.1}, {"bad_words": ["x"]}, {"allowed_token_ids": [1, 2]}, {"logit_bias": {5: -100.0}},
         {"logprobs": 0}, {"prompt_logprobs": 0}, {"logprob_token_ids": [5, 6]}, {"logprob_token_ids": []},
         {"prompt_logprob_token_ids": [[0]], "prompt_logprobs": None}, {"watermarking": True},
-        {"thinking_token_budget": 0}, {"trace_decode_token_ids": [1]},
+        {"thinking_token_budget": 0}, {"trace_decode_token_ids": [1]}, {"extra_args": {"dotllm_mass": True}},
     ],
 )  # fmt: skip
 def test_requests_whose_tokens_must_all_be_sampled(parameters: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from dotllm.vllm_plugin.enforce.request_state import tokens_left
 from dotllm.vllm_plugin.enforce.scheduler import FORCED, Part, takes_part
 from dotllm.vllm_plugin.extra import runners
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.extra.mass.wire import asks
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import coalescence
 from dotllm.vllm_plugin.vllm_types import (
@@ -104,13 +105,14 @@ def may_be(request: Request, *, keeps_generators: bool) -> bool:
     It is not coalesced if the sampler must see each token, to count it or report its probability, or if the request
     itself restricts tokens (bad_words, allowed_token_ids, logit_bias): the canonical token may be excluded. A parameter
     that a later vLLM adds is unknown, and so not harmless. Stop tokens are examined one by one
-    (`RequestGrammar.forced_after`).
+    (`RequestGrammar.forced_after`). A request that asks for masses gets one for each token, from the step that samples
+    it.
 
     keeps_generators: for a request with a seed, the runner draws from the request's own generator (V1), so a draw
     depends on the number of earlier draws. (V2 draws by position.)
     """
     parameters = request.sampling_params
-    if parameters is None or request.resumable:
+    if parameters is None or request.resumable or asks(parameters):
         return False
     return all(
         (name in _HARMLESS_EMPTY and not value) or (name == "seed" and not keeps_generators)

@@ -1,8 +1,8 @@
 """The workers' side: sums the rows of requests that ask, before their mask is applied and after it.
 
 Both model runners mask logits in a function of the same name (`worker_hooks`), whatever form the masks have. The sums
-are made on the device, and copied to the host while the device goes on. vLLM waits for the tokens of the step, which
-come after the sums on the same stream, or on one that waits for it. So nothing waits for the sums. A step in which no
+are made on the device, which writes their differences to the host. vLLM waits for the tokens of the step, which come
+after the sums on the same stream, or on one that waits for it. So nothing waits for the sums. A step in which no
 request asks runs as usual.
 """
 
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,8 +72,7 @@ class Step:
     def after(self, logits: torch.Tensor, before: Any, *starts: Any) -> None:
         """Find what the mask, which has been applied, left of ``before``."""
         if before is not None and self._sums is not None:
-            masses = self._sums(logits, self._where, *starts) - before
-            self._masses = masses.to("cpu", non_blocking=True)
+            self._masses = self._sums.masses(before, self._sums(logits, self._where, *starts))
 
     def _log_sums(self, holder: object, logits: torch.Tensor) -> LogSums:
         made: LogSums | None = getattr(holder, _SUMS, None)
@@ -100,11 +100,8 @@ class Step:
     def found(self) -> dict[str, list[float]]:
         """By request, the masses of its positions, once the device has written them."""
         assert self._masses is not None
-        masses, found, at = self._masses.tolist(), {}, 0
-        for name, count in self._counts.items():
-            found[name] = masses[at : at + count]
-            at += count
-        return found
+        masses = iter(self._masses.tolist())
+        return {name: list(islice(masses, count)) for name, count in self._counts.items()}
 
 
 @cache
