@@ -18,7 +18,7 @@ KINDS = ["kernel", "torch"]
 
 def sums(kind: str, logits: Any, where: list[int], starts: Any = None, most: int = 1) -> Any:
     made = LogSums(torch.device("cpu"), by_kernel=kind == "kernel")
-    return made(logits, np.array(where, np.int32), starts, most).logsumexp(1)
+    return made.before(logits, np.array(where, np.int32), starts, most)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,10 +48,11 @@ def test_positions_whose_rows_the_device_alone_knows(kind: str) -> None:
     logits = torch.randn((6, 50))
     starts = torch.tensor([0, 3, 4, 6], dtype=torch.int32)  # three requests with 3, 1 and 2 rows
     most = 3
-    found = sums(kind, logits, [0 * most + 1, 1 * most, 2 * most, 2 * most + 1, 1 * most + 2], starts, most)
+    found = sums(kind, logits, [0 * most + 1, 1 * most, 2 * most, 2 * most + 1, 1 * most + 2, -1], starts, most)
     assert torch.allclose(found[:4], logits[[1, 3, 4, 5]].logsumexp(1), atol=1e-5)
     if kind == "kernel":
-        assert found[4] == -float("inf"), "the request has no third row"
+        assert found[4:].tolist() == [-float("inf")] * 2, "the request has no third row; another has left the batch"
+    assert len(sums(kind, logits, [2, -1])) == 2, "nor do requests that have left a batch of one row each disturb it"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,12 +63,12 @@ def test_what_a_mask_leaves(kind: str, vocabulary: int) -> None:
     logits = torch.from_numpy(generator.normal(0, 4, shape).astype(np.float32))
     exact = logits.double().softmax(1)
     made, rows = LogSums(torch.device("cpu"), by_kernel=kind == "kernel"), np.arange(40, dtype=np.int32)
-    before = made(logits, rows)
+    before = made.before(logits, rows)
     allowed = torch.from_numpy(generator.random(shape) < np.geomspace(1e-3, 1, 40)[:, None])
     allowed[:, 0] = True
     allowed[5] = False
     logits[~allowed] = -float("inf")
-    masses = made.masses(before, made(logits, rows)).double()
+    masses = made.masses(before, logits, rows).double()
     assert masses.shape == (40,) and masses[5] == -float("inf")
     expected = (exact * allowed).sum(1).log()
     assert (masses - expected)[[*range(5), *range(6, 40)]].abs().max() < 1e-5
@@ -79,7 +80,7 @@ def test_masses_stay_while_later_steps_run(kind: str) -> None:
     made = LogSums(torch.device("cpu"), by_kernel=kind == "kernel")
     found = []
     for count in (3, 700, 5):  # (more rows than there is room for)
-        before, after = torch.zeros((count, 2)), torch.full((count, 2), float(-count))
-        found.append((count, made.masses(before, after)))
+        before, after = torch.zeros(count), torch.full((count, 1), float(-count))
+        found.append((count, made.masses(before, after, np.arange(count, dtype=np.int32))))
     for count, masses in found:
         assert masses.tolist() == pytest.approx([-count] * count)

@@ -80,7 +80,7 @@ class Core:
         for at in range(max(1, len(tokens))):
             ends = {"finish_reason": reason, "stop_reason": stop_reason} if at + 1 >= len(tokens) else {}
             output = EngineCoreOutput(name, tokens[at : at + 1], new_logprobs=known[at] if known else None, **ends)
-            first = [wire.carrier({name: masses[at : at + 1]})] if masses else []
+            first = [wire.carrier({name: masses[at]})] if masses else []
             self.outputs.put_nowait(EngineCoreOutputs(outputs=[*first, output]))
             for _ in range(8):  # until the output has gone through the front end
                 await asyncio.sleep(0)

@@ -48,7 +48,8 @@ def sampled(asked: dict[str, int] | None, apply: Any, output: Any) -> Any:
     """What a worker returns if its runner masks with ``apply``."""
     grammar = SimpleNamespace()
     if asked is not None:
-        setattr(grammar, worker.ASKED, asked)
+        counts = None if set(asked.values()) == {1} else np.array([*asked.values()], np.int32)
+        setattr(grammar, worker.ASKED, ([*asked], counts))
 
     def original(self: object, given: Any) -> Any:
         assert given is grammar
@@ -74,10 +75,29 @@ def test_rows_of_the_first_runner(asynchronous: bool) -> None:
         assert not result._output.was_read and result.get_kv_connector_output() == "of the connector"
         result = result.get_output()
     found = getattr(result, worker.MASSES)
-    assert {name: len(masses) for name, masses in found.items()} == {"a": 3, "b": 1, "t": 1}
+    assert {name: len(masses) for name, masses in found.items()} == {"a": 3, "b": 1, "t": 3, "gone": 1}
     close = partial(pytest.approx, abs=1e-6)
     assert found["a"] == close(expected[2:5].tolist()) and found["b"] == close(expected[6:].tolist())
-    assert found["t"] == close(expected[5:6].tolist())
+    assert found["t"][:1] == close(expected[5:6].tolist()), "it has one row, whatever was drafted"
+
+
+def test_rows_of_a_batch_in_which_all_ask() -> None:
+    """Each has one position; the runners' order, and another."""
+    logits, allowed = torch.randn((3, TOKENS)), torch.rand((3, TOKENS)) < 0.5
+    expected = exact(logits, allowed).tolist()
+    original = lambda *_: masked(logits, allowed)  # noqa: E731
+    step: Any = SimpleNamespace(scheduled_spec_decode_tokens={})
+    for names in (["x", "a", "t"], ["t", "x"]):
+        for second in (False, True):
+            before = logits.clone()
+            batch: Any = SimpleNamespace(req_ids=["x", "a", "t"], cu_num_logits=torch.arange(4, dtype=torch.int32))
+            own: Any = SimpleNamespace(mask_stride=1)
+            first = partial(worker._v1, step, SimpleNamespace(), batch, logits, original=original)
+            last = partial(worker._v2, own, logits, batch, names, None, original=original)
+            output = ModelRunnerOutput(req_ids=[], req_id_to_index={})
+            found = getattr(sampled(dict.fromkeys(names, 1), last if second else first, output), worker.MASSES)
+            assert found == pytest.approx({name: expected["xat".index(name)] for name in names}, abs=1e-6)
+            logits.copy_(before)
 
 
 def test_rows_of_the_second_runner() -> None:
@@ -129,7 +149,11 @@ def test_the_engine_core_asks_for_those_that_ask() -> None:
     part.scheduled(step)
     masks: Any = SimpleNamespace(structured_output_request_ids=["b", "a", "c"])
     part.masks_found(step, masks)
-    assert getattr(masks, worker.ASKED) == {"a": 3}
+    names, counts = getattr(masks, worker.ASKED)
+    assert names == ["a"] and counts.tolist() == [3]
+    step.scheduled_spec_decode_tokens = {}
+    part.masks_found(step, masks)
+    assert getattr(masks, worker.ASKED) == (["a"], None)
     part.masks_found(step, None)
     other: Any = SimpleNamespace(structured_output_request_ids=["b"])
     part.masks_found(step, other)
@@ -188,11 +212,11 @@ def test_masses_go_through_vllms_wire_to_the_positions_of_a_request() -> None:
     result = ModelRunnerOutput(req_ids=[], req_id_to_index={})
     part.answered(result, outputs)
     assert [one.request_id for one in outputs[0].outputs] == ["a", "p", "b", "c"]
-    masses = {"a": [-0.25, -1.5, -9.0], "p": [-2.0], "d": [-1.0], "gone": [-3.0]}
+    masses = {"a": [-0.25, -1.5, -9.0], "p": [-2.0], "d": -1.0, "gone": [-3.0]}
     setattr(result, worker.MASSES, masses)
     part.answered(result, outputs)
     sent = [MsgpackDecoder(EngineCoreOutputs).decode(MsgpackEncoder().encode(one)).outputs for one in outputs.values()]
-    assert [dict(wire.carried(one)) for one in sent] == [{name: masses[name] for name in "ap"}, {"d": [-1.0]}, {}]
+    assert [dict(wire.carried(one)) for one in sent] == [{name: masses[name] for name in "ap"}, {"d": -1.0}, {}]
 
     processor, process = output_processor()
     asks = {"a": (2, True), "p": (None, True), "b": (2, False), "c": (None, False)}
@@ -204,10 +228,22 @@ def test_masses_go_through_vllms_wire_to_the_positions_of_a_request() -> None:
     assert [(one.log_mass, len(one)) for one in told["p"].logprobs] == [(-2.0, 0), (None, 0)], "no log probabilities"
     assert type(told["b"].logprobs[0]) is dict and told["c"].logprobs is None, "who does not ask gets vLLM's"
     process([EngineCoreOutput("p", [9])])
-    process([wire.carrier({"p": [-4.0], "gone": [-3.0]}), EngineCoreOutput("p", [10])])
+    process([wire.carrier({"p": -4.0, "gone": [-3.0]}), EngineCoreOutput("p", [10])])
     own = states["p"].logprobs_processor
     assert [one.log_mass for one in own.logprobs] == [-2.0, None, None, -4.0] and own.masses == [-4.0]
     assert own.cumulative_logprob is None and states["a"].logprobs_processor.cumulative_logprob == -3
+
+
+def test_one_front_end_gets_all_that_there_is() -> None:
+    part = engine.Masses(SimpleNamespace())  # type: ignore[arg-type]
+    outputs = {0: EngineCoreOutputs(outputs=[EngineCoreOutput("d", [4])])}
+    result = ModelRunnerOutput(req_ids=[], req_id_to_index={})
+    setattr(result, worker.MASSES, {"d": -1.0, "aborted": -2.0})
+    part.answered(result, outputs)
+    assert wire.carried(outputs[0].outputs) == {"d": -1.0, "aborted": -2.0}
+    processor, process = output_processor()
+    add(processor, "d", None, asks=True)
+    assert [one.log_mass for one in process(outputs[0].outputs).request_outputs[0].outputs[0].logprobs] == [-1.0]
 
 
 def test_a_stop_text_within_a_step_drops_masses_too() -> None:

@@ -33,15 +33,15 @@ def _with_masses() -> Any:
 
     class WithMasses(LogprobsProcessor):
         logprobs: Any
-        came: Sequence[float] = ()
-        """The masses of the next output; it may have more positions than tokens."""
+        came: float | Sequence[float] = ()
+        """The mass of the next output's position, or those of its positions; there may be more than tokens."""
         masses: Sequence[float | None] = ()
         """The masses of the last output's tokens."""
 
         def update_from_output(self, output: EngineCoreOutput) -> None:
             super().update_from_output(output)
             count, came, self.came = len(output.new_token_ids), self.came, ()
-            self.masses = [*came, *[None] * count][:count]
+            self.masses = [*([came] if isinstance(came, float) else came), *[None] * count][:count]
             if self.num_logprobs is None:
                 positions: list[Any] = self.logprobs or []
                 positions += map(Position.with_mass, self.masses)

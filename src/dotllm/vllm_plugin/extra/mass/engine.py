@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from dotllm.vllm_plugin.enforce.scheduler import MASS, Part, takes_part
 from dotllm.vllm_plugin.extra.mass import worker
 from dotllm.vllm_plugin.extra.mass.wire import asks, carrier
@@ -28,18 +30,21 @@ class Masses(Part):
         """Tell the workers which requests ask, with the masks of ``step``."""
         if not self._asking or masks is None:
             return
-        drafts = step.scheduled_spec_decode_tokens
-        names = self._asking.intersection(masks.structured_output_request_ids)
+        names = [name for name in masks.structured_output_request_ids if name in self._asking]
         if names:
-            setattr(masks, ASKED, {name: 1 + len(drafts.get(name, ())) for name in names})
+            drafts = step.scheduled_spec_decode_tokens
+            counts = np.array([1 + len(drafts.get(name, ())) for name in names], np.int32) if drafts else None
+            setattr(masks, ASKED, (names, counts))
 
     def answered(self, output: ModelRunnerOutput, outputs: Mapping[int, Any]) -> None:
         """Put the masses of the tokens before vLLM's ``outputs``, by client."""
-        masses: dict[str, list[float]] | None = getattr(output, MASSES, None)
+        masses: dict[str, float | list[float]] | None = getattr(output, MASSES, None)
         if masses is None:
             return
         for client in outputs.values():
-            own = {one.request_id: masses[one.request_id] for one in client.outputs if one.request_id in masses}
+            own = masses
+            if len(outputs) > 1:
+                own = {one.request_id: masses[one.request_id] for one in client.outputs if one.request_id in masses}
             if own:
                 client.outputs.insert(0, carrier(own))
 

@@ -36,13 +36,14 @@ def ask(params: SamplingParams, likeliest: int = 0) -> None:
         params.logprobs = max(known or 0, likeliest)
 
 
-def carrier(masses: Mapping[str, Sequence[float]]) -> Any:
-    """vLLM's ``EngineCoreOutput`` that carries ``masses``: by request, those of its positions in the step."""
+def carrier(masses: Mapping[str, float | list[float]]) -> Any:
+    """vLLM's ``EngineCoreOutput`` that carries ``masses``: by request, that of its position in the step, or a list of
+    those of its positions. (It may name requests of which there is no output.)"""
     from vllm.v1.engine import EngineCoreOutput
 
     return EngineCoreOutput(CARRIER, [], kv_transfer_params=masses)
 
 
-def carried(outputs: Sequence[EngineCoreOutput]) -> Mapping[str, Sequence[float]]:
+def carried(outputs: Sequence[EngineCoreOutput]) -> Mapping[str, float | list[float]]:
     """The masses that the first of ``outputs`` carries, if it does."""
     return outputs[0].kv_transfer_params or {} if outputs and outputs[0].request_id == CARRIER else {}
