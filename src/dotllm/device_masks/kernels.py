@@ -127,20 +127,22 @@ def apply_rows(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize_on_alignment=["where", "starts", "minus", "sums"])
+SUMMED = 4096  # logits that one program sums
+
+
+@triton.jit(do_not_specialize_on_alignment=["where", "starts"])
 def _log_sums(
     logits,
     logits_stride,
     where,
     starts,
-    minus,
     sums,
+    blocks,
     vocabulary,
-    SUBTRACT: tl.constexpr,
     MOST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program i: the logarithm of the sum of exponentials of the row of logits at where[i], less minus[i]."""
+    """Program (i, b): the logarithm of the sum of exponentials over block b of the row of logits at where[i]."""
     i = tl.program_id(0)
     place = tl.load(where + i).to(tl.int64)
     row = tl.maximum(place, 0)
@@ -150,32 +152,52 @@ def _log_sums(
         end = tl.load(starts + row // MOST + 1).to(tl.int64)
         row = begin + row % MOST
         length = tl.where(row < end, length, 0)
-    most, total = tl.full((), -1e38, tl.float32), tl.zeros((), tl.float32)  # (finite: a block may have only -inf)
-    for first in range(0, vocabulary, BLOCK):
-        token = first + tl.arange(0, BLOCK)
-        values = tl.load(logits + row * logits_stride + token, mask=token < length, other=-float("inf")).to(tl.float32)
-        before, most = most, tl.maximum(most, tl.max(values, 0))
-        total = total * tl.exp(before - most) + tl.sum(tl.exp(values - most), 0)
-    sum_ = most + tl.log(total)
-    if SUBTRACT:
-        sum_ -= tl.load(minus + i)
-    tl.store(sums + i, sum_)
+    token = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(logits + row * logits_stride + token, mask=token < length, other=-float("inf")).to(tl.float32)
+    most = tl.max(values, 0)
+    most = tl.where(most == -float("inf"), 0.0, most)  # (nothing is allowed in this block)
+    tl.store(sums + i * blocks + tl.program_id(1), most + tl.log(tl.sum(tl.exp(values - most), 0)))
 
 
 _launch_sums = Launcher(_log_sums)
 
 
-def log_sums(
-    logits: Any, count: int, where: Any, sums: Any, minus: Any = None, starts: Any = None, most_positions: int = 1
-) -> None:
-    """Write the log-sum-exps of some rows to ``sums``, float32 [count or more].
+def log_sums(logits: Any, count: int, where: Any, sums: Any, starts: Any = None, most_positions: int = 1) -> None:
+    """Write the log-sum-exp of each block of `SUMMED` logits of some rows to ``sums``, float32 [count, blocks].
 
-    logits, where, starts, most_positions: as in `apply_rows`. minus: float32 [count], subtracted. The sum of a row that
-    there is not is -inf, and NaN less another such. (``where`` and ``sums`` may lie in the host's pinned memory.)
+    logits, where, starts, most_positions: as in `apply_rows`. The sums of a row that there is not are -inf.
     """
-    stride, vocabulary, subtracts = logits.stride(0), logits.shape[-1], minus is not None
+    stride, blocks, vocabulary = logits.stride(0), sums.shape[1], logits.shape[-1]
+    aligned = logits.data_ptr() % 16 == 0 and sums.data_ptr() % 16 == 0
     _launch_sums(
-        (logits.dtype, stride, vocabulary, logits.data_ptr() % 16 == 0, subtracts, most_positions), (count, 1, 1),
-        logits, stride, where, where if starts is None else starts, minus if subtracts else where, sums, vocabulary,
-        subtracts, most_positions, BLOCK,
+        (logits.dtype, stride, blocks, vocabulary, aligned, most_positions), (count, blocks, 1),
+        logits, stride, where, where if starts is None else starts, sums, blocks, vocabulary, most_positions, SUMMED,
     )  # fmt: skip
+
+
+@triton.jit(do_not_specialize_on_alignment=["differences"])
+def _log_differences(before, after, differences, blocks, BLOCKS: tl.constexpr):
+    """Program i: the log-sum-exp of row i of ``after``, minus that of ``before``."""
+    i = tl.program_id(0)
+    block = tl.arange(0, BLOCKS)
+    inside = block < blocks
+    old = tl.load(before + i * blocks + block, mask=inside, other=-float("inf"))
+    new = tl.load(after + i * blocks + block, mask=inside, other=-float("inf"))
+    most_old, most_new = tl.max(old, 0), tl.max(new, 0)
+    most_new = tl.where(most_new == -float("inf"), 0.0, most_new)  # (the mask leaves nothing)
+    ratio = tl.log(tl.sum(tl.exp(new - most_new), 0)) - tl.log(tl.sum(tl.exp(old - most_old), 0))
+    tl.store(differences + i, most_new - most_old + ratio)
+
+
+_launch_differences = Launcher(_log_differences)
+
+
+def log_differences(before: Any, after: Any, differences: Any) -> None:
+    """Write the log-sum-exp of each row of ``after``, minus that of the same row of ``before``, to ``differences``.
+
+    before, after: float32 [rows, blocks], as `log_sums` writes them. differences: float32 [rows or more]; may lie in
+    the host's pinned memory. (NaN for a row that there is not.)
+    """
+    count, blocks = before.shape
+    most = 1 << (blocks - 1).bit_length()
+    _launch_differences((blocks, most), (count, 1, 1), before, after, differences, blocks, most)

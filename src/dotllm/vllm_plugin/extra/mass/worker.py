@@ -62,13 +62,13 @@ class Step:
         sums, before = None, None
         try:
             sums = self._log_sums(holder, logits)
-            before = sums.before(logits, where, *starts)
+            before = sums(logits, where, *starts)
         except Exception:
             logger.exception(_FAILED)
         mask()
         try:
             if sums is not None and before is not None:
-                self._masses = sums.masses(before, logits, where, *starts)
+                self._masses = sums.masses(before, sums(logits, where, *starts))
         except Exception:
             logger.exception(_FAILED)
 
