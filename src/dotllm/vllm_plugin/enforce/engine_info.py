@@ -13,9 +13,7 @@ from contextvars import ContextVar
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from dotllm.compilation import Kind, Specification, validation_cache
-from dotllm.vllm_plugin.enforce import per_process, reasoning_warning
-from dotllm.vllm_plugin.enforce.preparation import in_background
+from dotllm.vllm_plugin.enforce import per_process
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams
@@ -38,7 +36,7 @@ _of_request: ContextVar[VllmConfig | None] = ContextVar("dotllm_engine", default
 
 HOOK = Hook(
     name="front-end",
-    summary="the front end knows its engine's backend, and says at start which reasoning parser is missing",
+    summary="the front end knows its engine's backend",
     targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
     without_it="streams that are refused get HTTP 200 and an error event; the backend is taken for auto",
 )
@@ -116,20 +114,7 @@ def tokenizer_and_model() -> tuple[Any, ModelConfig]:
     return cached_tokenizer_from_config(model_config=model_config), model_config
 
 
-def prepare(vllm_config: VllmConfig) -> None:
-    """Warn about a missing reasoning parser. Load what is needed for the warnings of a specification and for the types
-    of arguments; with a reasoning parser, also what checking needs (`endpoints`)."""
-    reasoning_warning.warn(vllm_config)
-    from dotllm.compilation import spec_warnings  # noqa: F401
-    from dotllm.languages.json_schema import flat_properties  # noqa: F401
-
-    if may_reason():
-        for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
-            validation_cache.check(Specification.create(kind, text))
-
-
 @HOOK.replaces("vllm.v1.engine.input_processor:InputProcessor.__init__")
 def _init(self: object, vllm_config: VllmConfig, *args: Any, original: Original, **kwargs: Any) -> None:
     remember(vllm_config)
-    in_background(prepare, vllm_config)
     original(self, vllm_config, *args, **kwargs)
