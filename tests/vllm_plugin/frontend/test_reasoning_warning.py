@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm import system
-from dotllm.vllm_plugin.enforce import reasoning_warning
+from dotllm.vllm_plugin.api import reasoning_warning
 
 QWEN3 = (
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
