@@ -22,6 +22,7 @@ from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.enforce.validation import claim
 from dotllm.vllm_plugin.extra import jump_forward
 from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit
+from dotllm.vllm_plugin.extra.jump_forward import forced_after
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.speed import warm_start
 from tests.vllm_plugin.engine_core.test_coalesced import engine
@@ -252,9 +253,9 @@ def test_forced_text_that_would_be_too_long_for_a_limit_is_left_to_the_model(
     one = request("[cd]abab[cd]", max_tokens=50, extra_args={"dotllm_finish": True})
     for left in range(4, 9):
         grammar = compiled(manager, one)
-        assert list(grammar.forced_after(C, left)) == ([A, B, A, B] if left >= 6 else [])
+        assert list(forced_after(grammar, C, left)) == ([A, B, A, B] if left >= 6 else [])
     free = compiled(manager, request("[cd]abab[cd]", max_tokens=50))
-    assert list(free.forced_after(D, 1)) == [A, B, A, B] and list(free.forced_after(A, 9)) == []
+    assert list(forced_after(free, D, 1)) == [A, B, A, B] and list(forced_after(free, A, 9)) == []
 
 
 def test_a_vocabulary_and_a_compiler_for_each_tokenizer_and_width() -> None:
