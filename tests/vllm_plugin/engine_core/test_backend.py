@@ -13,10 +13,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from dotllm import system
 from dotllm.compilation import Specification
 from dotllm.compilation.errors import CompilationError
 from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
-from dotllm.vllm_plugin.enforce import compile_hook, extras, per_process, preparation
+from dotllm.vllm_plugin.enforce import compile_hook, extras, per_process
 from dotllm.vllm_plugin.enforce.backend import EngineBackend
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.enforce.validation import claim
@@ -313,7 +314,7 @@ def test_on_a_gpu_processes_compile(monkeypatch: pytest.MonkeyPatch, *, gpu: boo
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation.system, "run_in_background", lambda work, name: work())
+    monkeypatch.setattr(system, "run_in_background", lambda work, name: work())
 
 
 @pytest.mark.usefixtures("at_once")
@@ -329,10 +330,10 @@ def test_an_engine_of_ours_gets_ready_while_its_model_loads(caplog: pytest.LogCa
     blind.model_config.skip_tokenizer_init = True
     with caplog.at_level(logging.INFO):
         for one in (config, other, blind):
-            preparation.in_background(prepare, one)
+            warm_start.in_background(prepare, one)
         assert prepared == [config] and "prepare done in" in caplog.text
         caplog.clear()
-        preparation.in_background(prepare, broken)
+        warm_start.in_background(prepare, broken)
         assert "could not prepare" in caplog.text and "done in" not in caplog.text
 
 

@@ -14,9 +14,9 @@ import re
 from typing import Any
 
 from dotllm.compilation import Kind, Specification, validation_cache
-from dotllm.vllm_plugin.enforce.preparation import in_background
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import is_ours
+from dotllm.vllm_plugin.speed.warm_start import in_background
 from dotllm.vllm_plugin.vllm_types import VllmConfig
 
 logger = logging.getLogger(__name__)
