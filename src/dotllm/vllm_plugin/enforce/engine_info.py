@@ -6,11 +6,9 @@ module remembers that configuration. A process may have several engines; `of` se
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dotllm.vllm_plugin.enforce import per_process
@@ -27,9 +25,6 @@ from dotllm.vllm_plugin.vllm_types import (
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
-
-_PROCESSORS = "vllm.logits_processors"
-"""The entry points of installed logits processors."""
 
 _last: VllmConfig | None = None
 _of_request: ContextVar[VllmConfig | None] = ContextVar("dotllm_engine", default=None)
@@ -85,18 +80,6 @@ def may_reason() -> bool:
     """Whether requests may generate text before their constraint begins, and before it has been compiled."""
     configured = config()
     return configured is not None and bool(configured.reasoning_parser)
-
-
-def has_processors() -> bool:
-    """Whether the server's operator has added logits processors, which may read any field of ``vllm_xargs``."""
-    vllm_config = configuration()
-    model_config = getattr(vllm_config, "model_config", None)
-    return bool(getattr(model_config, "logits_processors", None)) or _installed()
-
-
-@functools.cache
-def _installed() -> bool:
-    return bool(entry_points(group=_PROCESSORS))
 
 
 def token_names() -> TokenNames | None:

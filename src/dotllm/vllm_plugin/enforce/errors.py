@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cache, wraps
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -138,11 +138,15 @@ def _in_our_words(error: Any, reason: str) -> Any:
     return type(error)(code=code, message=message, retryable=status == 503)
 
 
-def logits_processors(model_config: ModelConfig) -> tuple[str, ...]:
+def logits_processors(model_config: ModelConfig | None) -> tuple[str, ...]:
     """Names of the logits processors that the server's operator has added to vLLM's."""
-    named = model_config.logits_processors or ()
-    installed = (point.value for point in entry_points(group="vllm.logits_processors"))
-    return (*(one if isinstance(one, str) else one.__qualname__ for one in named), *installed)
+    named = getattr(model_config, "logits_processors", None) or ()
+    return (*(one if isinstance(one, str) else one.__qualname__ for one in named), *_installed_processors())
+
+
+@cache
+def _installed_processors() -> tuple[str, ...]:
+    return tuple(point.value for point in entry_points(group="vllm.logits_processors"))
 
 
 def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
