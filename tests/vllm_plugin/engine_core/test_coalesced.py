@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dotllm.vllm_plugin import settings
-from dotllm.vllm_plugin.enforce import errors, parameters
+from dotllm.vllm_plugin.enforce import errors
 from dotllm.vllm_plugin.extra import jump_forward
-from dotllm.vllm_plugin.speed import pending_grammars
+from dotllm.vllm_plugin.speed import parameters, pending_grammars
 
 MODEL = {
     "is_diffusion": False, "is_hybrid": False, "is_attention_free": False, "uses_mrope": False,

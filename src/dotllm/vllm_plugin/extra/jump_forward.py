@@ -27,14 +27,14 @@ from dotllm.errors import TooFewTokensError
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
 from dotllm.vllm_plugin.enforce.errors import contained, logits_processors
 from dotllm.vllm_plugin.enforce.extras import GIVEN, SpellingOf
-from dotllm.vllm_plugin.enforce.parameters import beyond
-from dotllm.vllm_plugin.enforce.request_state import tokens_left
 from dotllm.vllm_plugin.enforce.scheduler import FORCED, Part, takes_part
 from dotllm.vllm_plugin.extra import runners
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 from dotllm.vllm_plugin.extra.mass.wire import asks
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import coalescence
+from dotllm.vllm_plugin.speed.parameters import beyond
+from dotllm.vllm_plugin.speed.request_state import tokens_left
 from dotllm.vllm_plugin.vllm_types import (
     CompilationConfig,
     ModelConfig,

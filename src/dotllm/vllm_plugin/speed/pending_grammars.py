@@ -31,11 +31,11 @@ from typing import Any
 from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
-from dotllm.vllm_plugin.enforce.parameters import beyond
 from dotllm.vllm_plugin.enforce.scheduler import PENDING, Part, takes_part
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.specification import answer_tokens
+from dotllm.vllm_plugin.speed.parameters import beyond
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.limits import tight_guides
 from dotllm.index.mask_table import END_ROW
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.enforce.request_state import reasoning_end, tokens_left
 from dotllm.vllm_plugin.settings import ends_in_reasoning
+from dotllm.vllm_plugin.speed.request_state import reasoning_end, tokens_left
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 from dotllm.vllm_plugin.workarounds.implicit_ends import masked_ends
 
