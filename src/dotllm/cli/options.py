@@ -13,7 +13,8 @@ import atexit
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -123,20 +124,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Limits": ("max-pinned-bytes", "compile-timeout", "compile-memory", "queue-limit", "queue-bytes"),
 }
 """Options by topic, for the help; all others are "Advanced"."""
-SETTINGS = (
+SETTINGS: tuple[Callable[[], object], ...] = (
     tiers.chosen,
     settings.takes_auto,
     settings.coalescence,
     settings.finishes,
     settings.ends_in_reasoning,
     settings.gpu_masks,
-    settings.property_order,
-    settings.additional_properties,
     settings.inspects,
     settings.previews,
-    settings.whitespace,
     settings.warns,
-    settings.number_digits,
+    *(partial(settings.written, variable) for variable in settings.HOW_JSON_IS_WRITTEN),
 )
 _CONFIG = "--config"
 _PREFIX = "dotllm-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -11,7 +11,6 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.json_input import require_unicode
 from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import settings, tiers
-from dotllm.vllm_plugin.settings import ADDITIONAL_PROPERTIES, NUMBER_DIGITS, PROPERTY_ORDERS, WHITESPACE
 from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsConfig, StructuredOutputsParams
 
 KINDS = {
@@ -49,20 +48,21 @@ class _Field(NamedTuple):
 
     option: str
     """Its name in `Specification.options`."""
-    values: tuple[str, ...]
-    """The first one is what an absent option means."""
+    variable: str
+    """The server's value, for requests that do not set the field (`settings.HOW_JSON_IS_WRITTEN`)."""
     kinds: Collection[Kind]
     """The kinds on which it has an effect."""
-    of_server: Callable[[], str]
-    """Returns the server's value, for requests that do not set the field."""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The first one is what an absent option means."""
+        return settings.HOW_JSON_IS_WRITTEN[self.variable]
 
 
 _WRITTEN = {
-    ORDER: _Field("order", PROPERTY_ORDERS, _WITH_PROPERTIES, settings.property_order),
-    ADDITIONAL: _Field(
-        "additional_properties", ADDITIONAL_PROPERTIES, _WITH_PROPERTIES, settings.additional_properties
-    ),
-    DIGITS: _Field("number_digits", NUMBER_DIGITS, _EFFECTIVE, settings.number_digits),
+    ORDER: _Field("order", settings.ORDER, _WITH_PROPERTIES),
+    ADDITIONAL: _Field("additional_properties", settings.ADDITIONAL, _WITH_PROPERTIES),
+    DIGITS: _Field("number_digits", settings.DIGITS, _EFFECTIVE),
 }
 
 
@@ -193,7 +193,7 @@ def _json_options(
     `Index.from_json_schema` uses. The server (``config``) or the request may set them."""
     options: dict[str, OptionValue] = {}
     for name, about in _WRITTEN.items():
-        value = fields.get(name) or about.of_server()
+        value = fields.get(name) or settings.written(about.variable)
         if kind in about.kinds and value != about.values[0]:
             options[about.option] = str(value)
     if (source := fields.get(SOURCE)) is not None:
@@ -204,7 +204,8 @@ def _json_options(
             options[option] = said
         elif said:
             options[option.removeprefix("disable_")] = False
-    if kind in _EFFECTIVE and (blanks := settings.whitespace()) != WHITESPACE[0]:
+    blanks = settings.written(settings.WHITESPACE)
+    if kind in _EFFECTIVE and blanks != settings.HOW_JSON_IS_WRITTEN[settings.WHITESPACE][0]:
         options["whitespace"] = blanks
     return options
 
