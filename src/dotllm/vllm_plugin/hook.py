@@ -86,11 +86,6 @@ class Hook:
         replaced = (Target(module, name, positional(ours)) for module, name, ours in self._replacements)
         return (*replaced, *self._needs)
 
-    @property
-    def replaced(self) -> list[str]:
-        """The functions that it replaces, as ``module:Class.function``."""
-        return [f"{module}:{name}" for module, name, _ in self._replacements]
-
     def check(self) -> list[tuple[Any, str, Original]]:
         """The replacements: the holder, the function's name in it, and our function. Raises if a function is missing or
         ours does not fit it. (A process also checks the hooks of another process that must accept what it sends.)"""
@@ -114,12 +109,8 @@ class Hook:
 
 
 def positional(function: Any) -> tuple[str, ...]:
-    """Names of the parameters that ``function`` takes by position."""
-    return positional_of(inspect.signature(function))
-
-
-def positional_of(signature: inspect.Signature) -> tuple[str, ...]:
-    """Names of the parameters of ``signature`` that are taken by position."""
+    """Names of the parameters that ``function``, or a function with this signature, takes by position."""
+    signature = function if isinstance(function, inspect.Signature) else inspect.signature(function)
     return tuple(
         p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     )
@@ -139,7 +130,7 @@ def misfit(ours: inspect.Signature, theirs: inspect.Signature) -> str:
         (p.kind in rest and p.name in ours.parameters) or rest.get(p.kind, {p.kind}) <= kinds
         for p in theirs.parameters.values()
     )
-    mine, its = positional_of(ours), positional_of(theirs)
+    mine, its = positional(ours), positional(theirs)
     in_order = mine[: len(its)] == its[: len(mine)]
     further = (ours.parameters[name].default for name in mine[len(its) :])
     is_given_all = kind.VAR_POSITIONAL in their_kinds or all(default is not kind.empty for default in further)
@@ -147,30 +138,20 @@ def misfit(ours: inspect.Signature, theirs: inspect.Signature) -> str:
     return "" if fits else f"has the parameters {theirs}, what is to replace it has {ours}"
 
 
-def _require_that_it_takes(replacement: Any, original: Any) -> None:
-    """Raise TypeError for a `misfit`."""
-    if why := misfit(inspect.signature(replacement), inspect.signature(original)):
-        raise TypeError(f"{original.__qualname__} {why}")
-
-
-def _original(holder: Any, name: str, ours: Any) -> tuple[Any, bool, frozenset[str]]:
-    """The function ``holder.name``, whether ``ours`` has replaced it, and the marks of all its replacements."""
-    original = getattr(holder, name)
-    if isinstance(inspect.getattr_static(holder, name, None), classmethod):
-        original = original.__func__
-    done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
-    return original, _mark(ours) in done, done
-
-
 def _mark(ours: Any) -> str:
     return f"{ours.__module__}.{ours.__qualname__}"
 
 
-def require_that_it_fits(holder: Any, name: str, ours: Any) -> None:
-    """Raise what `replace_once` would raise, and change nothing."""
-    original, is_done, _ = _original(holder, name, ours)
-    if not is_done:
-        _require_that_it_takes(ours, original)
+def require_that_it_fits(holder: Any, name: str, ours: Any) -> tuple[Any, frozenset[str]]:
+    """The function ``holder.name``, and the marks of its replacements. Raises TypeError for a `misfit`, unless ``ours``
+    has replaced it."""
+    original = getattr(holder, name)
+    if isinstance(inspect.getattr_static(holder, name, None), classmethod):
+        original = original.__func__
+    done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
+    if _mark(ours) not in done and (why := misfit(inspect.signature(ours), inspect.signature(original))):
+        raise TypeError(f"{original.__qualname__} {why}")
+    return original, done
 
 
 def replace_once(holder: Any, name: str, ours: Any) -> None:
@@ -183,10 +164,9 @@ def replace_once(holder: Any, name: str, ours: Any) -> None:
     ``original`` is the function, which takes the class. A module's function is also replaced in the vLLM modules that
     have imported it by name.
     """
-    original, is_done, done = _original(holder, name, ours)
-    if not is_done:
+    original, done = require_that_it_fits(holder, name, ours)
+    if _mark(ours) not in done:
         class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)
-        _require_that_it_takes(ours, original)
         copy = FunctionType(ours.__code__, ours.__globals__, name, ours.__defaults__, ours.__closure__)
         copy.__kwdefaults__ = {**(ours.__kwdefaults__ or {}), "original": original}
         replacement = wraps(original)(copy)
