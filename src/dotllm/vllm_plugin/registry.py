@@ -173,14 +173,6 @@ def is_required(entry: Entry) -> tuple[bool, str]:
     return hook.required, hook.without_it
 
 
-def summary(entry: Entry) -> str:
-    """A hook's summary; "" if its module cannot be imported."""
-    try:
-        return entry.hook().summary
-    except Exception:
-        return ""
-
-
 def without(tier: str) -> list[str]:
     """The tiers that are on, except ``tier`` and those that need it."""
     on = tiers.chosen()
