@@ -26,7 +26,6 @@ MODULES = {
     "vllm.config.structured_outputs": "StructuredOutputsConfig",
     "vllm.config.vllm": "VllmConfig",
     "vllm.outputs": "CompletionOutput RequestOutput",
-    "vllm.pooling_params": "PoolingParams",
     "vllm.sampling_params": "SamplingParams StructuredOutputsParams",
     "vllm.v1.core.sched.output": "GrammarOutput SchedulerOutput",
     "vllm.v1.core.sched.scheduler": "Scheduler",
@@ -117,10 +116,6 @@ class VllmConfig(Protocol):
     use_v2_model_runner: bool
 
 
-class PoolingParams(Protocol):
-    task: str | None
-
-
 class StructuredOutputsParams(Protocol):
     json: str | dict[str, object] | None
     json_object: bool | None
@@ -142,16 +137,10 @@ class SamplingParams(Protocol):
     allowed_token_ids: list[int] | None
     bad_words: list[str] | None
     extra_args: dict[str, Any] | None
-    frequency_penalty: float
     ignore_eos: bool
-    logit_bias: dict[int, float] | None
     flat_logprobs: bool
     logprobs: int | None
     num_logprobs: int | None
-    presence_penalty: float
-    prompt_logprobs: int | None
-    repetition_detection: object
-    repetition_penalty: float
     seed: int | None
     structured_outputs: StructuredOutputsParams | None
 

@@ -45,7 +45,7 @@ from dotllm.vllm_plugin.enforce import engine_info, request_errors, validation
 from dotllm.vllm_plugin.extra.mass import record
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.tools import constraints, custom_tools, cut_calls
-from dotllm.vllm_plugin.vllm_types import AsyncLLM, PoolingParams, RequestOutputCollector, SamplingParams
+from dotllm.vllm_plugin.vllm_types import AsyncLLM, RequestOutputCollector, SamplingParams
 
 _OPENAI = "vllm.entrypoints.openai"
 _TOKENS = "vllm.entrypoints.scale_out.token_in_token_out"
@@ -265,7 +265,7 @@ async def _add_request(
     self: AsyncLLM,
     request_id: str,
     prompt: object,
-    params: SamplingParams | PoolingParams,
+    params: object,
     *args: Any,
     original: Original,
     **kwargs: Any,

@@ -15,13 +15,7 @@ from dotllm.vllm_plugin.enforce import per_process
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams
-from dotllm.vllm_plugin.vllm_types import (
-    ModelConfig,
-    PoolingParams,
-    SamplingParams,
-    StructuredOutputsConfig,
-    VllmConfig,
-)
+from dotllm.vllm_plugin.vllm_types import ModelConfig, StructuredOutputsConfig, VllmConfig
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
@@ -70,7 +64,7 @@ def serves(backend: str | None = None) -> bool:
     return backend == BACKEND or is_ours(backend or ("auto" if configured is None else configured.backend))
 
 
-def is_constrained(params: SamplingParams | PoolingParams | None) -> TypeGuard[ConstrainedParams]:
+def is_constrained(params: object) -> TypeGuard[ConstrainedParams]:
     """Whether ``params`` have a constraint that dotllm enforces; those of pooling models have none."""
     structured = getattr(params, "structured_outputs", None)
     return bool(structured and not structured.all_constraints_none() and config() and serves(structured._backend))
