@@ -85,9 +85,9 @@ class Gates:
 
 
 class Processes:
-    """An `OffloadCompiler`."""
+    """In place of a `ProcessCompiler`."""
 
-    level, at_once, ready, idle = "compile", 4, True, True
+    level, at_once, ready = "compile", 4, True
 
     def __init__(self, gates: Gates) -> None:
         self.gates = gates

@@ -7,7 +7,6 @@ index, warmed by other servers, arrives a moment later, later guides use it. So 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Protocol
 
@@ -60,45 +59,6 @@ class Engine(NamedTuple):
     """A number that grows as an index finds states and rows."""
     prepare: Callable[[], None] = lambda: None
     """Load what every compile needs. It may take a minute, once per machine; no compile's time limit includes it."""
-
-
-class OffloadCompiler(Protocol):
-    """Compiles outside the threads of this process (see `process` and `remote`)."""
-
-    @property
-    def level(self) -> str:
-        """The name of its results in metrics and logs."""
-
-    @property
-    def at_once(self) -> int:
-        """Number of compiles that can run at a time; a further call of `compile` waits until one of them ends."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it has a process that can compile, idle or not."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether a process has nothing to do, so that `try_compile` begins at once."""
-
-    def ensure_worker(self) -> None:
-        """Start a process in the background if none is idle and the limit allows one more."""
-
-    def start_all(self) -> None:
-        """Start as many processes as the limit allows, and wait until they can compile."""
-
-    def compile(self, specification: Specification, cancelled: threading.Event) -> CompiledIndex:
-        """The index; raises `Cancelled` soon after ``cancelled`` is set."""
-
-    def try_compile(
-        self, specification: Specification, cancelled: threading.Event, patience_s: float
-    ) -> CompiledIndex | None:
-        """`compile` if that can begin soon on this host, else None. Waits as long as the latest compile began at most
-        ``patience_s`` seconds ago, but no longer than a few times ``patience_s`` in all. Starts a process as
-        `ensure_worker` does."""
-
-    def close(self) -> None:
-        """End all processes."""
 
 
 # Bytes of one entry without its index (key, text, list slots), so that 10,000 empty indexes do not count as free.

@@ -24,11 +24,11 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import specification
-from dotllm.compilation.compiled import Compiled, CompiledIndex, Engine, OffloadCompiler
+from dotllm.compilation.compiled import Compiled, CompiledIndex, Engine
 from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.errors import CompilationError, CompileTimeout, PinnedMemoryFull, QueueFull
 from dotllm.compilation.jobs import (
@@ -49,6 +49,9 @@ from dotllm.compilation.specification import Specification
 from dotllm.compilation.store import SharedStore
 from dotllm.compilation.stored import StoredIndexes
 from dotllm.errors import SpecError, without_frames
+
+if TYPE_CHECKING:
+    from dotllm.compilation.process import ProcessCompiler
 
 # The report of a job that has ended: it is counted by its outcome, and one line in the log gives its key, level and
 # time.
@@ -89,36 +92,26 @@ def report(
     logger.info("compile %s", json.dumps(line))
 
 
-# The `OffloadCompiler` that the options ask for: processes of this machine, other machines, or none.
-
-
 def offload_compiler(
     vocabulary: Any, options: CompilationOptions, load: Callable[[bytes, Any], Any]
-) -> OffloadCompiler | None:
-    """``load``: as in `Engine`."""
+) -> ProcessCompiler | None:
+    """What compiles outside the threads of this process: processes of this machine, other machines, or nothing.
+    ``load``: as in `Engine`."""
     if options.compile_processes <= 0:
         return None
+    limits: dict[str, Any] = {
+        "processes": options.compile_processes,
+        "timeout": options.compile_timeout,
+        "memory": options.compile_memory,
+        "load": load,
+    }
+    if options.compile_on:
+        from dotllm.compilation.remote import RayCompiler
+
+        return RayCompiler(options.compile_on, vocabulary, **limits)
     from dotllm.compilation.process import ProcessCompiler
 
-    local = ProcessCompiler(
-        vocabulary,
-        processes=options.compile_processes,
-        timeout=options.compile_timeout,
-        memory=options.compile_memory,
-        load=load,
-    )
-    if not options.compile_on:
-        return local
-    from dotllm.compilation.remote import RayCompiler
-
-    return RayCompiler(
-        options.compile_on,
-        vocabulary,
-        timeout=options.compile_timeout,
-        memory=options.compile_memory,
-        fallback=local,
-        load=load,
-    )
+    return ProcessCompiler(vocabulary, **limits)
 
 
 PUBLISH_INTERVAL_S = 0.5
@@ -152,7 +145,7 @@ class CompilationManager:
         options: CompilationOptions | None = None,
         *,
         engine: Engine = ENGINE,
-        offload: OffloadCompiler | None = None,
+        offload: ProcessCompiler | None = None,
         store: SharedStore | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -377,11 +370,11 @@ class CompilationManager:
         if waiting is None:
             upgraded = self._table.upgrade(compiled, self._warmth) if level == "store" else None
             if upgraded is not None:
-                self._stored.watch(upgraded, stored=True)
+                self._stored.write_back.watch(upgraded, stored=True)
             return
         job.cancelled.set()  # a compile that is still running is no longer needed
         if not job.specification.is_of_one_text:
-            self._stored.watch(compiled, stored=level in ("disk", "store"))
+            self._stored.write_back.watch(compiled, stored=level in ("disk", "store"))
         now = time.monotonic()
         for ticket in waiting:
             ticket.resolve(compiled)
