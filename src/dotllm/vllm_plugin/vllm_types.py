@@ -38,10 +38,7 @@ MODULES = {
     "vllm.v1.structured_output.backend_types": "StructuredOutputBackend StructuredOutputGrammar",
     "vllm.v1.structured_output.request": "StructuredOutputRequest",
     "vllm.v1.utils": "CpuGpuBuffer",
-    "vllm.v1.worker.gpu.buffer_utils": "StagedWriteTensor UvaBackedTensor",
     "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
-    "vllm.v1.worker.gpu.model_runner": "GPUModelRunnerV2",
-    "vllm.v1.worker.gpu.states": "RequestState",
     "vllm.v1.worker.gpu.structured_outputs": "StructuredOutputsWorker",
     "vllm.v1.worker.gpu_input_batch": "CachedRequestState InputBatchV1",
     "vllm.v1.worker.gpu_model_runner": "GPUModelRunnerV1",
@@ -335,26 +332,3 @@ class InputBatchV2(Protocol):
 
 class StructuredOutputsWorker(Protocol):
     mask_stride: int
-
-
-class StagedWriteTensor(Protocol):
-    def stage_write(self, index: int, start: int, x: Sequence[int]) -> None: ...
-    def stage_write_elem(self, index: int, x: int) -> None: ...
-
-
-class UvaBackedTensor(Protocol):
-    np: npt.NDArray[np.int32]
-
-
-class RequestState(Protocol):
-    all_token_ids: StagedWriteTensor
-    num_computed_tokens: StagedWriteTensor
-    prefill_len: UvaBackedTensor
-    req_id_to_index: dict[str, int]
-    total_len: StagedWriteTensor
-
-    def apply_staged_writes(self) -> None: ...
-
-
-class GPUModelRunnerV2(Protocol):
-    req_states: RequestState
