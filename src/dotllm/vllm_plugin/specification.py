@@ -162,8 +162,12 @@ def of_params(
         said = fields.get(option)
         if said is not None and kind not in about.kinds:
             raise InvalidSpecError(f"{option} says how JSON is written and has no effect on {name}", keyword=option)
-    _check_source(fields.get(SOURCE), kind, name)
-    if fields.get(ADDITIONAL) == "open" and _closes_all(config, params):
+    source = fields.get(SOURCE)
+    if source is not None and kind not in _WITH_PROPERTIES:
+        raise InvalidSpecError(f"{SOURCE} applies to strings of a schema and has no effect on {name}", keyword=SOURCE)
+    require_unicode(source, SOURCE)
+    closes_all = getattr(config, "disable_additional_properties", False) or params.disable_additional_properties
+    if fields.get(ADDITIONAL) == "open" and closes_all:
         wrong = f'{ADDITIONAL} "open" has no effect: the request or the server sets disable_additional_properties'
         raise InvalidSpecError(wrong, keyword=ADDITIONAL)
     require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
@@ -208,16 +212,3 @@ def _json_options(
     if kind in _EFFECTIVE and blanks != settings.HOW_JSON_IS_WRITTEN[settings.WHITESPACE][0]:
         options["whitespace"] = blanks
     return options
-
-
-def _check_source(source: object, kind: Kind, name: str) -> None:
-    if source is None:
-        return
-    if kind not in _WITH_PROPERTIES:
-        raise InvalidSpecError(f"{SOURCE} applies to strings of a schema and has no effect on {name}", keyword=SOURCE)
-    require_unicode(source, SOURCE)
-
-
-def _closes_all(config: StructuredOutputsConfig | None, params: StructuredOutputsParams) -> bool:
-    """Whether vLLM's own option closes objects, on the server or in the request."""
-    return bool(getattr(config, "disable_additional_properties", False) or params.disable_additional_properties)
