@@ -41,8 +41,8 @@ class RequestGrammar(StructuredOutputGrammar):
     """
 
     __slots__ = (
-        "_compiled", "_eos", "_further_eos", "_guide", "_spelling", "_spelling_of", "accepted_ahead",
-        "allowed_ahead", "error", "failed", "has_begun", "is_plain", "limit", "spells_forced_text", "stop_running",
+        "_compiled", "_eos", "_further_eos", "_guide", "_spelling", "accepted_ahead",
+        "allowed_ahead", "error", "failed", "has_begun", "is_plain", "limit", "spelling_of", "stop_running",
         "stopped", "stops",
     )  # fmt: skip
     # (A step looks at all grammars of a batch several times: a dictionary would take twice the memory reads.)
@@ -78,8 +78,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self.failed = False  # whether an internal error has ended this request
         self.error: Exception | None = None
         """Why the request is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
-        self.spells_forced_text = spelling_of is not None
-        self._spelling_of = spelling_of
+        self.spelling_of = spelling_of
         self.accepted_ahead = False
         """Whether `batch_accept` has let it accept the tokens of the step being read, ahead of vLLM's call."""
         self.allowed_ahead = -1  # how many of its drafts it allows, if `batch_accept` has found that
@@ -108,8 +107,8 @@ class RequestGrammar(StructuredOutputGrammar):
             named = [token for token in self._further_eos if any(is_set(row, token) for row in index.token_rows)]
             if named:
                 self.stops = tuple(sorted({*self.stops, *named}))
-        spells = self._spelling_of is not None and not guide.is_stateful
-        self._spelling = self._spelling_of(index) if self._spelling_of is not None and spells else None
+        spells = self.spelling_of is not None and not guide.is_stateful
+        self._spelling = self.spelling_of(index) if self.spelling_of is not None and spells else None
         self.is_plain = not (self.failed or self.stops or self.limit is not None or spells or guide.is_stateful)
         self._guide = guide
         self.has_begun = True
@@ -127,8 +126,8 @@ class RequestGrammar(StructuredOutputGrammar):
         """How forced text is spelt on the guide's index (`ForcedSpelling`); None where that is the model's choice."""
         spelling = self._spelling
         if spelling is not None and spelling.index() is not self.guide.index:  # the guide has moved
-            assert self._spelling_of is not None
-            spelling = self._spelling = self._spelling_of(self.guide.index)
+            assert self.spelling_of is not None
+            spelling = self._spelling = self.spelling_of(self.guide.index)
         return spelling
 
     @contained(bool)

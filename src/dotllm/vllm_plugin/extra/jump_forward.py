@@ -300,7 +300,7 @@ class JumpForward(Part):
             if reasons and not structured.reasoning_ended:
                 continue
             grammar = structured._grammar
-            if type(grammar) is not RequestGrammar or not grammar.spells_forced_text:
+            if type(grammar) is not RequestGrammar or grammar.spelling_of is None:
                 continue
             in_flight = request.num_output_placeholders > 1
             counts = request.status is RequestStatus.RUNNING and not request.num_stale_output_tokens
