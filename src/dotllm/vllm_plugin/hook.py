@@ -61,7 +61,8 @@ class Hook:
         useful in this process; if not, it changes nothing."""
         self.name, self.summary, self.required, self.without_it = name, summary, required, without_it
         self._needs, self._apply, self._where = tuple(targets), apply, where
-        self._replacements: list[tuple[str, str, Original]] = []  # module, name in it, and ours
+        self.replacements: list[tuple[str, str, Original]] = []
+        """For each replaced function: its module, its name in the module, and our function."""
 
     def replaces(self, *places: str) -> Callable[[Replacement], Replacement]:
         """A decorator: the function replaces those at ``places`` ("module:Class.function"), and receives the replaced
@@ -70,27 +71,22 @@ class Hook:
         def add(ours: Replacement) -> Replacement:
             for place in places:
                 module, name = place.split(":")
-                self._replacements.append((module, name, ours))
+                self.replacements.append((module, name, ours))
             return ours
 
         return add
 
     @property
-    def replacements(self) -> tuple[tuple[str, str, Original], ...]:
-        """For each replaced function: its module, its name in the module, and our function."""
-        return tuple(self._replacements)
-
-    @property
     def targets(self) -> tuple[Target, ...]:
         """All that the hook depends on. A replaced function must have the positional parameters that ours names."""
-        replaced = (Target(module, name, positional(ours)) for module, name, ours in self._replacements)
+        replaced = (Target(module, name, positional(ours)) for module, name, ours in self.replacements)
         return (*replaced, *self._needs)
 
     def check(self) -> list[tuple[Any, str, Original]]:
         """The replacements: the holder, the function's name in it, and our function. Raises if a function is missing or
         ours does not fit it. (A process also checks the hooks of another process that must accept what it sends.)"""
         found = []
-        for module, name, ours in self._replacements:
+        for module, name, ours in self.replacements:
             *owners, function = name.split(".")
             holder: Any = reduce(getattr, owners, importlib.import_module(module))
             require_that_it_fits(holder, function, ours)
