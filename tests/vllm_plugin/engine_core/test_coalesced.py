@@ -10,7 +10,7 @@ import pytest
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.enforce import errors
 from dotllm.vllm_plugin.extra import jump_forward
-from dotllm.vllm_plugin.speed import parameters, pending_grammars
+from dotllm.vllm_plugin.speed import pending_grammars, request_state
 
 MODEL = {
     "is_diffusion": False, "is_hybrid": False, "is_attention_free": False, "uses_mrope": False,
@@ -121,7 +121,7 @@ def test_a_parameter_that_nobody_here_knows_declines() -> None:
 @pytest.mark.serve
 def test_all_parameters_of_this_release_are_sorted() -> None:
     """A name that vLLM lacks would mean nothing. The oldest and the newest supported release have the same names."""
-    plain = parameters._plain(pytest.importorskip("vllm").SamplingParams)
+    plain = request_state._plain(pytest.importorskip("vllm").SamplingParams)
     lists = {*jump_forward._HARMLESS, *jump_forward._HARMLESS_EMPTY, *pending_grammars._MAY_BE_DROPPED}
     assert lists <= {*plain}
     assert not any(plain[name] for name in jump_forward._HARMLESS_EMPTY)

@@ -33,8 +33,7 @@ from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 from dotllm.vllm_plugin.extra.mass.wire import asks
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import coalescence
-from dotllm.vllm_plugin.speed.parameters import beyond
-from dotllm.vllm_plugin.speed.request_state import tokens_left
+from dotllm.vllm_plugin.speed.request_state import beyond, tokens_left
 from dotllm.vllm_plugin.vllm_types import (
     CompilationConfig,
     ModelConfig,

@@ -35,7 +35,7 @@ from dotllm.vllm_plugin.enforce.scheduler import PENDING, Part, takes_part
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.specification import answer_tokens
-from dotllm.vllm_plugin.speed.parameters import beyond
+from dotllm.vllm_plugin.speed.request_state import beyond
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
 logger = logging.getLogger(__name__)
