@@ -55,13 +55,13 @@ class _Connection(NamedTuple):
 
 
 class RayCompiler(ProcessCompiler):
-    """Compiles large specifications on Ray, and all others, or when the cluster cannot help, in processes of this host.
-    Thread-safe."""
+    """Compiles large specifications on Ray. If the cluster cannot help, they compile in processes of this host, as all
+    others do. Thread-safe."""
 
     level = "remote"
 
     def __init__(self, url: str, vocabulary: Any, **limits: Any) -> None:
-        """``limits``: as of `ProcessCompiler`."""
+        """``limits``: the keyword arguments of `ProcessCompiler`."""
         import ray  # optional: ImportError here says what --dotllm-compile-on needs
 
         super().__init__(vocabulary, **limits)
