@@ -150,11 +150,13 @@ def apply_required(*processes: str) -> None:
             _tell(entry, reason)
 
 
+@functools.cache
 def _tell(entry: Entry, reason: str) -> None:
+    """Raise if the hook is required, each time; else warn, once."""
     message = f"dotllm hook {entry.name!r} does not hold on this vLLM ({reason})"
     required, without_it = is_required(entry)
     if not required:
-        _warn(f"{message}: {without_it}")
+        logger.warning("%s: %s", message, without_it)
     elif entry.tier == ENFORCE:
         raise HookError(f"{message}: {without_it}")
     else:
@@ -177,8 +179,3 @@ def without(tier: str) -> list[str]:
     """The tiers that are on, except ``tier`` and those that need it."""
     on = tiers.chosen()
     return [name for name in tiers.TIERS if name in on and name != tier and tier not in tiers.NEEDS.get(name, ())]
-
-
-@functools.cache
-def _warn(message: str) -> None:
-    logger.warning("%s", message)
