@@ -7,45 +7,20 @@ index, warmed by other servers, arrives a moment later, later guides use it. So 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dotllm.compilation.specification import Specification
 
-# What compilation needs from the engine and from other processes, as protocols. It relies on nothing else, so tests
-# can use fakes.
+if TYPE_CHECKING:
+    from dotllm.index import GrammarIndex
 
-
-class CompiledIndex(Protocol):
-    """The part of `dotllm.Index` that is used here."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that deleting this index alone would free."""
-
-    @property
-    def remembered_bytes(self) -> int:
-        """Bytes that its guides hold in addition to `nbytes`."""
-
-    @property
-    def generations(self) -> Collection[CompiledIndex]:
-        """The living indexes of this automaton: this one, its predecessors and its successors."""
-
-    def newest(self) -> CompiledIndex:
-        """The generation on which the next guide begins."""
-
-    def to_bytes(self) -> bytes:
-        """What `save` writes."""
-
-    def guide(self) -> Any:
-        """A new sequence; its ``index`` is one of the generations."""
-
-    def tokens_to_finish(self) -> int:
-        """Number of tokens that suffice for a whole text."""
+CompiledIndex: TypeAlias = "GrammarIndex"
+"""Tests use others, with ``nbytes``, ``remembered_bytes``, ``generations``, ``newest``, ``to_bytes`` and ``guide``."""
 
 
 class Engine(NamedTuple):
-    """The engine as a set of functions."""
+    """The engine as a set of functions, for which tests use others."""
 
     compile: Callable[[Specification, Any], CompiledIndex]
     """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
@@ -97,7 +72,7 @@ class Compiled:
         """
         self.used = True
         index = self._index
-        guide = index.guide()
+        guide: Any = index.guide()
         if guide.index is not index:
             self._index = guide.index
         return guide
