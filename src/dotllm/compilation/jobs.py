@@ -92,12 +92,10 @@ class Job:
         self.failure: Exception | None = None
         """The failure that made it `AWAITING_STORE`."""
         self._tickets: list[weakref.ref[Ticket]] = []
-        self._detached = False
 
-    def attach(self, ticket: Ticket, *, detached: bool) -> None:
-        """Add a ticket that waits. ``detached``: go on even when no ticket waits (compiling ahead of time)."""
+    def attach(self, ticket: Ticket) -> None:
+        """Add a ticket that waits."""
         self._tickets.append(weakref.ref(ticket))
-        self._detached |= detached
 
     def waiting(self) -> list[Ticket]:
         """The tickets that still wait."""
@@ -106,13 +104,12 @@ class Job:
 
     def has_waiters(self) -> bool:
         """Whether anything waits for the result."""
-        return self._detached or bool(self.waiting())
+        return bool(self.waiting())
 
     def again(self) -> Job:
         """A new job for the waiters of this one."""
         job = Job(self.key, self.specification, self.estimate_s)
         job._tickets = [weakref.ref(ticket) for ticket in self.waiting()]
-        job._detached = self._detached
         return job
 
 
@@ -249,11 +246,11 @@ class JobTable:
             return [entry.index for entry, _ in self.memory.measured()]
 
     def find_or_join(
-        self, key: str, specification: Specification, ticket: Ticket, queue: JobQueue, *, detached: bool
+        self, key: str, specification: Specification, ticket: Ticket, queue: JobQueue
     ) -> tuple[Compiled | Exception | None, str]:
         """A known index or failure; else None, and ``ticket`` waits for a job, perhaps a new one in ``queue``.
 
-        The string names the source of the answer, for metrics. ``detached``: as in `Job.attach`.
+        The string names the source of the answer, for metrics.
         """
         with self.lock:
             compiled = self.memory.get(key)
@@ -266,10 +263,10 @@ class JobTable:
                 return failure, "failure"
             job = self.jobs.get(key)
             if job is not None:
-                job.attach(ticket, detached=detached)
+                job.attach(ticket)
                 return None, "joined"
             job = Job(key, specification, _BASE_COST_S + _COST_PER_CHARACTER_S * specification.size)
-            job.attach(ticket, detached=detached)
+            job.attach(ticket)
             try:
                 self._enqueue(job, queue)
             except QueueFull as error:

@@ -184,24 +184,16 @@ class CompilationManager:
 
     # ------------------------------------------------------------------ what callers use
 
-    def submit(
-        self,
-        specification: Specification,
-        transform: Transform | None = None,
-        *,
-        detached: bool = False,
-        slow: bool = False,
-    ) -> Ticket:
+    def submit(self, specification: Specification, transform: Transform | None = None, *, slow: bool = False) -> Ticket:
         """A ticket for the index of ``specification``.
 
         The ticket resolves to ``transform(compiled)`` (called on another thread, or here if the index is in memory and
         the transform is not ``slow``); it fails with the refusal (`dotllm.errors.SpecError`), `QueueFull`, or a
-        `CompilationError`. A ticket that is dropped or cancelled no longer waits; a ``detached`` job goes on even
-        without tickets.
+        `CompilationError`. A ticket that is dropped or cancelled no longer waits.
         """
         ticket = Ticket(transform)
         key = self.key(specification)
-        answer, level = self._table.find_or_join(key, specification, ticket, self._queue, detached=detached)
+        answer, level = self._table.find_or_join(key, specification, ticket, self._queue)
         if isinstance(answer, Compiled):
             self._resolve(ticket, answer, slow=slow)
         elif answer is not None:
