@@ -24,6 +24,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dotllm.cancellation import Cancelled, cancellable
@@ -170,7 +171,8 @@ class CompilationManager:
         # Only a few offloaded jobs compile at a time. The others wait in their own queue, not on a thread each.
         at_once = self._offload.at_once if self._offload is not None else 0
         self._offload_queue = JobQueue(options.queue_limit, options.queue_bytes)
-        self._offload_threads = CompileThreads(self._offload_queue, self._run_offloaded, min(at_once, 2), at_once)
+        run = partial(self._attempt, work=self._compile_offloaded)
+        self._offload_threads = CompileThreads(self._offload_queue, run, min(at_once, 2), at_once)
         self._transforms = ThreadPoolExecutor(SLOW_TRANSFORMS, thread_name_prefix="dotllm-transform")
         self._always_offload = False
         self._switch_interval = SwitchInterval()
@@ -275,10 +277,6 @@ class CompilationManager:
             self._fail(job, error)
             return
         self._attempt(job, self._find_or_compile)
-
-    def _run_offloaded(self, job: Job) -> None:
-        """On a thread that waits for another process: take a job to its end."""
-        self._attempt(job, self._compile_offloaded)
 
     def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
         """Start the job's clock and call ``work``, a part of the job. If that returns an index (with its level) or

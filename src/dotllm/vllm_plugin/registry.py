@@ -2,7 +2,7 @@
 
 A hook's module is imported when the hook is applied, so a process imports only its own hooks, and a tier that is off
 costs nothing. vLLM loads plugins once in each process, and the module that loads them tells which kind of process it is
-(`processes_of`). If a process takes on a second role, a hook applies the hooks for that role (`processes`).
+(`ASKED_BY`). If a process takes on a second role, a hook applies the hooks for that role (`processes`).
 """
 
 from __future__ import annotations
@@ -90,18 +90,13 @@ ENTRIES: tuple[Entry, ...] = (
 )
 """In the order in which they are applied."""
 
-_ASKED_BY = {
+ASKED_BY = {
     "vllm.engine.arg_utils": (FRONT_END,),
     "vllm.v1.engine.core": (ENGINE_CORE,),
     "vllm.v1.worker.worker_base": (WORKER,),
     "vllm.model_executor.models.registry": (),  # a process that looks at a model's class, and ends
 }
 """vLLM's modules that load plugins, and the processes in which they do so. Any other caller gets all hooks."""
-
-
-def processes_of(caller: str) -> tuple[str, ...]:
-    """The kind of process in which the module ``caller`` loads plugins."""
-    return _ASKED_BY.get(caller, PROCESSES)
 
 
 def entries(*processes: str) -> list[Entry]:

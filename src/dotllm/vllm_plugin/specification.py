@@ -72,19 +72,14 @@ class ConstrainedParams(SamplingParams, Protocol):
     structured_outputs: StructuredOutputsParams
 
 
-def is_meant_as_ours(name: object) -> bool:
-    """Whether the name of a field is, or resembles, one of `OURS`."""
-    bare = "".join(letter for letter in str(name).lower() if letter.isalpha())
-    return bare.startswith(_PREFIXES) or bare in _WITHOUT_PREFIX
-
-
 def refuse_unknown(extra_args: object) -> None:
     """Refuse fields of ``extra_args`` (``vllm_xargs``) whose names resemble ours, and values that our fields cannot
     have, whether or not there is a constraint. Raises InvalidSpecError; for an unknown field it lists ours."""
     fields = extra_args if isinstance(extra_args, dict) else {}
     is_true(fields, FINISH)
     for name in fields:
-        if name not in OURS and is_meant_as_ours(name):
+        bare = "".join(letter for letter in str(name).lower() if letter.isalpha())
+        if name not in OURS and (bare.startswith(_PREFIXES) or bare in _WITHOUT_PREFIX):
             message = f"vllm_xargs has no field {name!r}; dotllm's fields are {', '.join(map(repr, OURS))}"
             raise InvalidSpecError(message, keyword=str(name), code="unknown_field", help=did_you_mean(str(name), OURS))
     for name in (MASS, CONFIDENCE):
