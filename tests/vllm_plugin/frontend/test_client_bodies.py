@@ -30,11 +30,12 @@ REMEDIES = (
 )
 
 
+ASKED = client_bodies.sample(fields=True)
 NOT_PLAYED = {"stream_options", "logprobs", "top_logprobs"}
 """Fields that the played engine does not support: it has no probabilities."""
 
 
-@pytest.mark.parametrize("row", BODIES, ids=[f"{row['client']}-{i}" for i, row in enumerate(BODIES)])
+@pytest.mark.parametrize("row", ASKED, ids=[f"{row['client']}-{i}" for i, row in enumerate(ASKED)])
 def test_it_is_answered_as_asked_or_refused_with_a_remedy(row: dict[str, Any], played: PlayedServer) -> None:
     body = {**row["body"], "model": NAME, "stream": False}
     answer = played.post(row["path"], {name: value for name, value in body.items() if name not in NOT_PLAYED})
