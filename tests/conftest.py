@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import not_run, redis_process
+from tests import cases, not_run, redis_process
 
 ROOT = Path(__file__).parent.parent
 SHARED_DATA = Path(os.environ.get("DOTLLM_SHARED_DATA", ROOT.parent / "shared" / "data"))
@@ -34,7 +34,7 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
 
 
 # The time of an example depends on the machine: other tests run at the same time.
-hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.register_profile("no deadline", deadline=None, max_examples=cases.few(100))
 hypothesis.settings.load_profile("no deadline")
 
 
