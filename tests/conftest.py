@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
+def pytest_collection() -> Generator[None, object, object]:
     """From now on the garbage collector ignores the tests and vLLM's modules: to pass through them takes a second."""
     gc.disable()
     try:
-        yield
+        return (yield)
     finally:
         gc.collect()
         gc.freeze()
