@@ -97,6 +97,16 @@ def test_images_have_their_kernels(name: str) -> None:
     assert text.index("DOTLLM_CACHE_DIR") < text.index("RUN dotllm warmup")
 
 
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cpu"])
+def test_images_have_the_packages_of_their_store(name: str) -> None:
+    """The files of deploy/ set a store, and a server whose store lacks a package does not start."""
+    stores = {
+        found for path in FILES for found in re.findall(r"DOTLLM_STORE\b\W+(?:value: \")?(\w+)://", path.read_text())
+    }
+    extras = re.findall(r"pip install [^\n]*/src\[([\w,]+)\]", (DEPLOY / "docker" / name).read_text())
+    assert stores and extras == [",".join(sorted(stores))]
+
+
 PLATFORMS = {
     "production_stack": ("servingEngineSpec", "modelSpec", 0),
     "llm_d": ("decode", "containers", 0),
