@@ -1,3 +1,4 @@
+import pwd
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -141,3 +142,13 @@ def test_there_is_one_cache_directory(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("DOTLLM_CACHE_DIR", str(tmp_path / "own"))
     assert CompilationOptions().disk_directory == user_cache_directory() / "index" == tmp_path / "own" / "index"
     assert CompilationOptions(cache_dir="/elsewhere").disk_directory == Path("/elsewhere/index")
+
+
+def test_a_user_without_a_home_has_a_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: int) -> pwd.struct_passwd:
+        raise KeyError
+
+    for name in ("XDG_CACHE_HOME", "DOTLLM_CACHE_DIR", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert user_cache_directory() == Path("/.cache/dotllm")
