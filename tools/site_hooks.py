@@ -9,6 +9,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 ONLY_HERE = re.compile(r"<!-- site\n(.*?)-->\n", re.DOTALL)
 """Text that a Git host would show literally, such as the directives of mkdocstrings."""
+DIRECTIVE = re.compile(r"^::: .*\n(?: +.*\n)*\n*", re.MULTILINE)
+"""A directive of mkdocstrings, which is nothing to a program that reads the Markdown."""
 OUTSIDE = re.compile(r"\[([^]]+)\]\(((?:\.\./)+[^)]+)\)")
 
 
@@ -45,6 +47,6 @@ def on_post_build(*, config: Any, **_: Any) -> None:
                 lines.append(f"- [{leaf.title}]({leaf.file.src_uri})")
                 target = Path(config.site_dir) / leaf.file.src_uri
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(leaf.markdown or "")
+                target.write_text(DIRECTIVE.sub("", leaf.markdown or ""), encoding="utf-8")
         lines.append("")
-    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines))
+    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines), encoding="utf-8")
