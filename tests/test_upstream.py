@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dotllm.vllm_plugin.registry import ENTRIES
+
 ROOT = Path(__file__).parent.parent
 PATCHES = sorted((ROOT / "upstream").glob("*.patch"))
 
@@ -44,6 +46,22 @@ def test_a_patch_has_a_title_a_reason_and_tests(patch: Path) -> None:
 def test_the_page_tells_of_each_patch() -> None:
     page = (ROOT / "docs" / "upstream.md").read_text(encoding="utf-8")
     assert [f"upstream/{patch.name}" for patch in PATCHES] == re.findall(r"`(upstream/\S+\.patch)`", page)
+
+
+def test_the_page_counts_the_hooks_of_today() -> None:
+    page = (ROOT / "docs" / "upstream.md").read_text(encoding="utf-8")
+    left = {entry.name: len(entry.hook().replaced) for entry in ENTRIES}
+    functions = {name for entry in ENTRIES for name in entry.hook().replaced}
+    counted = f"{len(left)} hooks make {sum(left.values())} replacements, of {len(functions)} functions"
+    assert counted in " ".join(page.split())
+    _, going, staying = page.split("\n## ")[:3]
+    for name in re.findall(
+        r"[a-z]+(?:-[a-z]+)*", " ".join(re.findall(r"^\|.*\| ([^|]+) \| \d+ \|$", going, re.MULTILINE))
+    ):
+        left.pop(name, None)
+    for names, count in re.findall(r"^\| ([a-z, -]+) \| (\d+)", staying, re.MULTILINE):
+        assert sum(left.pop(name) for name in names.split(", ")) == int(count), names
+    assert f"\n| the other {len(left)} hooks | {sum(left.values())} |" in staying
 
 
 def test_the_series_applies(upstream: object, tmp_path: Path) -> None:
