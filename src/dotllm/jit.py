@@ -82,7 +82,7 @@ _IMPORT = re.compile(r"^from (dotllm[\w.]*) import (\([^)]*\)|.*)$|^import (dotl
 def _imported(source: Path) -> frozenset[Path]:
     """The files of dotllm from which ``source`` imports names at its top: only these can be part of a kernel."""
     imported = set()
-    for package, names, module in _IMPORT.findall(source.read_text()):
+    for package, names, module in _IMPORT.findall(source.read_text(encoding="utf-8")):
         folder = _PACKAGE.joinpath(*(package or module).split(".")[1:])
         itself = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
         for name in re.findall(r"\w+", names) or [""]:
@@ -95,7 +95,11 @@ def _imported(source: Path) -> frozenset[Path]:
 def kernel_sources(folder: str) -> tuple[Path, ...]:
     """Every file of dotllm that can end up in the machine code of a kernel in ``folder``, sorted."""
     found = {Path(__file__)}
-    new = {path for path in (_PACKAGE / folder).glob("*.py") if "from dotllm.jit import" in path.read_text()}
+    new = {
+        path
+        for path in (_PACKAGE / folder).glob("*.py")
+        if "from dotllm.jit import" in path.read_text(encoding="utf-8")
+    }
     while new:
         found |= new
         new = {path for known in new for path in _imported(known)} - found
@@ -271,7 +275,7 @@ def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
         yield
         return
     try:
-        lock = open(Path(directory) / "lock", "a+")  # noqa: SIM115  # closed below
+        lock = open(Path(directory) / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # closed below
     except OSError:
         yield
         return

@@ -60,9 +60,9 @@ def _quota() -> float | None:
     """The control group's quota in CPUs; None if there is no limit, or if it cannot be read."""
     try:
         if _QUOTA.exists():
-            time, period = _QUOTA.read_text().split()
+            time, period = _QUOTA.read_text(encoding="utf-8").split()
         else:
-            time, period = (path.read_text().strip() for path in _QUOTA_V1)
+            time, period = (path.read_text(encoding="utf-8").strip() for path in _QUOTA_V1)
         return int(time) / int(period) if int(time) > 0 else None
     except (OSError, ValueError, ZeroDivisionError):  # ("max" raises ValueError)
         return None

@@ -21,7 +21,9 @@ def write(path: Path, about: dict[str, Any], points: Sequence[Point]) -> None:
     """Write atomically, so that an interrupted run leaves its last complete state."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_text(json.dumps({"about": about, "points": list(points)}, indent=1, ensure_ascii=False))
+    part.write_text(
+        json.dumps({"about": about, "points": list(points)}, indent=1, ensure_ascii=False), encoding="utf-8"
+    )
     part.replace(path)
 
 
@@ -170,5 +172,6 @@ def page(path: Path, about: dict[str, Any], tables: str, images: Sequence[Path])
         '<!doctype html><meta charset="utf-8"><title>dotllm bench-structured</title>'
         "<style>body{font:14px sans-serif;margin:2em}img{max-width:100%}th{text-align:left;padding-right:1em}"
         "pre{font:11px monospace;overflow-x:auto}</style><h1>Structured output, measured</h1>"
-        f"<table>{facts}</table>{pictures}<pre>{html.escape(tables)}</pre>\n"
+        f"<table>{facts}</table>{pictures}<pre>{html.escape(tables)}</pre>\n",
+        encoding="utf-8",
     )

@@ -44,7 +44,7 @@ class Variant:
 
 def read(group: str, names: Sequence[str] = (), path: Path = FILE) -> list[Variant]:
     """The variants of a group, or only those with these names, in the names' order. ValueError for an unknown name."""
-    groups = json.loads(path.read_text())
+    groups = json.loads(path.read_text(encoding="utf-8"))
     if group not in groups:
         raise ValueError(f"{path}: no group {group!r}; it has {', '.join(groups)}")
     listed = {

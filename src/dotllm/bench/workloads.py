@@ -180,7 +180,7 @@ CHOICES = (("yes", "no", "unknown"), tuple(f"category {i}: {'abc'[i % 3] * 5}" f
 def read_schemas(path: Path) -> list[Schema]:
     """Schemas of a JSONL file, gzipped or not: each line is a schema, or an object whose ``schema`` is one
     (MaskBench)."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in file if line.strip()]
     return [row["schema"] if isinstance(row, dict) and "schema" in row and "name" in row else row for row in rows]
 

@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
         return 2
     console = Console(width=150)
     if options.compare:
-        these, those = (json.loads(path.read_text())["answers"] for path in options.compare)
+        these, those = (json.loads(path.read_text(encoding="utf-8"))["answers"] for path in options.compare)
         rows = figures.comparison(these, those)
         console.print(figures.comparison_table(rows, *(path.stem for path in options.compare)))
         return 0

@@ -163,7 +163,7 @@ def steps() -> Iterator[Callable[[str], None]]:
 
 def precision() -> tuple[str, ...]:
     """The flag for CPUs without bfloat16, which would otherwise convert number by number."""
-    flags = Path("/proc/cpuinfo").read_text()
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     return () if re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", flags) else ("--dtype", "float32")
 
 
@@ -209,13 +209,13 @@ class Waiting:
         """``kept``: a file for the seconds that the wait took. ``step`` finds the present step in the lines of
         ``log``."""
         self.what, self.log, self.kept, self.step = what, log, kept, step
-        self.last = f" (the last time {kept.read_text()} s)" if kept.exists() else ""
+        self.last = f" (the last time {kept.read_text(encoding='utf-8')} s)" if kept.exists() else ""
         self.seconds = self.told = 0.0
 
     def __call__(self, seconds: float) -> None:
         """Print the progress: on a terminal one line that changes, in a log a line every ten seconds."""
         self.seconds = seconds
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        lines = self.log.read_text(errors="replace", encoding="utf-8").splitlines() if self.log.exists() else []
         text = f"      {self.what}, {seconds:.0f} s{self.last}: {self.step(lines)}"
         if sys.stdout.isatty():
             print(f"\r\033[K{text[:110]}", end="", flush=True)
@@ -227,7 +227,7 @@ class Waiting:
         """End the wait, and keep how long it took. (An interrupted wait would say nothing about the next one.)"""
         clear_line()
         if self.seconds:
-            self.kept.write_text(f"{self.seconds:.0f}")
+            self.kept.write_text(f"{self.seconds:.0f}", encoding="utf-8")
 
 
 _VLLMS = re.compile(r"(?:\(\w+ pid=\d+\) *)?[A-Z]+ [-\d]+ [:\d]+ (?:\[[^\]]*\] )?(\S.*)")

@@ -181,7 +181,7 @@ def _read_yaml(path: Path) -> dict[Any, Any]:
     import yaml  # comes with vLLM
 
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
     return document if isinstance(document, dict) else {}
@@ -207,7 +207,7 @@ def _write_yaml(path: Path, content: dict[Any, Any]) -> Path:
     directory = tempfile.TemporaryDirectory(prefix="dotllm-config-")
     atexit.register(directory.cleanup)
     copy = Path(directory.name, path.name)
-    copy.write_text(yaml.safe_dump(content, sort_keys=False))
+    copy.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return copy
 
 

@@ -80,4 +80,6 @@ def vllm_commands() -> list[str]:
         return []
     folder = Path(package.origin).parent / "entrypoints" / "cli"
     files = [*folder.glob("*.py"), folder / "benchmark" / "main.py"]
-    return sorted({name for file in files if file.is_file() for name in _COMMAND.findall(file.read_text())})
+    return sorted(
+        {name for file in files if file.is_file() for name in _COMMAND.findall(file.read_text(encoding="utf-8"))}
+    )

@@ -165,7 +165,7 @@ class Metrics:
             self._path = Path(directory) / f"{os.getpid()}-{id(self):x}.json"
         temporary = self._path.with_suffix(".tmp")
         try:
-            temporary.write_text(json.dumps(self.snapshot()))
+            temporary.write_text(json.dumps(self.snapshot()), encoding="utf-8")
             temporary.replace(self._path)
         except OSError:
             self._changed = True  # the directory may come back; metrics never hurt a request
@@ -216,7 +216,7 @@ class Collector:
         snapshots = []
         for path in sorted(self.directory.glob("*.json")):
             try:
-                snapshots.append(json.loads(path.read_text()))
+                snapshots.append(json.loads(path.read_text(encoding="utf-8")))
             except (OSError, ValueError):
                 continue  # it is being replaced or removed; the next scrape has it
         return snapshots

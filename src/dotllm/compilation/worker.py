@@ -40,7 +40,7 @@ def end_with(parent: int) -> None:
 
 def private_bytes() -> int:
     """The bytes of this process that RLIMIT_DATA counts."""
-    with open("/proc/self/status") as status:
+    with open("/proc/self/status", encoding="utf-8") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData:"))
 
 

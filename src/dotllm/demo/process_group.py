@@ -25,4 +25,4 @@ def end_group(process: subprocess.Popen[Any]) -> None:
 
 def last_lines(log: Path, lines: int) -> str:
     """The last ``lines`` lines of a log."""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    return "\n".join(log.read_text(errors="replace", encoding="utf-8").splitlines()[-lines:])

@@ -66,4 +66,4 @@ def save_config(directory: Path, **special_tokens: str) -> None:
         "chat_template": CHAT_TEMPLATE,
         **special_tokens,
     }
-    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -142,7 +142,7 @@ def convert(weights: Path, directory: Path) -> None:
         "eos_token_id": gguf.metadata["tokenizer.ggml.eos_token_id"],
         "dtype": "bfloat16",
     }
-    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     save_tokenizer(gguf.metadata, directory)
 
 
@@ -171,4 +171,4 @@ def save_tokenizer(metadata: dict[str, Any], directory: Path) -> None:
             for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown"))
         },
     }
-    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
