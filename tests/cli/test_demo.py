@@ -28,6 +28,25 @@ def test_only_a_wait_that_ended_says_how_long_the_next_will_be(
     assert "starting, 10 s (the last time 34 s): importing vLLM" in third
 
 
+STARTED = "(APIServer pid=7) INFO 11-29 10:25:41 [model.py:1] Starting"
+BEGINS = "(EngineCore pid=9) "
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        BEGINS + "INFO 11-29 10:27:56 [ompmultiprocessing.py:185] \treserved_cpus=[1]",  # more of the line before it
+        BEGINS + "WARNING 11-29 10:25:41 [system_utils.py:255] Found ulimit of 20000 and failed to increase it",
+        BEGINS + "INFO 11-29 10:25:41 [api_utils.py:347] ",
+        "Triton is installed, but doesn't include CPU backend.",
+    ],
+)
+def test_a_step_is_a_message_of_what_is_done(line: str) -> None:
+    assert step([STARTED, line]) == "Starting"
+    assert step([line, STARTED.replace("(APIServer pid=7) ", "")]) == "Starting"
+    assert step([line]) == "importing vLLM"
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_step_that_takes_long_shows_its_seconds_on_a_terminal(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch

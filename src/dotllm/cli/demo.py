@@ -230,8 +230,8 @@ class Waiting:
             self.kept.write_text(f"{self.seconds:.0f}", encoding="utf-8")
 
 
-_VLLMS = re.compile(r"(?:\(\w+ pid=\d+\) *)?[A-Z]+ [-\d]+ [:\d]+ (?:\[[^\]]*\] )?(\S.*)")
-"""A line of vLLM's log: process, level, time, place and message."""
+_VLLMS = re.compile(r"(?:\(\w+ pid=\d+\) *)?INFO [-\d]+ [:\d]+ (?:\[[^\]]*\] )?([^\s[].*)")
+"""A line of vLLM's log that says what it does: process, level, time, place and message. Warnings do not say it."""
 
 
 def step(lines: list[str]) -> str:
