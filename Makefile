@@ -1,5 +1,5 @@
-# The two commands of the README are `make demo` and `make test`. Both need Python 3.11 with pip and venv, and make;
-# everything else is installed into .venv.
+# The two commands of the README are `make demo` and `make test`. Both need Python 3.11 with pip and venv, make, and the
+# library libnuma; everything else is installed into .venv.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -213,6 +213,8 @@ install-dev: $(VENV)/.installed-dev
 ENGINE := ^(attrs|llvmlite|numba|numpy|referencing|rpds-py|setuptools|typing-extensions)==
 KERNELS_LOG = $(VENV)/kernels.log
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
+	@$(PYTHON) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null \
+		|| { echo "vLLM's CPU build needs libnuma.so.1: install libnuma1 (Debian) or numactl-libs (Fedora)"; exit 1; }
 	@echo "== installing into $(VENV): a few minutes the first time"
 	@echo "== 1/4 the engine (80 MB)"
 	@$(PYTHON) -m venv $(VENV)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dotllm import jit
-from dotllm.cli import doctor, vllm_metadata
+from dotllm.cli import demo, doctor, passthrough, vllm_metadata
 from dotllm.vllm_plugin import releases
 
 
@@ -39,6 +39,24 @@ def test_what_is_wrong_says_what_to_do(
     assert set(wrong) == {"vLLM", "kernels", "cache", "tokenizer"}
     assert "dotllm warmup" in wrong["kernels"] and "DOTLLM_CACHE_DIR" in wrong["cache"]
     assert "the last dotllm for it" in wrong["vLLM"] and "nowhere" in wrong["tokenizer"]
+
+
+def test_a_library_that_the_cpu_build_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip does not bring it, and vLLM's own error is that an operator has no attribute."""
+
+    def load(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    monkeypatch.setattr(vllm_metadata, "vllm_version", lambda: f"{releases.SUPPORTED[0]}.0+cpu")
+    status, found = findings(capsys)
+    assert status == 1 and "libnuma.so.1" in str(found["vLLM"]["help"])
+    assert passthrough.main(["serve", "m"]) == 1 and "libnuma.so.1" in capsys.readouterr().err
+    assert demo.main([]) == 2 and "libnuma.so.1" in capsys.readouterr().err
+    monkeypatch.setattr(vllm_metadata, "vllm_version", lambda: f"{releases.SUPPORTED[0]}.0")
+    assert "libnuma" not in str(findings(capsys))
 
 
 def test_a_checkout_that_is_not_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

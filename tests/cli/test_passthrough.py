@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from dotllm import __version__
-from dotllm.cli import passthrough, vllm_metadata
+from dotllm.cli import options, passthrough, vllm_metadata
 from dotllm.cli.subcommands import SUBCOMMANDS, available
 from tests.serve import zygote
 
@@ -67,8 +67,8 @@ def test_a_newer_vllm_is_served_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(vllm_metadata, "vllm_version", lambda: "0.99.1")
-    monkeypatch.setattr(vllm_metadata, "is_plugin", lambda: False)  # the command ends here
-    assert passthrough.main(["serve", "m"]) == 1
+    monkeypatch.setattr(options, "refused", lambda _: "the command ends here")
+    assert passthrough.main(["serve", "m"]) == 2
     assert "0.99.1 is installed; `dotllm hooks`" in capsys.readouterr().err
 
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dotllm.cli import vllm_metadata
 from dotllm.cli.subcommands import CommandParser, whole
 from dotllm.demo import example, model, trained
 from dotllm.demo.server import Server, ServerDied, next_free_port
@@ -53,6 +54,9 @@ def main(argv: list[str]) -> int:
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         return fail(f"not installed: {', '.join(missing)}. `make install` in a checkout installs them all.")
+    fault = vllm_metadata.fault(vllm_metadata.vllm_version() or "")
+    if fault:
+        return fail(fault)
     port = next_free_port(arguments.port or DEFAULT_PORT)
     if arguments.port and port != arguments.port:
         return fail(f"another program listens on port {arguments.port}; {port} is free: --port {port}")

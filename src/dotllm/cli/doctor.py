@@ -85,11 +85,9 @@ def _vllm() -> Finding:
     supported = " and ".join(releases.SUPPORTED)
     if installed is None:
         return Finding("vLLM", True, f"not installed; the engine works without it, `serve` needs {supported}")
-    fault = releases.too_old(installed)
+    fault = vllm_metadata.fault(installed)
     if fault:
         return Finding("vLLM", False, installed, fault)
-    if not vllm_metadata.is_plugin():
-        return Finding("vLLM", False, installed, vllm_metadata.NOT_A_PLUGIN)
     tried = "supported" if vllm_metadata.is_tried(installed) else f"not tried (supported: {supported})"
     return Finding("vLLM", True, f"{installed}, {tried}")
 

@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    fault = releases.too_old(version)
+    fault = vllm_metadata.fault(version)
     if fault:
         print(f"dotllm: {fault}", file=sys.stderr)
         return 1
@@ -60,9 +60,6 @@ def main(argv: list[str]) -> int:
             "installed; `dotllm hooks` says what of dotllm does not fit it.",
             file=sys.stderr,
         )
-    if not vllm_metadata.is_plugin():
-        print(f"dotllm: {vllm_metadata.NOT_A_PLUGIN}", file=sys.stderr)
-        return 1
     argv = options.export(options.take_from_file(rewrite(argv), os.environ), os.environ)  # flags win
     if argv[:1] == ["serve"] and options.wants_help(argv):
         print(options.help_text())

