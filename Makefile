@@ -114,8 +114,8 @@ format: install-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
-	$(BIN)/python tools/check_hooks.py
+check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels); ARGS=newest for vLLM's newest.
+	$(BIN)/python tools/check_hooks.py $(ARGS)
 
 test-sources: install-dev  ## Test the API, the Rust front end and the plugin on a release without a CPU build (its Python sources on the installed libraries): VLLM=0.33.0.
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps orjson

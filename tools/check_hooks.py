@@ -3,6 +3,7 @@
 
     python tools/check_hooks.py                       # the releases we support
     python tools/check_hooks.py 0.33.0 0.34.0         # others
+    python tools/check_hooks.py newest                # the newest that the package index has
     python tools/check_hooks.py --installed           # the one in this environment
     python tools/check_hooks.py 0.33.0 --sign NAME    # you have read NAME there, and what depends on it is right;
                                                       # --note TEXT says how it differs from the release before
@@ -60,7 +61,7 @@ def main() -> int:
     if arguments.installed:
         releases[(vllm_metadata.vllm_version() or "").partition("+")[0]] = installed_source()
     else:
-        for version in arguments.versions:
+        for version in [newest() if version == "newest" else version for version in arguments.versions]:
             print(f"vLLM {version}: looking for its wheel …", file=sys.stderr, flush=True)
             releases[version] = wheel_source(find_wheel(version, arguments.wheels))
     broken = False
@@ -92,6 +93,13 @@ def main() -> int:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
     print("\n".join(details))
     return int(broken)
+
+
+def newest() -> str:
+    """The newest release of vLLM in the package index."""
+    command = [sys.executable, "-m", "pip", "index", "versions", DISTRIBUTIONS[-1]]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return listed.partition("(")[2].partition(")")[0]  # "vllm (0.33.0)", then all of them
 
 
 def find_wheel(version: str, directory: Path) -> Path:

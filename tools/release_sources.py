@@ -2,6 +2,7 @@
 """Prepares, for tests, a vLLM release that has no CPU build for this environment, such as 0.33.
 
     python tools/release_sources.py 0.33.0 FOLDER       # then: PYTHONPATH=FOLDER python -m pytest …
+    python tools/release_sources.py newest FOLDER       # the newest that the package index has
 
 The Python sources are the release's own; the compiled libraries are those of the installed CPU build. Our hooks are in
 Python, and the functions of the libraries that vLLM's CPU worker calls seldom change; those of a GPU's worker are not
@@ -17,7 +18,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from check_hooks import find_wheel
+from check_hooks import find_wheel, newest
 
 RUST_FRONT_END = "vllm/vllm-rs"
 
@@ -29,13 +30,14 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--wheels", type=Path, default=Path(".cache/wheels"), help="where wheels are kept")
     arguments = parser.parse_args()
+    version = newest() if arguments.version == "newest" else arguments.version
     shutil.rmtree(arguments.folder, ignore_errors=True)
-    with zipfile.ZipFile(find_wheel(arguments.version, arguments.wheels)) as wheel:
+    with zipfile.ZipFile(find_wheel(version, arguments.wheels)) as wheel:
         wheel.extractall(arguments.folder, filter(is_source, wheel.namelist()))
     (arguments.folder / RUST_FRONT_END).chmod(0o755)
     for library in installed().rglob("*.so"):
         shutil.copy(library, arguments.folder / "vllm" / library.relative_to(installed()))
-    describe(arguments.folder, arguments.version)
+    describe(arguments.folder, version)
     return 0
 
 

@@ -183,3 +183,11 @@ def test_a_broken_release_fails(
     monkeypatch.setattr(sys, "argv", ["check_hooks.py", "9.9.9", "--wheels", str(tmp_path)])
     assert tool.main() == 1
     assert "9.9.9 manager: no module vllm.v1.structured_output" in capsys.readouterr().out
+    # Nobody here knows the name of the release that vLLM makes next.
+    listed = SimpleNamespace(stdout="vllm (9.9.9)\nAvailable versions: 9.9.9, 0.33.0\n")
+    monkeypatch.setattr(tool.subprocess, "run", lambda *_, **__: listed)
+    monkeypatch.setattr(sys, "argv", ["check_hooks.py", "newest", "--wheels", str(tmp_path)])
+    assert tool.main() == 1
+    assert "9.9.9 manager: no module vllm.v1.structured_output" in capsys.readouterr().out
+    workflow = (ROOT / ".github" / "workflows" / "upstream.yml").read_text(encoding="utf-8")
+    assert "run: make check-hooks ARGS=newest\n" in workflow
