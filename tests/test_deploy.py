@@ -97,6 +97,21 @@ def test_images_have_their_kernels(name: str) -> None:
     assert text.index("DOTLLM_CACHE_DIR") < text.index("RUN dotllm warmup")
 
 
+def test_no_volume_hides_the_kernels_of_a_newer_image() -> None:
+    """A volume has the files of the image that it was first used with."""
+    (cache,) = {
+        found
+        for path in DEPLOY.rglob("Dockerfile*")
+        for found in re.findall(r"DOTLLM_CACHE_DIR=(\S+)", path.read_text())
+    }
+    mounted = [
+        place for path in FILES for place in re.findall(r"mountPath: ([^\s,}]+)|\w+:(/[^\s\":]+)", path.read_text())
+    ]
+    places = [first or second for first, second in mounted]
+    assert f"{cache}/index" in places
+    assert not [place for place in places if f"{cache}/kernels".startswith(place.rstrip("/"))]
+
+
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cpu"])
 def test_images_have_the_packages_of_their_store(name: str) -> None:
     """The files of deploy/ set a store, and a server whose store lacks a package does not start."""
