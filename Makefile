@@ -4,9 +4,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Set this to PyTorch's own index of CPU builds if the configured package index has none.
+# The index that has torch's CPU build; by default the configured index, then PyTorch's own.
 TORCH_INDEX ?=
 TORCH := $(shell grep '^torch==' requirements/cpu.txt)
+PYTORCH := $(shell sed -n 's/.*--index-url \([^ ]*\).*/\1/p' deploy/docker/Dockerfile.cpu)
 PYTEST ?=
 # Test processes; 0 runs the tests in pytest's own process. One more than two cores, because tests wait for servers.
 WORKERS ?= 3
@@ -223,7 +224,8 @@ $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@$(BIN)/dotllm warmup >$(KERNELS_LOG) 2>&1 & kernels=$$!; \
 	echo "== 2/4 torch (190 MB), while the engine's kernels compile; pip unpacks it without a word"; \
 	$(PIP) install --no-deps --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" \
-		|| { echo "No CPU build of torch here: make TORCH_INDEX=<PyTorch's index of CPU wheels> …"; exit 1; }; \
+		$(if $(TORCH_INDEX),,|| $(PIP) install --no-deps --no-compile --index-url $(PYTORCH) "$(TORCH)") \
+		|| { echo "No CPU build of torch: make TORCH_INDEX=<an index that has $(TORCH)> …"; exit 1; }; \
 	echo "== 3/4 vLLM and 140 packages (620 MB), which pip unpacks without a word, too"; \
 	$(PIP) install --no-deps --no-compile --progress-bar on -r requirements/cpu.txt || exit 1; \
 	echo "== 4/4 the rest of the kernels ($(KERNELS_LOG))"; \

@@ -1,0 +1,44 @@
+"""What ``make install`` does where something is missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+INDEX = re.findall(r"--index-url (\S+)", (ROOT / "deploy" / "docker" / "Dockerfile.cpu").read_text(encoding="utf-8"))
+
+
+def program(path: Path, script: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def installed(folder: Path, pip: str, *variables: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """The run of ``make`` with a stand-in for pip, and what that was asked for."""
+    log = folder / "asked"
+    log.touch()
+    program(folder / "bin" / "dotllm", "exit 0")
+    stand_in = program(folder / "pip", f'echo "$@" >> "{log}"\n{pip}')
+    command = ["make", f"{folder}/.installed", f"VENV={folder}", "PYTHON=true", f"PIP={stand_in}", *variables]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return done, [line for line in log.read_text(encoding="utf-8").splitlines() if "torch==" in line]
+
+
+def test_torch_comes_from_pytorchs_own_index_if_the_configured_index_has_no_cpu_build(tmp_path: Path) -> None:
+    done, asked = installed(tmp_path, 'case "$*" in *--index-url*) exit 0;; *torch==*) exit 1;; esac')
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = asked
+    assert "--index-url" not in first and f"--index-url {INDEX[0]} " in second
+
+
+@pytest.mark.parametrize("variables", [(), ("TORCH_INDEX=file:///mirror",)])
+def test_torch_that_is_nowhere_ends_the_installation(tmp_path: Path, variables: tuple[str, ...]) -> None:
+    done, asked = installed(tmp_path, 'case "$*" in *torch==*) exit 1;; esac', *variables)
+    assert done.returncode and "TORCH_INDEX" in done.stdout and not (tmp_path / ".installed").exists()
+    assert len(asked) == (1 if variables else 2)
