@@ -77,8 +77,8 @@ Three requests to try next, in another terminal:
      "structured_outputs": {{"regex": "\\+[1-9][0-9]{{1,2}}( [0-9]{{2,4}}){{3}}"}}}}'
 
 2. A choice:
-   curl -s {url}/v1/completions -H 'content-type: application/json' -d '{{"model": "{model}", "prompt": "2 + 2 =",
-     "max_tokens": 50, "structured_outputs": {{"choice": ["four", "fourteen", "forty"]}}}}'
+   curl -s {url}/v1/completions -H 'content-type: application/json' -d '{{"model": "{model}",
+     "prompt": "The capital of France is", "structured_outputs": {{"choice": ["Berlin", "Paris", "Rome"]}}}}'
 
 3. What cannot be enforced is refused, never ignored (HTTP 400):
    curl -s {url}/v1/completions -H 'content-type: application/json' -d '{{"model": "{model}", "prompt": "x",
