@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dotllm.cli import demo
 from dotllm.cli.demo import Waiting, step, steps
 
 
@@ -26,6 +27,12 @@ def test_only_a_wait_that_ended_says_how_long_the_next_will_be(
     first, second, third = capsys.readouterr().out.splitlines()
     assert "starting, 12 s: importing vLLM" in first and "starting, 34 s:" in second
     assert "starting, 10 s (the last time 34 s): importing vLLM" in third
+
+
+def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["--directory", "/proc/nowhere/demo", "--model-only"]) == 2
+    said = capsys.readouterr().err
+    assert "/proc/nowhere" in said and "--directory" in said and "Traceback" not in said
 
 
 STARTED = "(APIServer pid=7) INFO 11-29 10:25:41 [model.py:1] Starting"

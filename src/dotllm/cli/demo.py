@@ -61,8 +61,12 @@ def main(argv: list[str]) -> int:
     if arguments.port and port != arguments.port:
         return fail(f"another program listens on port {arguments.port}; {port} is free: --port {port}")
     # A server needs the engine's kernels, which compile once per machine: a separate process does so meanwhile.
-    arguments.directory.mkdir(parents=True, exist_ok=True)
-    with (arguments.directory / KERNELS_LOG).open("wb") as log:
+    try:
+        arguments.directory.mkdir(parents=True, exist_ok=True)
+        log = (arguments.directory / KERNELS_LOG).open("wb")
+    except OSError as error:
+        return fail(f"{error}. --directory names another folder for the model and the log.")
+    with log:
         warmup = subprocess.Popen([sys.executable, "-m", "dotllm", "warmup"], stdout=subprocess.DEVNULL, stderr=log)
     try:
         return show(arguments, port, warmup)
