@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.strings import spelling
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from tests.grammar.reference import accepts
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, spelled
 
 ANY = acceptor(StringLanguage.any())

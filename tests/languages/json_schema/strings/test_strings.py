@@ -276,7 +276,7 @@ def test_many_alternatives_become_one_automaton() -> None:
 def test_content_of_an_automaton_that_reads_only_escapes() -> None:
     grammar = Grammar()
     grammar.start = string_network.content(grammar, (S.pattern('^["\\\\\n]{2}$')).dfa())
-    from dotllm.grammar.reference import accepts
+    from tests.grammar.reference import accepts
 
     assert accepts(grammar, b'\\"\\n') and accepts(grammar, b"\\\\\\u000A") and not accepts(grammar, b'"\\n')
 
