@@ -170,11 +170,7 @@ class Guide:
         return self.with_room(count)
 
     def rollback(self, n: int) -> None:
-        """Undo the last ``n`` tokens.
-
-        Raises:
-            ValueError: there were fewer.
-        """
+        """Undo the last ``n`` tokens. Raises ValueError if there were fewer."""
         if not 0 <= n <= len(self._history):
             raise ValueError(f"cannot undo {n} tokens of {len(self._history)}")
         if n:

@@ -73,11 +73,7 @@ def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
 
 
 def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
-    """Check that the vocabulary has a token of each set; without one, no text could continue there.
-
-    Raises:
-        InvalidSpecError: it has none.
-    """
+    """Raise InvalidSpecError if the vocabulary has no token of some set: no text could continue there."""
     for (ids, exclude), row in zip(token_sets, token_set_rows(token_sets, vocabulary), strict=True):
         if not row.any():
             what = "except those excluded" if exclude else f"with the id {min(ids, default='')}"
@@ -267,12 +263,7 @@ class GrammarIndex:
         return self.run(lambda mem: int(carry(there, config, mem)))
 
     def check_configuration(self, config: int) -> int:
-        """``config``, if it is the number of a configuration of this index.
-
-        Raises:
-            IndexError: it is not.
-            TypeError: it is not an integer.
-        """  # noqa: DOC501 - a function makes the error
+        """``config``, if this index has it. Raises IndexError if it does not, TypeError if it is not an integer."""
         config = as_integer(config)
         if not 0 <= config < self.mem.item(layout.USED_CONFIG):
             raise no_configuration([self], [config])

@@ -330,11 +330,7 @@ class TokenSpace:
         return BudgetExceededError(f"more than {len(self.rows)} distinct masks", keyword="memory")
 
     def check_share(self, own: int) -> None:
-        """Let an index of ``own`` bytes grow, unless all indexes together exceed their limit and this one its share.
-
-        Raises:
-            BudgetExceededError: the index may not grow.
-        """
+        """Raise BudgetExceededError if all indexes together exceed their limit, and one of ``own`` bytes its share."""
         if own < LARGE:
             return
         with self.lock:

@@ -98,11 +98,7 @@ def tag_dispatch(
 
 
 def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
-    """Refuse tags that contain an excluded string and so could never be written.
-
-    Raises:
-        InvalidSpecError: a tag contains an excluded string.
-    """
+    """Raise InvalidSpecError for a tag that contains an excluded string, and so could never be written."""
     for tag in tags:
         for text in excluded:
             if text in tag:

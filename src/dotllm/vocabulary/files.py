@@ -46,12 +46,7 @@ class DamagedFile(Exception):
 
 
 def write_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``arrays`` (uint8, int32 or int64) to ``path``, and make its directory.
-
-    Raises:
-        TypeError: an array has another dtype.
-        OSError: the file cannot be written.
-    """
+    """Write ``arrays`` (uint8, int32 or int64) to ``path``, and make its directory. Raises TypeError or OSError."""
     entries: dict[str, list[Any]] = {}
     parts: list[bytes] = []
     at = 0
@@ -80,12 +75,7 @@ def write_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> N
 
 
 def read_arrays(path: Path, kind: str) -> dict[str, NDArray[Any]]:
-    """Map the arrays of a file of this kind into memory.
-
-    Raises:
-        DamagedFile: the file is damaged, or of another kind.
-        OSError: the file is missing, or cannot be read.
-    """
+    """Map the arrays of a file of this kind into memory. Raises DamagedFile if it is not one, or OSError."""
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < _START:
             raise DamagedFile(f"{path} is too short")

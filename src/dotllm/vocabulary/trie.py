@@ -320,11 +320,7 @@ def _longest_matches(
 
 
 def spell_greedily(text: bytes, trie: Trie) -> list[int]:
-    """Ids of tokens whose bytes together are ``text``.
-
-    Raises:
-        ValueError: no token starts with the next byte.
-    """
+    """Ids of tokens whose bytes together are ``text``. Raises ValueError if no token starts with the next byte."""
     tokens, spelt = _longest_matches(np.frombuffer(bytearray(text), np.uint8), *trie)
     if spelt < len(text):
         raise ValueError(f"no token of the vocabulary spells byte 0x{text[spelt]:02X} at offset {spelt}")

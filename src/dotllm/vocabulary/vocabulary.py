@@ -209,11 +209,7 @@ class Vocabulary:
         return cls(content, contents.encode)
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """The bytes of a token, None if it stands for no text.
-
-        Raises:
-            IndexError: the vocabulary has no such id.
-        """
+        """The bytes of a token, None if it stands for no text. Raises IndexError if the vocabulary has no such id."""
         if not 0 <= token_id < self.size:
             raise IndexError(f"token id {token_id} is outside the vocabulary of size {self.size}")
         start, end = self.token_offset[token_id], self.token_offset[token_id + 1]

@@ -93,11 +93,7 @@ def json_object_to_grammar(
 
 
 def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Expression:
-    """An expression of ``grammar`` for the documents of ``schema``, as part of a larger grammar.
-
-    Raises:
-        SpecError: the schema is refused; ``location`` is a JSON Pointer.
-    """  # noqa: DOC501 - functions make the errors
+    """An expression of ``grammar`` for the documents of ``schema``. Raises SpecError with a JSON Pointer."""
     parsed = parse(schema) if isinstance(schema, str) else schema
     options = guided(options, parsed)
 
@@ -168,12 +164,7 @@ def read_schema(schema: Any, options: Options) -> tuple[Keywords, Node]:
 
 
 def parse(text: str) -> Any:
-    """Parse JSON text; numbers keep their exact values.
-
-    Raises:
-        InvalidSpecError: ``text`` is not JSON.
-        BudgetExceededError: the value is nested too deeply, or a number has too many digits.
-    """  # noqa: DOC501 - SpecError is their base
+    """Parse JSON text; numbers stay exact. Raises InvalidSpecError or, if it is too large, BudgetExceededError."""
     try:
         with stack_limit("the schema"):
             return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)

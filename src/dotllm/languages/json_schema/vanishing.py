@@ -44,11 +44,7 @@ class _Part(NamedTuple):
 
 
 def vanishing(schema: Any, options: Options) -> Iterator[Ineffective]:
-    """Find the optional parts of ``schema`` that nothing satisfies.
-
-    Yields:
-        The findings, in the order of the text; none for a schema that is refused.
-    """
+    """The optional parts of ``schema`` that nothing satisfies, in the order of the text; none if it is refused."""
     try:
         with stack_limit("the schema"):
             options = guided(options, schema)

@@ -725,11 +725,7 @@ class _Parser(GroupScanner):
     # -- quantifiers -------------------------------------------------------------------------------------------------
 
     def _quantified(self, node: Node, start: int) -> Node:
-        """``node`` with the quantifier that stands here, if any.
-
-        Raises:
-            BudgetExceededError: a count is too large.
-        """
+        """``node`` with the quantifier that stands here, if any. Raises BudgetExceededError if a count is too large."""
         text = self.text
         while self.at < len(text):  # bounded: by the text
             if self.flags.verbose and text[self.at] in _VERBOSE:

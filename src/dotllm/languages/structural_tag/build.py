@@ -33,11 +33,7 @@ _FORMATS = {**CONTENTS, **COMBINATIONS, **TAGS}
 def structural_tag_to_grammar(
     spec: Mapping[str, Any] | str, *, token_names: TokenNames | None = None, options: Options | None = None
 ) -> Grammar:
-    """The texts of a structural tag. ``token_names``: the tokenizer's; ``options``: how JSON is written.
-
-    Raises:
-        SpecError: the structural tag is refused; ``location`` is a JSON Pointer.
-    """
+    """The texts of a structural tag. ``token_names``: the tokenizer's. Raises SpecError with a JSON Pointer."""
     if isinstance(spec, str):
         spec = read_json(spec, "the structural tag")
     options = options or Options()
@@ -52,11 +48,7 @@ def structural_tag_to_grammar(
 
 
 def _start(compiler: TagCompiler, spec: Fields) -> Expression:
-    """The expression of the whole specification.
-
-    Raises:
-        InvalidSpecError: ``type`` is not "structural_tag", or the format is missing.
-    """  # noqa: DOC501 - a function makes the error
+    """The expression of the whole specification. Raises InvalidSpecError for another ``type``, or without a format."""
     if spec.has("structures"):
         triggers = spec.strings("triggers")
         items = [Fields(item, Pointer() / "structures" / i) for i, item in enumerate(spec.some("structures"))]

@@ -75,11 +75,7 @@ LISTED = "name the keys under properties, or list the items in an enum: others c
 
 
 def require_objects(emitter: Emitter, form: NormalForm, schema: Any) -> None:
-    """Refuse a schema that allows no objects.
-
-    Raises:
-        InvalidSpecError: it allows only other values, or none; in the latter case the error gives the reason.
-    """  # noqa: DOC501 - a function makes an error
+    """Raise InvalidSpecError for a schema that allows no objects, with the reason if it allows nothing."""
     if form.objects:
         return
     if form.constants or form.arrays or form.number is not NO_NUMBER or form.string is not NO_STRING:
@@ -162,11 +158,7 @@ class _Writer(Emitter):
         self.write = text
 
     def top(self, node: Node, schema: Any) -> Expression:
-        """The whole object.
-
-        Raises:
-            InvalidSpecError: the schema allows no objects.
-        """
+        """The whole object. Raises InvalidSpecError if the schema allows no objects."""
         form = self.algebra.form(node)
         require_objects(self, form, schema)
         members = _Members(self)

@@ -180,11 +180,7 @@ class Algebra:
         return found[1]
 
     def spend(self, steps: int) -> None:
-        """Count work against the budget (see `nodes.Nodes`).
-
-        Raises:
-            BudgetExceededError: no steps are left.
-        """
+        """Count work against the budget (see `nodes.Nodes`). Raises BudgetExceededError if no steps are left."""
         cancellation.check()
         self._steps_left -= steps
         if self._steps_left < 0:
@@ -198,12 +194,7 @@ class Algebra:
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, node: Node) -> NormalForm:
-        """The normal form of a node.
-
-        Raises:
-            Loop: the schema is defined in terms of itself, in place.
-            BudgetExceededError: schemas are nested in place too deeply.
-        """
+        """The normal form of a node. Raises Loop if it is defined by itself, BudgetExceededError if it is too deep."""
         form = self._forms[node]
         if form is None:
             if node in self._active:
@@ -291,11 +282,7 @@ class Algebra:
             )
 
     def unite(self, forms: Sequence[NormalForm]) -> NormalForm:
-        """The values that any of the forms allows.
-
-        Raises:
-            BudgetExceededError: one type has too many alternatives.
-        """
+        """The values that any of the forms allows. Raises BudgetExceededError if one type has too many alternatives."""
         if len(forms) == 1:
             return forms[0]
         constants, number, string = 0, NO_NUMBER, NO_STRING

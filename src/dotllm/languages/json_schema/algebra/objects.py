@@ -192,11 +192,7 @@ def _with_keys(
 
 
 def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, ...]) -> tuple[KeyClass, ...]:
-    """The common refinement of two partitions.
-
-    Raises:
-        BudgetExceededError: there are too many classes.
-    """
+    """The common refinement of two partitions. Raises BudgetExceededError if there are too many classes."""
     if a is ANY_KEY_CLASSES:
         return b
     if b is ANY_KEY_CLASSES or a == b:

@@ -77,11 +77,7 @@ class NumberLanguage:
 
     @classmethod
     def multiple_of(cls, divisor: JsonNumber) -> NumberLanguage:
-        """The multiples of ``divisor`` > 0.
-
-        Raises:
-            InvalidSpecError: ``divisor`` is not positive.
-        """
+        """The multiples of ``divisor`` > 0. Raises InvalidSpecError if ``divisor`` is not positive."""
         step = exact(divisor)
         if step <= 0:
             raise InvalidSpecError(f"multipleOf must be greater than 0, not {divisor}", keyword="multipleOf")
@@ -234,11 +230,7 @@ def _ends_at_integers(numbers: RealSet) -> bool:
 
 
 def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[tuple[NumberConstraint, RealSet]]:
-    """One set for each constraint, snapped to its step, without empty sets and those contained in a wider constraint.
-
-    Raises:
-        BudgetExceededError: there are too many parts.
-    """
+    """One set for each constraint, snapped to its step, no empty or contained ones. Raises BudgetExceededError."""
     union: dict[NumberConstraint, RealSet] = {}
     for constraint, numbers in parts:
         if numbers:

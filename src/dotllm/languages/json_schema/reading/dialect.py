@@ -95,11 +95,7 @@ ASSERTIONS: dict[Dialect, frozenset[str]] = {
 
 
 def dialect_named(name: str) -> Dialect:
-    """The dialect of a name (``"2020-12"``, ``"7"``, ``"draft-07"`` …) or of a ``$schema`` URI.
-
-    Raises:
-        InvalidSpecError: there is no such dialect.
-    """
+    """The dialect of a name (``"2020-12"``, ``"7"``, ``"draft-07"`` …) or ``$schema`` URI. Raises InvalidSpecError."""
     found = _BY_NAME.get(name)
     if found is None:
         found = _BY_URI.get(name.split("://")[-1].rstrip("#"))

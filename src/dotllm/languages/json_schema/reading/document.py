@@ -100,12 +100,7 @@ class Document:
         return self._scopes.setdefault(inner, inner) if scope.closes else scope
 
     def follow(self, keyword: str, reference: Any, scope: Scope) -> ScopedSchema:
-        """The target of ``$ref``, ``$dynamicRef`` or ``$recursiveRef``.
-
-        Raises:
-            InvalidSpecError: the reference points to nothing in a known document.
-            UnsupportedError: the reference leads to a document that is not here.
-        """
+        """The target of a reference. Raises InvalidSpecError if there is none, UnsupportedError if it is elsewhere."""
         key = (keyword, reference, scope)
         found = self._followed.get(key)
         if found is None:
@@ -120,11 +115,7 @@ class Document:
         return found
 
     def _check(self, keyword: str, reference: str, found: ScopedSchema) -> None:
-        """Refuse the target of a reference if it is malformed. `check` does not see targets that no keyword leads to.
-
-        Raises:
-            InvalidSpecError: the target is malformed.
-        """
+        """Raise InvalidSpecError for a malformed target: `check` sees only those that a keyword leads to."""
         schema, scope = found
         if isinstance(schema, dict):
             if id(schema) not in self._checked:
@@ -158,11 +149,7 @@ class Document:
         return self._look_up(keyword, reference, scope)[:2]
 
     def _walk(self, fragment: str, reference: str, keyword: str) -> tuple[Any] | None:
-        """Follow a pointer from the root; None when it passes through another resource (a sub-schema with an id).
-
-        Raises:
-            InvalidSpecError: the reference points to nothing.
-        """
+        """Follow a pointer from the root; None: through another resource. Raises InvalidSpecError: nothing is there."""
         at = self.root
         for token in fragment[1:].split("/"):
             found = below(at, token)
@@ -174,12 +161,7 @@ class Document:
         return (at,)
 
     def _look_up(self, keyword: str, reference: str, scope: Scope) -> tuple[Any, Scope, bool]:
-        """Look a reference up in the registry: (schema, scope, whether the reference named a dynamic anchor).
-
-        Raises:
-            InvalidSpecError: the reference points to nothing.
-            UnsupportedError: the reference leads to a document that is not here.
-        """
+        """Look a reference up in the registry: schema, scope, whether it named a dynamic anchor. Raises as `follow`."""
         registry = self._load()
         if reference.startswith("#"):
             uri, fragment = scope.base, reference[1:]
@@ -292,11 +274,7 @@ class Document:
             raise error.at(self.pointer(schema) / "$schema") from None
 
     def _load(self) -> Registry[Any]:
-        """The registry of everything this document contains, crawled once.
-
-        Raises:
-            InvalidSpecError: the identifiers cannot be read.
-        """  # noqa: DOC501 - SpecError is its base
+        """The registry of this document, crawled once. Raises InvalidSpecError if its identifiers cannot be read."""
         if self._registry is None:
             specification = _specification(self.scope.dialect)
             meta_schemas = _meta_schemas()
@@ -369,11 +347,7 @@ def _leads_somewhere(value: Any, pointer: str) -> bool:
 
 
 def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
-    """``reference`` resolved against ``base``: the URI and its fragment.
-
-    Raises:
-        InvalidSpecError: ``reference`` is not a URI reference.
-    """
+    """``reference``, a URI reference, resolved against ``base``: URI and fragment. Raises InvalidSpecError."""
     try:
         uri, fragment = urldefrag(urljoin(base, reference))
     except ValueError as error:

@@ -45,11 +45,7 @@ def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
 
 
 def number(schema: dict[str, Any], keyword: str) -> Any:
-    """The number that a keyword has; None if the keyword is absent.
-
-    Raises:
-        BudgetExceededError: the number has too many digits.
-    """  # noqa: DOC501 - a function makes the error
+    """The number that a keyword has; None if it is absent. Raises BudgetExceededError if it has too many digits."""
     value: Any = schema.get(keyword)
     if value is None:
         return None
@@ -67,11 +63,7 @@ def with_keyword(error: SpecError, keyword: str) -> SpecError:
 
 
 def count(schema: dict[str, Any], keyword: str) -> int | None:
-    """The non-negative integer that a keyword has (1.0 is 1); None if the keyword is absent.
-
-    Raises:
-        BudgetExceededError: a lower limit is larger than `MAX_LENGTH`.
-    """
+    """The non-negative integer of a keyword (1.0 is 1); None if absent. Raises BudgetExceededError if too large."""
     if keyword not in schema:
         return None
     value = number(schema, keyword)
@@ -83,11 +75,7 @@ def count(schema: dict[str, Any], keyword: str) -> int | None:
 
 
 def check_keys(value: dict[Any, Any], keyword: str) -> None:
-    """Refuse keys that are not strings, which are possible in Python.
-
-    Raises:
-        InvalidSpecError: a key is not a string.
-    """
+    """Raise InvalidSpecError for a key that is not a string, which is possible in Python."""
     if {*map(type, value)} <= _STRINGS:  # nearly always
         return
     for name in value:
@@ -96,11 +84,7 @@ def check_keys(value: dict[Any, Any], keyword: str) -> None:
 
 
 def check_text(names: Iterable[str], keyword: str) -> None:
-    """Refuse names that are not Unicode text; no key of a document can equal them.
-
-    Raises:
-        InvalidSpecError: a name is not Unicode text.
-    """
+    """Raise InvalidSpecError for a name that is not Unicode text: no key of a document can equal it."""
     if not is_unicode("".join(names)):
         wrong = next(name for name in names if not is_unicode(name))
         raise InvalidSpecError(f"the key {wrong!r} is not Unicode text", keyword=keyword)

@@ -127,11 +127,7 @@ class Keywords:
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
-        """The normal form of a sub-schema.
-
-        Raises:
-            SpecError: a keyword is malformed or cannot be enforced; ``location`` is its JSON Pointer.
-        """
+        """The normal form of a sub-schema. Raises SpecError with the JSON Pointer of the keyword that is refused."""
         try:
             return self._form(schema, scope)
         except SpecError as error:
@@ -171,11 +167,7 @@ class Keywords:
     # -- enum and const ------------------------------------------------------------------------------------------------
 
     def _enum(self, form: NormalForm, values: Any, keyword: str = "enum") -> NormalForm:
-        """``form`` ∧ one of ``values``.
-
-        Raises:
-            InvalidSpecError: one of them is not a JSON value.
-        """  # noqa: DOC501 - a function makes the error
+        """``form`` ∧ one of ``values``. Raises InvalidSpecError if one of them is not a JSON value."""
         try:
             listed = form_of_values(self.algebra, values)
         except SpecError as error:

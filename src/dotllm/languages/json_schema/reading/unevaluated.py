@@ -101,11 +101,7 @@ class Unevaluated:
         return ArrayConstraint((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
 
     def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
-        """The cases in which a sub-schema holds: its node with each condition, and what it evaluates then.
-
-        Raises:
-            BudgetExceededError: schemas are nested in place too deeply.
-        """
+        """The cases in which a sub-schema holds: node with condition, what is evaluated. Raises BudgetExceededError."""
         node = self.reader.node(schema, scope)
         self.algebra.form(node)  # reports malformed keywords now: a lone "if" is read nowhere else
         if not isinstance(schema, dict):
@@ -178,11 +174,7 @@ class Unevaluated:
         return [case for case in cases if case[1] != NOTHING_EVALUATED]
 
     def _product(self, groups: list[list[Case]]) -> list[Case]:
-        """All ways to choose one case of each group.
-
-        Raises:
-            BudgetExceededError: there are more than `MAX_CASES`.
-        """
+        """All ways to choose one case of each group. Raises BudgetExceededError if there are more than `MAX_CASES`."""
         groups = [group for group in groups if len(group) > 1 or group[0] != (TRUE, NOTHING_EVALUATED)]
         total = 1
         for group in groups:

@@ -121,11 +121,7 @@ def _inside(context: Context, constraint: StringConstraint, *, as_key: bool) -> 
 
 
 def _pattern(grammar: Grammar, constraint: StringConstraint, source: str) -> Expression:
-    """One pattern with bounds on the length: repetitions stay counted if the pattern allows it.
-
-    Raises:
-        BudgetExceededError: its automaton has too many states.
-    """
+    """One pattern with bounds on the length: repetitions stay counted if possible. Raises BudgetExceededError."""
     try:
         return regex_to_expression(
             source,

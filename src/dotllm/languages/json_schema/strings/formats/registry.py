@@ -59,11 +59,7 @@ _UNDECIDABLE = {"idn-hostname": "Punycode and normal form C are not regular"}
 
 
 def find(name: str) -> Format | None:
-    """The format of this name (names are case-sensitive), or None: then ``format`` is an annotation.
-
-    Raises:
-        UnsupportedError: no automaton can decide this standard format.
-    """
+    """The format of this name (case-sensitive); None: an annotation. Raises UnsupportedError if it is undecidable."""
     reason = _UNDECIDABLE.get(name)
     if reason is not None:
         raise UnsupportedError(f"format {name!r} cannot be enforced: {reason}", keyword="format")
