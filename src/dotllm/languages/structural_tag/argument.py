@@ -14,7 +14,7 @@ from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_schema import Options
-from dotllm.languages.json_schema.extension import from_prelude
+from dotllm.languages.json_schema.emission.prelude import from_prelude
 from dotllm.languages.quoted import Quoting, quoted
 from dotllm.languages.regex import regex_to_expression
 from dotllm.languages.structural_tag import markup

@@ -17,7 +17,7 @@ from dotllm.charset import ANY_CHAR
 from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.dispatch import tag_dispatch
-from dotllm.languages.json_schema.extension import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_CONSTANTS,
     ANY_STRING,
     FALSE_BIT,
@@ -25,22 +25,20 @@ from dotllm.languages.json_schema.extension import (
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
-    Emitter,
-    Keywords,
     Node,
     NormalForm,
-    Options,
-    StringLanguage,
-    closed_or_open,
-    containing_one_of,
-    from_prelude,
-    object_expression,
-    parse,
-    read_schema,
-    refuse_guidance_options,
-    strings_of_length,
-    unsatisfiable,
 )
+from dotllm.languages.json_schema.build import closed_or_open, parse, read_schema
+from dotllm.languages.json_schema.emission.emitter import Emitter
+from dotllm.languages.json_schema.emission.prelude import from_prelude
+from dotllm.languages.json_schema.guidance_options import refuse as refuse_guidance_options
+from dotllm.languages.json_schema.objects.members import object_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.reading.keywords import Keywords
+from dotllm.languages.json_schema.strings.forbidden_substrings import containing_one_of
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_network import strings_of_length
+from dotllm.languages.json_schema.unsatisfiable import unsatisfiable
 
 # Raw strings, which must not contain their closing text or an excluded text.
 
