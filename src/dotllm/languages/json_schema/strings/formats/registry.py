@@ -14,18 +14,20 @@ from dotllm.errors import UnsupportedError
 from dotllm.grammar.fragment import Fragment
 from dotllm.grammar.grammar import Grammar
 from dotllm.languages.json_schema.strings import string_network
-from dotllm.languages.json_schema.strings.formats.date_time import DATE_TIME_FORMATS
-from dotllm.languages.json_schema.strings.formats.email import EMAIL_FORMATS
-from dotllm.languages.json_schema.strings.formats.encodings import ENCODING_FORMATS
 from dotllm.languages.json_schema.strings.formats.format import Format
-from dotllm.languages.json_schema.strings.formats.fraction import FRACTION_FORMATS
-from dotllm.languages.json_schema.strings.formats.hostname import HOSTNAME_FORMATS
-from dotllm.languages.json_schema.strings.formats.ip import IP_FORMATS
-from dotllm.languages.json_schema.strings.formats.json_pointer import JSON_POINTER_FORMATS
 from dotllm.languages.json_schema.strings.formats.regex import REGEX_FORMATS
-from dotllm.languages.json_schema.strings.formats.uri import URI_FORMATS
-from dotllm.languages.json_schema.strings.formats.uri_template import URI_TEMPLATE_FORMATS
-from dotllm.languages.json_schema.strings.formats.uuid import UUID_FORMATS
+from dotllm.languages.json_schema.strings.formats.regular import (
+    DATE_TIME_FORMATS,
+    EMAIL_FORMATS,
+    ENCODING_FORMATS,
+    FRACTION_FORMATS,
+    HOSTNAME_FORMATS,
+    IP_FORMATS,
+    JSON_POINTER_FORMATS,
+    URI_FORMATS,
+    URI_TEMPLATE_FORMATS,
+    UUID_FORMATS,
+)
 
 __all__ = ["FORMATS", "Format", "build_ahead", "find", "fragment"]
 
