@@ -11,8 +11,6 @@ from dotllm.languages.json_schema.strings.formats.format import Format
 # had one), t and z for T and Z (§5.6: generators should write the latter), the year 0000, fractions of more than
 # fifteen digits, and durations with more digits than a 32-bit number of seconds for the time of day and 999,999,999
 # days allow.
-
-
 _DAY_31 = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
 _DAY_30 = "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
 _FEBRUARY = "02-(?:0[1-9]|1[0-9]|2[0-8])"
@@ -31,13 +29,6 @@ _DAYS = f"(?:{_EIGHT}D)?"
 _DATE_PART = f"(?:{_SIX}Y(?:{_SIX}M{_DAYS})?|{_SIX}M{_DAYS}|{_EIGHT}D)"
 _DURATION = f"P(?:{_DATE_PART}(?:{_TIME_PART})?|{_TIME_PART}|{_EIGHT}W)"
 
-DATE_TIME_FORMATS = (
-    Format("date-time", "RFC 3339 §5.6 date-time", f"{_DATE}T{_TIME}"),
-    Format("date", "RFC 3339 §5.6 full-date", _DATE),
-    Format("time", "RFC 3339 §5.6 full-time", _TIME),
-    Format("duration", "RFC 3339 Appendix A duration", _DURATION),
-)
-
 
 # ipv4: RFC 2673 §3.2 dotted-quad (no leading zeros, as in RFC 3986 §3.2.2); ipv6: RFC 4291 §2.2.
 #
@@ -46,8 +37,6 @@ DATE_TIME_FORMATS = (
 # ipvanynetwork, the same with no bit set after the prefix. Checking this in every spelling of an IPv6 address would
 # take tens of thousands of states, so a network with a prefix ends in ``::`` after a group other than 0, or its prefix
 # is all 128 bits. Netmasks and zones are not allowed.
-
-
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
 
@@ -107,18 +96,6 @@ def _ipv6_network() -> str:
 _IPV4_INTERFACE = f"{IPV4}(?:/{_numbers(0, 32)})?"
 _IPV6_INTERFACE = f"{IPV6}(?:/{_numbers(0, 128)})?"
 
-IP_FORMATS = (
-    Format("ipv4", "RFC 2673 §3.2 dotted-quad", IPV4),
-    Format("ipv6", "RFC 4291 §2.2", IPV6),
-    Format("ipvanyaddress", "ipv4 or ipv6", f"(?:{IPV4}|{IPV6})"),
-    Format("ipv4interface", "RFC 4632 §3.1", _IPV4_INTERFACE),
-    Format("ipv6interface", "RFC 4291 §2.3", _IPV6_INTERFACE),
-    Format("ipvanyinterface", "ipv4interface or ipv6interface", f"(?:{_IPV4_INTERFACE}|{_IPV6_INTERFACE})"),
-    Format("ipv4network", "RFC 4632 §3.1", _ipv4_network()),
-    Format("ipv6network", "RFC 4291 §2.3", _ipv6_network()),
-    Format("ipvanynetwork", "ipv4network or ipv6network", f"(?:{_ipv4_network()}|{_ipv6_network()})"),
-)
-
 
 # email: RFC 5321 §4.1.2 Mailbox; idn-email: RFC 6531 §3.3; name-email (Pydantic's name): RFC 5322 §3.4 mailbox, with
 # single spaces and without comments.
@@ -129,8 +106,6 @@ IP_FORMATS = (
 # The lengths of RFC 5321 §4.5.3.1 are minimums that an implementation must handle, not limits of the grammar. Address
 # literals are IPv4 and IPv6: no other tag has been registered. The labels of an internationalised domain consist of the
 # letters, marks and digits of RFC 5892 §2.1 (lower case); contextual rules and normal forms are not checked.
-
-
 _SNUM = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})"
 _ADDRESS_LITERAL = rf"\[(?:{_SNUM}(?:\.{_SNUM}){{3}}|[Ii][Pp][Vv]6:{IPV6})\]"
 _NON_ASCII = f"{chr(0x80)}-{chr(0x10FFFF)}"
@@ -148,39 +123,21 @@ def _mailbox(non_ascii: str, letters: str) -> str:
 _WORD = r"[A-Za-z0-9\p{L}\p{M}\p{N}!#$%&'*+/=?^_`{|}~.-]+"
 _NAME = rf'(?:{_WORD}(?: {_WORD})*|"[ !#-\[\]-~]*[!#-\[\]-~]")'
 
-EMAIL_FORMATS = (
-    Format("name-email", "RFC 5322 §3.4 mailbox", f"(?:{_NAME} <{_mailbox('', '')}>|{_mailbox('', '')})"),
-    Format("email", "RFC 5321 §4.1.2 Mailbox", _mailbox("", "")),
-    Format("idn-email", "RFC 6531 §3.3 Mailbox", _mailbox(_NON_ASCII, _LETTERS)),
-)
-
 
 # base64: RFC 4648 §4; base64url: §5. Padded (§3.2), with zeros for the bits that the last digit does not use (§3.5):
 # encoders must write zeros, and decoders may insist on them.
 #
 # OpenAPI's ``byte`` stays an annotation: validators of JSON Schema do not know it, and in four of MaskBench's valid
 # documents its strings are not base64.
-
-
 def _encoding(last: str) -> str:
     digit = f"[A-Za-z0-9{last}]"
     return f"(?:{digit}{{4}})*(?:{digit}[AQgw]==|{digit}{{2}}[AEIMQUYcgkosw048]=)?"
 
 
-ENCODING_FORMATS = (
-    Format("base64", "RFC 4648 §4", _encoding("+/")),
-    Format("base64url", "RFC 4648 §5", _encoding("_-")),
-)
-
-
 # fraction (Pydantic's name): the strings that Python's ``fractions.Fraction`` reads, without white space, underscores,
 # exponents and plus signs; each number has at most 32 digits.
-
-
 _DIGITS = "[0-9]{1,32}"
 _NOT_ZERO = "[1-9][0-9]{0,31}"
-
-FRACTION_FORMATS = (Format("fraction", "Python fractions.Fraction", rf"-?{_DIGITS}(?:/{_NOT_ZERO}|\.{_DIGITS})?"),)
 
 
 # hostname: RFC 1123 §2.1: labels of at most 63 letters, digits and inner hyphens, at most 253 characters in all.
@@ -188,31 +145,18 @@ FRACTION_FORMATS = (Format("fraction", "Python fractions.Fraction", rf"-?{_DIGIT
 # A label that begins with ``xn--`` is Punycode (RFC 5891 §4.4); whether it decodes to a valid label is not regular, so
 # such labels are not allowed. idn-hostname (RFC 5890) needs Punycode for its lengths, normal form C and rules between
 # distant characters, and is refused by name.
-
-
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _PUNYCODE = r"(?:.*\.)?[Xx][Nn]--.*"
-
-HOSTNAME_FORMATS = (Format("hostname", "RFC 1123 §2.1", rf"{_LABEL}(?:\.{_LABEL})*", _PUNYCODE, 253),)
 
 
 # json-pointer: RFC 6901 §3; relative-json-pointer: draft-handrews-relative-json-pointer-01 §3.
 #
 # Later drafts of the latter added an index manipulation (``0+1/a``), which older dialects of JSON Schema do not know;
 # it is not allowed in any dialect.
-
-
 _POINTER = "(?:/(?:[^/~]|~[01])*)*"
-
-JSON_POINTER_FORMATS = (
-    Format("json-pointer", "RFC 6901 §3", _POINTER),
-    Format("relative-json-pointer", "draft-handrews-relative-json-pointer-01 §3", f"(?:0|[1-9][0-9]*)(?:#|{_POINTER})"),
-)
 
 
 # uri, uri-reference: RFC 3986 Appendix A; iri, iri-reference: RFC 3987 §2.2. Both are regular as they stand.
-
-
 PERCENT = "%[0-9A-Fa-f]{2}"
 _DELIMITERS = "!$&'()*+,;="
 _UNRESERVED = "A-Za-z0-9._~"
@@ -253,29 +197,15 @@ def _reference(unicode: str, private: str, *, absolute: bool) -> str:
     return f"(?:{whole}|(?:{rooted}|{no_scheme})?{tail})"
 
 
-URI_FORMATS = (
-    Format("uri", "RFC 3986 URI", _reference("", "", absolute=True)),
-    Format("uri-reference", "RFC 3986 URI-reference", _reference("", "", absolute=False)),
-    Format("iri", "RFC 3987 IRI", _reference(UCSCHAR, PRIVATE, absolute=True)),
-    Format("iri-reference", "RFC 3987 IRI-reference", _reference(UCSCHAR, PRIVATE, absolute=False)),
-)
-
-
 # uri-template: RFC 6570 §2, with its erratum 6937 (an apostrophe is a literal).
-
-
 _LITERAL = rf"(?:[!#$&'(-;=?-\[\]_a-z~{UCSCHAR}{PRIVATE}]|{PERCENT})"
 _NAME_CHARACTER = f"(?:[A-Za-z0-9_]|{PERCENT})"
 _VARIABLE = rf"{_NAME_CHARACTER}(?:\.?{_NAME_CHARACTER})*(?::[1-9][0-9]{{0,3}}|\*)?"
 _EXPRESSION = rf"\{{[+#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\}}"
 
-URI_TEMPLATE_FORMATS = (Format("uri-template", "RFC 6570 §2 URI-Template", f"(?:{_LITERAL}|{_EXPRESSION})*"),)
-
 
 # uuid: RFC 4122 §3, hexadecimal in either case, any version and variant; uuid1 to uuid8 (Pydantic's names): RFC 9562
 # §4, of that version and its variant.
-
-
 _HEX = "[0-9A-Fa-f]"
 
 
@@ -283,7 +213,34 @@ def _of_version(version: int) -> str:
     return f"{_HEX}{{8}}-{_HEX}{{4}}-{version}{_HEX}{{3}}-[89ABab]{_HEX}{{3}}-{_HEX}{{12}}"
 
 
-UUID_FORMATS = (
+FORMATS = (
+    Format("date-time", "RFC 3339 §5.6 date-time", f"{_DATE}T{_TIME}"),
+    Format("date", "RFC 3339 §5.6 full-date", _DATE),
+    Format("time", "RFC 3339 §5.6 full-time", _TIME),
+    Format("duration", "RFC 3339 Appendix A duration", _DURATION),
+    Format("ipv4", "RFC 2673 §3.2 dotted-quad", IPV4),
+    Format("ipv6", "RFC 4291 §2.2", IPV6),
+    Format("ipvanyaddress", "ipv4 or ipv6", f"(?:{IPV4}|{IPV6})"),
+    Format("ipv4interface", "RFC 4632 §3.1", _IPV4_INTERFACE),
+    Format("ipv6interface", "RFC 4291 §2.3", _IPV6_INTERFACE),
+    Format("ipvanyinterface", "ipv4interface or ipv6interface", f"(?:{_IPV4_INTERFACE}|{_IPV6_INTERFACE})"),
+    Format("ipv4network", "RFC 4632 §3.1", _ipv4_network()),
+    Format("ipv6network", "RFC 4291 §2.3", _ipv6_network()),
+    Format("ipvanynetwork", "ipv4network or ipv6network", f"(?:{_ipv4_network()}|{_ipv6_network()})"),
+    Format("name-email", "RFC 5322 §3.4 mailbox", f"(?:{_NAME} <{_mailbox('', '')}>|{_mailbox('', '')})"),
+    Format("email", "RFC 5321 §4.1.2 Mailbox", _mailbox("", "")),
+    Format("idn-email", "RFC 6531 §3.3 Mailbox", _mailbox(_NON_ASCII, _LETTERS)),
+    Format("base64", "RFC 4648 §4", _encoding("+/")),
+    Format("base64url", "RFC 4648 §5", _encoding("_-")),
+    Format("json-pointer", "RFC 6901 §3", _POINTER),
+    Format("relative-json-pointer", "draft-handrews-relative-json-pointer-01 §3", f"(?:0|[1-9][0-9]*)(?:#|{_POINTER})"),
+    Format("uri", "RFC 3986 URI", _reference("", "", absolute=True)),
+    Format("uri-reference", "RFC 3986 URI-reference", _reference("", "", absolute=False)),
+    Format("iri", "RFC 3987 IRI", _reference(UCSCHAR, PRIVATE, absolute=True)),
+    Format("iri-reference", "RFC 3987 IRI-reference", _reference(UCSCHAR, PRIVATE, absolute=False)),
     Format("uuid", "RFC 4122 §3 UUID", f"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}"),
     *(Format(f"uuid{version}", f"RFC 9562 §5.{version}", _of_version(version)) for version in range(1, 9)),
+    Format("fraction", "Python fractions.Fraction", rf"-?{_DIGITS}(?:/{_NOT_ZERO}|\.{_DIGITS})?"),
+    Format("hostname", "RFC 1123 §2.1", rf"{_LABEL}(?:\.{_LABEL})*", _PUNYCODE, 253),
+    Format("uri-template", "RFC 6570 §2 URI-Template", f"(?:{_LITERAL}|{_EXPRESSION})*"),
 )
