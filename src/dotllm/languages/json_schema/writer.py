@@ -21,29 +21,23 @@ class Writer(Protocol):
     @property
     def grammar(self) -> Grammar:
         """The grammar that it writes into."""
-        ...
 
     @property
     def algebra(self) -> Algebra:
         """The algebra of the nodes."""
-        ...
 
     @property
     def options(self) -> Options:
         """The caller's options."""
-        ...
 
     def value(self, node: Node) -> Expression:
         """The texts of a node; the rules it calls may be defined later."""
-        ...
 
     def values(self, nodes: Iterable[Node]) -> list[Expression]:
         """`value` for each node."""
-        ...
 
     def spend(self, edges: int, keyword: str) -> None:
         """Count the edges of an automaton against a budget. Raises `BudgetExceededError`."""
-        ...
 
 
 class ObjectText(Protocol):
@@ -52,19 +46,15 @@ class ObjectText(Protocol):
     @property
     def comma(self) -> Expression:
         """What stands between two members."""
-        ...
 
     def named_member(self, name: str, value: Expression) -> Expression:
         """A member whose key the schema names."""
-        ...
 
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
         """`named_member` for each."""
-        ...
 
     def member(self, keys: StringLanguage, value: Expression) -> Expression:
         """A member whose key is one of ``keys``."""
-        ...
 
     def object(
         self,
@@ -76,7 +66,6 @@ class ObjectText(Protocol):
         """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: because
         of this keyword, guides remember the object's keys, so that no key comes twice. Raises `UnsupportedError` if
         they cannot."""
-        ...
 
 
 class ArrayText(Protocol):
@@ -85,25 +74,20 @@ class ArrayText(Protocol):
     @property
     def comma(self) -> Expression:
         """What stands between two items."""
-        ...
 
     @property
     def array_open(self) -> Expression:
         """The beginning of an array."""
-        ...
 
     @property
     def array_close(self) -> Expression:
         """The end of an array."""
-        ...
 
     def distinct_array_open(self) -> Expression:
         """The beginning of an array whose items guides remember. Raises `UnsupportedError` if they cannot."""
-        ...
 
     def item(self, value: Expression) -> Expression:
         """One item."""
-        ...
 
 
 class ObjectWriter(Writer, Protocol):
@@ -112,7 +96,6 @@ class ObjectWriter(Writer, Protocol):
     @property
     def text(self) -> ObjectText:
         """The style."""
-        ...
 
 
 class ArrayWriter(Writer, Protocol):
@@ -121,4 +104,3 @@ class ArrayWriter(Writer, Protocol):
     @property
     def text(self) -> ArrayText:
         """The style."""
-        ...

@@ -56,7 +56,6 @@ class FormReader(Protocol):
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         """The normal form of a sub-schema."""
-        ...
 
 
 class Algebra:

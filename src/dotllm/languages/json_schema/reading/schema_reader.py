@@ -16,25 +16,19 @@ class SchemaReader(Protocol):
     @property
     def document(self) -> Document:
         """The document of the sub-schemas."""
-        ...
 
     @property
     def algebra(self) -> Algebra:
         """The algebra of their nodes."""
-        ...
 
     def node(self, schema: Any, scope: Scope) -> Node:
         """The node of a sub-schema. Raises `InvalidSpecError`."""
-        ...
 
     def nodes(self, schemas: Iterable[Any], scope: Scope) -> list[Node]:
         """The nodes of a list of sub-schemas. Raises `InvalidSpecError`."""
-        ...
 
     def not_of(self, schema: Any, scope: Scope) -> Node:
         """The values that a sub-schema does not allow."""
-        ...
 
     def present(self, name: str) -> Node:
         """An object that has the key ``name``."""
-        ...

@@ -18,7 +18,6 @@ class Builder(Protocol):
 
     def __call__(self, grammar: Grammar, least: int = 0) -> Expression:
         """An expression of ``grammar``."""
-        ...
 
 
 class Format(NamedTuple):
