@@ -228,7 +228,7 @@ def key_classes_of(nodes: Nodes, patterns: list[KeyClass], additional: Node) -> 
     languages = [language for language, _ in patterns]
     if are_many(languages):
         return tuple(divided(languages, _value(nodes, patterns, additional)))
-    matched = StringLanguage.nothing()
+    matched = NO_STRING
     split: tuple[KeyClass, ...] = ANY_KEY_CLASSES
     for language, node in patterns:
         matched = matched | language

@@ -19,10 +19,10 @@ from dotllm.languages.json_schema.algebra.normal_form import TRUE
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.json_text import JsonText
 from dotllm.languages.json_schema.numbers.number_expression import number_expression
+from dotllm.languages.json_schema.numbers.number_language import INTEGERS
 from dotllm.languages.json_schema.options import NumberDigits, Options, Whitespace
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
-from dotllm.languages.json_schema.reading.keyword_values import INTEGERS
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.strings import additional_keys
 

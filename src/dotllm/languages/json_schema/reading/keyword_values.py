@@ -7,10 +7,8 @@ from typing import Any
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
 from dotllm.languages.json_input import is_unicode
-from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
+from dotllm.languages.json_schema.numbers.number_language import INTEGERS, NumberLanguage
 from dotllm.languages.json_schema.numbers.real_set import exact
-
-INTEGERS = NumberLanguage.integers()
 
 MAX_LENGTH = 2**30 - 1
 _STRINGS = {str}

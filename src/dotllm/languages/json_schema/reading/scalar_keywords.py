@@ -17,7 +17,8 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     TRUE_BIT,
     NormalForm,
 )
-from dotllm.languages.json_schema.reading.keyword_values import INTEGERS, count
+from dotllm.languages.json_schema.numbers.number_language import INTEGERS
+from dotllm.languages.json_schema.reading.keyword_values import count
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 TYPES: dict[str, NormalForm] = {
