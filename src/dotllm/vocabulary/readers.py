@@ -269,11 +269,6 @@ def _strip(text: str, content: str, start: int, stop: int) -> str:
 SPACE = "\u2581"
 
 
-def is_sentencepiece(tokenizer: object) -> bool:
-    """Whether it is a ``sentencepiece.SentencePieceProcessor``."""
-    return all(hasattr(tokenizer, name) for name in ("id_to_piece", "get_piece_size", "IsByte", "IsControl"))
-
-
 def read_sentencepiece(model: Any) -> TokenizerContents:
     """Contents of a SentencePieceProcessor; control, unknown and unused pieces stand for no text."""
     tokens: list[bytes | None] = []
@@ -295,16 +290,6 @@ def read_sentencepiece(model: Any) -> TokenizerContents:
 #
 # They are recognised by their attributes, not by class. So neither library is imported, and wrappers (vLLM's cached and
 # pooled tokenizers, subclasses of the user's class) are read like the tokenizer they wrap.
-
-
-def is_tokenizers(tokenizer: object) -> bool:
-    """Whether it is a ``tokenizers.Tokenizer``, or something that stands in for one."""
-    return all(hasattr(tokenizer, name) for name in ("get_added_tokens_decoder", "decoder", "model", "get_vocab"))
-
-
-def is_slow_byte_level(tokenizer: object) -> bool:
-    """Whether it is a Python tokenizer of transformers that writes bytes as GPT-2 does."""
-    return all(hasattr(tokenizer, name) for name in ("byte_decoder", "get_vocab", "added_tokens_decoder", "encode"))
 
 
 def read_tokenizers(tokenizer: Any) -> TokenizerContents:
@@ -334,11 +319,6 @@ def read_tokenizers(tokenizer: Any) -> TokenizerContents:
         return text
 
     return TokenizerContents(_list_by_id(texts), special, (), _PrivateCopy(tokenizer), decode, _plain(added))
-
-
-def is_slow_sentencepiece(tokenizer: object) -> bool:
-    """Whether it is a Python tokenizer of transformers around a SentencePiece model."""
-    return all(hasattr(tokenizer, name) for name in ("sp_model", "get_vocab", "added_tokens_decoder", "encode"))
 
 
 def read_slow_sentencepiece(tokenizer: Any) -> TokenizerContents:
@@ -426,16 +406,6 @@ class _Locked:
 # tiktoken encodings, and Mistral's tekken, which is a tiktoken encoding after a block of special ids.
 
 
-def is_tiktoken(tokenizer: object) -> bool:
-    """Whether it is a ``tiktoken.Encoding``."""
-    return all(hasattr(tokenizer, name) for name in ("_mergeable_ranks", "_special_tokens", "encode_ordinary"))
-
-
-def is_tekken(tokenizer: object) -> bool:
-    """Whether it is a ``mistral_common`` Tekkenizer."""
-    return all(hasattr(tokenizer, name) for name in ("id_to_byte_piece", "num_special_tokens", "n_words"))
-
-
 def read_tiktoken(encoding: Any) -> TokenizerContents:
     """Contents of a ``tiktoken.Encoding``: the keys of its merge ranks are bytes already."""
     special = dict(encoding._special_tokens)
@@ -467,14 +437,15 @@ def read_tekken(tokenizer: Any) -> TokenizerContents:
 
 __all__ = ["TokenizerContents", "read_tokenizer"]
 
-_READERS: tuple[tuple[Callable[[object], bool], Callable[[Any], TokenizerContents]], ...] = (
-    (is_tokenizers, read_tokenizers),
-    (is_slow_sentencepiece, read_slow_sentencepiece),
-    (is_slow_byte_level, read_slow_byte_level),
-    (is_tekken, read_tekken),
-    (is_tiktoken, read_tiktoken),
-    (is_sentencepiece, read_sentencepiece),
+_READERS: tuple[tuple[tuple[str, ...], Callable[[Any], TokenizerContents]], ...] = (
+    (("get_added_tokens_decoder", "decoder", "model", "get_vocab"), read_tokenizers),
+    (("sp_model", "get_vocab", "added_tokens_decoder", "encode"), read_slow_sentencepiece),
+    (("byte_decoder", "get_vocab", "added_tokens_decoder", "encode"), read_slow_byte_level),
+    (("id_to_byte_piece", "num_special_tokens", "n_words"), read_tekken),
+    (("_mergeable_ranks", "_special_tokens", "encode_ordinary"), read_tiktoken),
+    (("id_to_piece", "get_piece_size", "IsByte", "IsControl"), read_sentencepiece),
 )
+"""The attributes by which a tokenizer is recognised, and its reader; the first match counts."""
 # The attributes in which wrappers keep the tokenizer that they wrap: transformers (_tokenizer, sp_model, tokenizer),
 # Mistral's and vLLM's classes (instruct_tokenizer, tokenizer, _model), remote code around tiktoken (tokenizer, model,
 # _tokenizer).
@@ -492,8 +463,8 @@ def read_tokenizer(tokenizer: Any) -> TokenizerContents:
     """
     layers = list(_layers(tokenizer))
     for depth, layer in enumerate(layers):
-        for recognises, read in _READERS:
-            if recognises(layer):
+        for attributes, read in _READERS:
+            if all(hasattr(layer, name) for name in attributes):
                 contents = read(layer)
                 for outer in reversed(layers[: depth + 1]):
                     contents = _with_outer(contents, outer)
