@@ -25,7 +25,7 @@ from referencing.jsonschema import DynamicAnchor, specification_with
 from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError, escaped
 from dotllm.languages.json_schema.reading import meta_schema
 from dotllm.languages.json_schema.reading.dialect import Dialect, detect, identifier_of, name_of_identifier
-from dotllm.languages.json_schema.reading.subschemas import below
+from dotllm.languages.json_schema.reading.subschemas import below, reached, values_in
 from dotllm.suggestions import did_you_mean
 
 _NAME = re.compile("[/#]")
@@ -173,7 +173,8 @@ class Document:
                 contents, dynamic = anchor.resource.contents, isinstance(anchor, DynamicAnchor)
                 base = uri
             else:
-                if uri in registry and not _leads_somewhere(registry.contents(uri), unquote(fragment)):
+                # (the library takes any text that Python's `int` reads for a position, and fails on others)
+                if uri in registry and reached(registry.contents(uri), unquote(fragment)) is None:
                     raise self._nothing_there(keyword, reference)
                 resolved = registry.resolver(uri).lookup(f"#{fragment}")
                 contents, dynamic = resolved.contents, False
@@ -291,7 +292,8 @@ class Document:
             for uri in registry:
                 self._uri_of.setdefault(id(registry.contents(uri)), uri)
             self._uri_of[id(self.root)] = self._base
-            self._dynamic = _has_dynamic_anchor(self.root)
+            anchors = {"$dynamicAnchor", "$recursiveAnchor"}
+            self._dynamic = any(isinstance(v, dict) and not anchors.isdisjoint(v) for v in values_in(self.root))
         return self._registry
 
 
@@ -335,17 +337,6 @@ def _references(root: Any) -> Iterator[str]:
             pending += ((child, f"{place}/{number}") for number, child in enumerate(value))
 
 
-def _leads_somewhere(value: Any, pointer: str) -> bool:
-    """Whether a JSON Pointer names something in ``value``. (The library takes any text that Python's `int` reads for a
-    position, and fails on others.)"""
-    for token in pointer.split("/")[1:]:
-        found = below(value, token)
-        if found is None:
-            return False
-        (value,) = found
-    return True
-
-
 def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
     """``reference``, a URI reference, resolved against ``base``: URI and fragment. Raises InvalidSpecError."""
     try:
@@ -375,19 +366,6 @@ def _specification(dialect: Dialect) -> Specification[Any]:
         maybe_in_subresource=library.maybe_in_subresource,
         anchors_in=lambda _, contents: library.anchors_in(contents),
     )
-
-
-def _has_dynamic_anchor(root: Any) -> bool:
-    pending = [root]
-    while pending:  # bounded: by the document, once
-        value = pending.pop()
-        if isinstance(value, dict):
-            if "$dynamicAnchor" in value or "$recursiveAnchor" in value:
-                return True
-            pending.extend(value.values())
-        elif isinstance(value, list):
-            pending.extend(value)
-    return False
 
 
 def _meta_schemas() -> Registry[Any]:
