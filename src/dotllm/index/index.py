@@ -105,7 +105,9 @@ class GrammarIndex:
         self.unique_nodes = unique_nodes
         self.space = TokenSpace.of(vocabulary)
         self.lock = threading.RLock()
+        """Held while a kernel works on the arena."""
         self.remembering = Guides() if unique_nodes else _NO_GUIDES
+        """The stateful guides of all generations."""
         self._next: Self | None = None
         self._generations: weakref.WeakSet[Self] | None = None  # until there is a second
         self._begun_with = 0
@@ -121,6 +123,7 @@ class GrammarIndex:
         self.token_rows, self._token_rows_at = self.space.no_token_rows, self.space.no_token_rows_at
         if token_sets:
             self.token_rows = token_set_rows(token_sets, vocabulary)
+            """The bitmasks of ``token_sets``, int32 [sets, words]."""
             self._token_rows_at = self.token_rows.ctypes.data, len(token_sets)
         self._set_memory(mem)
         self.used_at = 0
@@ -134,6 +137,7 @@ class GrammarIndex:
 
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
+        """The arena, int32 [n]; a new array after it has grown."""
         # for kernels over a batch: MACHINE words as bytes, because joining bytes is faster than putting numbers into an
         # array
         self.machine = pack("=5q", address(mem), len(mem), *self._token_rows_at, id(self.space))

@@ -159,12 +159,12 @@ class Algebra:
         return self._complements.get(a) == b
 
     def is_compound(self, a: Node) -> bool:
-        """Whether ``a`` is a conjunction or a complement (see `nodes.Nodes`)."""
+        """Whether ``a`` was made by `both` or `complement`, so its emptiness is worth checking."""
         kind = self.parts[a][0]
         return kind is AND or kind is NOT
 
     def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
-        """The compound nodes among ``nodes`` that are empty."""
+        """The compound nodes among ``nodes`` that are empty, found one by one as the caller iterates."""
         known = self._empty
         for node in nodes:
             # nearly always the node is known not to be empty
@@ -179,7 +179,7 @@ class Algebra:
         return found[1]
 
     def spend(self, steps: int) -> None:
-        """Count work against the budget (see `nodes.Nodes`). Raises BudgetExceededError if no steps are left."""
+        """Count work against the budget. Raises BudgetExceededError if no steps are left."""
         cancellation.check()
         self._steps_left -= steps
         if self._steps_left < 0:

@@ -75,31 +75,14 @@ class ObjectCondition:
 
 
 class Nodes(Protocol):
-    """What constraints need of the algebra of nodes."""
+    """What constraints need of the algebra of nodes; each method is described in `Algebra`."""
 
-    def both(self, a: Node, b: Node) -> Node:
-        """a ∧ b."""
-
-    def complement(self, a: Node) -> Node:
-        """¬ a."""
-
-    def is_empty(self, a: Node) -> bool:
-        """True: no value satisfies ``a``. False: some does, or it is not known."""
-
-    def are_apart(self, a: Node, b: Node) -> bool:
-        """``is_empty`` of ``both``."""
-
-    def is_within(self, a: Node, b: Node) -> bool:
-        """``is_empty`` of ``a`` and not ``b``."""
-
-    def is_compound(self, a: Node) -> bool:
-        """Whether ``a`` was made by `both` or `complement`, so its emptiness is worth checking."""
-
-    def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
-        """The compound nodes among ``nodes`` that are empty, found one by one as the caller iterates."""
-
-    def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]:
-        """`object_conditions.conditions`, cached."""
-
-    def spend(self, steps: int) -> None:
-        """Count work against the budget."""
+    def both(self, a: Node, b: Node) -> Node: ...
+    def complement(self, a: Node) -> Node: ...
+    def is_empty(self, a: Node) -> bool: ...
+    def are_apart(self, a: Node, b: Node) -> bool: ...
+    def is_within(self, a: Node, b: Node) -> bool: ...
+    def is_compound(self, a: Node) -> bool: ...
+    def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]: ...
+    def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]: ...
+    def spend(self, steps: int) -> None: ...
