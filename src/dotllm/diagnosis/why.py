@@ -29,7 +29,6 @@ from dotllm.vocabulary import Vocabulary
 
 # What to write instead of a value that a keyword of JSON Schema forbids.
 
-
 _LIMITS = {
     "minimum": "write a number of at least {}",
     "maximum": "write a number of at most {}",

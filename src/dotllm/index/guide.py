@@ -34,7 +34,6 @@ from dotllm.jit import kernel
 # if a longer token could replace it: the draft stops before the first token at whose start the rest of the forced text
 # is a proper prefix of another token.
 
-
 MAX_FORCED = 512  # bytes of look-ahead
 
 

@@ -95,7 +95,6 @@ class Ranges:
 # to ``saved`` of the next automaton with this set. The time for tables and for masks without them is therefore at most
 # about twice what it would be if all automata were known beforehand (as in the ski-rental problem).
 
-
 MOST_MS = 8.0
 """The most milliseconds for all new tables of an automaton; the first that pays for a counted loop may take longer."""
 

@@ -12,7 +12,6 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError, Location, shown
 
 # Lone surrogates. JSON's "\ud800" becomes one in a Python string; no Unicode text contains them.
 
-
 HALF = re.compile("[\ud800-\udfff]")
 
 

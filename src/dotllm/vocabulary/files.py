@@ -34,7 +34,6 @@ from dotllm.vocabulary.trie import Trie
 # The mapping is copy-on-write, so that the arrays have the type that kernels are compiled for (writable), while
 # processes share the pages. Files are replaced, never changed, so a mapping stays valid.
 
-
 MAGIC = b"dotllmA1"
 _ALIGNMENT = 64
 _START = len(MAGIC) + 32 + 8

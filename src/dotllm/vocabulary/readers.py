@@ -44,7 +44,6 @@ class TokenizerContents(NamedTuple):
 # stands for no text if its decoding is not definite (a part of a character, where the reader found something else), or
 # if decoding it raises an exception.
 
-
 _CHUNK = 8192
 """Tokens decoded by one call: enough to make calls cheap, few enough to search for a token that differs."""
 _SHOWN = 8
@@ -157,7 +156,6 @@ def _is_part(text: bytes) -> bool:
 # The alphabet is GPT-2's (Radford et al. 2019, ``bytes_to_unicode`` of its encoder): printable Latin-1 characters stand
 # for themselves, the other 68 bytes for U+0100, U+0101 … in order.
 
-
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 _BYTE_OF = np.full(0x100 + len(_OTHERS) + 1, -1, np.int16)  # by code point; the last entry is for any larger code point
@@ -184,7 +182,6 @@ def decode_byte_level(strings: Sequence[str]) -> list[bytes]:
 # language models work token by token, except at the very start of a text, where they remove a leading space. Generated
 # text continues a prompt, so the exception does not concern it. Decoders that do not work token by token are refused by
 # name.
-
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -264,7 +261,6 @@ def _strip(text: str, content: str, start: int, stop: int) -> str:
 #
 # The space that the model itself puts before a text (``add_dummy_prefix``) is not part of any token: a piece with a
 # leading U+2581 is a leading space.
-
 
 SPACE = "\u2581"
 

@@ -21,7 +21,6 @@ from dotllm.vocabulary.content import Bytes, Ints, U
 # passes). Comparison sorts of 131,072 tokens cost some 70 ms in NumPy and Python; this one costs a few milliseconds, so
 # that the suffix tries of a character set (``charset_table``) can be built while a request waits.
 
-
 KEY_BYTES = 7
 """Bytes of a string in one key; with 4 bits of length a key is a non-negative int64 (Numba makes uint64 a float)."""
 SMALL_RUN = 32

@@ -36,7 +36,6 @@ from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings, spell_greed
 # may end inside a character. So `spell_canonically` tokenises the longest prefix that is UTF-8 and compares the bytes.
 # If the tokenizer has added a space, it tries again with an anchor in front, and drops the anchor's tokens.
 
-
 ANCHORS = ("", "\n", ".")
 """Texts put before the text to spell: none, then tokens that do not merge with most texts."""
 
@@ -72,7 +71,6 @@ def spell_canonically(
 #
 # Tables of sets of a few ranges cost little more to build than to read. The files mostly serve \w, whose UTF-8
 # automaton alone takes milliseconds, and processes that share their pages.
-
 
 JSON_STRING_CHARS = ~CharSet.of((0x00, 0x1F), '"\\')
 """The characters that stand unescaped in a JSON string (RFC 8259 §7)."""

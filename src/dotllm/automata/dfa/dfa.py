@@ -65,7 +65,6 @@ def topological_order(rows: Sequence[Sequence[int]], start: int) -> list[int]:
 # A total automaton is given as (table, accepting, start): int32 [states, classes] in which state 0 is dead, bool
 # [states], and the number of a state.
 
-
 Total = tuple[Ints, NDArray[np.bool_], int]
 
 _NOTHING = np.empty(0, np.int32)

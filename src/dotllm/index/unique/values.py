@@ -24,7 +24,6 @@ from weakref import WeakValueDictionary
 # A B-tree whose path to the new entry is copied (J. R. Driscoll et al., "Making data structures persistent", JCSS 38,
 # 1989), so each of the thousands of versions that a guide may go back to costs a few hundred bytes.
 
-
 Key = tuple[str, str, str]
 _MOST = 16  # the most entries of a node
 NODE_BYTES = 350  # the approximate bytes of a copied node

@@ -19,7 +19,6 @@ from dotllm.suggestions import did_you_mean
 # Reading the fields of a format: every mistake, including an unknown field, is an `InvalidSpecError` with its JSON
 # Pointer.
 
-
 T = TypeVar("T")
 _MISSING = object()
 

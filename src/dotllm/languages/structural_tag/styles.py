@@ -67,7 +67,6 @@ def _holding(texts: tuple[str, ...]) -> Dfa:
 
 # The common part of all argument notations: they write objects and refuse schemas that they cannot write.
 
-
 LISTED = "name the keys under properties, or list the items in an enum: others can be compared only in JSON"
 """The remedy for keys or items that must differ but are not written as JSON."""
 
