@@ -24,10 +24,8 @@ from dotllm.languages.json_input import read_json, stack_limit
 from dotllm.languages.json_schema import Options, schema_expression
 from dotllm.languages.json_schema.reading.remedies import TYPE_NAMES
 from dotllm.languages.structural_tag.compiler import Fields, TagCompiler
-from dotllm.languages.structural_tag.formats import COMBINATIONS, CONTENTS, TAGS, legacy_tag, triggered
+from dotllm.languages.structural_tag.formats import FORMATS, legacy_tag, triggered
 from dotllm.languages.token_names import TokenNames
-
-_FORMATS = {**CONTENTS, **COMBINATIONS, **TAGS}
 
 
 def structural_tag_to_grammar(
@@ -40,7 +38,7 @@ def structural_tag_to_grammar(
     if options != Options():  # a wrong option is refused even if the tag contains no JSON
         schema_expression({"type": "null"}, Grammar(), options)
     grammar = Grammar()
-    compiler = TagCompiler(grammar, token_names or TokenNames(), options, _FORMATS)
+    compiler = TagCompiler(grammar, token_names or TokenNames(), options, FORMATS)
     with stack_limit("the structural tag"):
         grammar.start = _start(compiler, Fields(spec, Pointer()))
         keep_last(grammar, compiler.token_names.named_ends, compiler.spelt)
@@ -69,7 +67,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
 def _without_format(spec: Fields, kind: str) -> InvalidSpecError:
     """The refusal of a value that is not a structural tag; it may be a bare format, a schema or a tag."""
     wrapped = '{"type": "structural_tag", "format": {…}}'
-    if kind in _FORMATS:
+    if kind in FORMATS:
         whole = wrapped.replace("{…}", '{"type": "' + kind + '", …}')
         help = f"put the format into a structural tag: {whole}"
     elif kind in TYPE_NAMES:
