@@ -21,8 +21,7 @@ from dotllm.errors import SpecError, escaped
 from dotllm.index import Guide
 from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.build import json_schema_to_grammar, parse
-from dotllm.languages.json_schema.reading.dialect import dialect_named
-from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, OBJECTS, REFERENCES
+from dotllm.languages.json_schema.reading.dialect import ARRAYS, OBJECTS, REFERENCES, dialect_named
 from dotllm.languages.json_schema.reading.subschemas import Path, assertions, pointer, reached, smallest, without
 from dotllm.suggestions import closest
 from dotllm.vocabulary import Vocabulary

@@ -16,8 +16,15 @@ from typing import Any, NamedTuple
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.guidance_options import KEYWORD
 from dotllm.languages.json_schema.reading import remedies
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, dialect_named
-from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, NUMERIC, OBJECTS, STRINGS
+from dotllm.languages.json_schema.reading.dialect import (
+    ARRAYS,
+    ASSERTIONS,
+    NUMERIC,
+    OBJECTS,
+    STRINGS,
+    Dialect,
+    dialect_named,
+)
 from dotllm.languages.json_schema.reading.remedies import TYPE_NAMES
 from dotllm.languages.json_schema.reading.subschemas import (
     ANNOTATIONS,

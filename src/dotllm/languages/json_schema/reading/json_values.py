@@ -24,7 +24,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     ObjectConstraint,
 )
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
-from dotllm.languages.json_schema.reading.keyword_values import check_keys, check_text
+from dotllm.languages.json_schema.reading.scalar_keywords import check_keys, check_text
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 

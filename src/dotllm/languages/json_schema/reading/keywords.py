@@ -1,8 +1,8 @@
 """Turns sub-schemas into nodes and normal forms.
 
-The keywords of a schema are read type by type into one form (`scalar_keywords`, `array_keywords`, `object_keywords`),
-which then meets the forms of the schema's applicators (`applicators`, `unevaluated`). Keywords that assert nothing, and
-keywords that the dialect does not know, are not read.
+The keywords of a schema are read type by type into one form (`scalar_keywords`, `container_keywords`), which then meets
+the forms of the schema's applicators (`applicators`, `unevaluated`). Keywords that assert nothing, and keywords that
+the dialect does not know, are not read.
 
 JSON Schema Validation 2020-12 (and the drafts before it), https://json-schema.org/specification
 """
@@ -17,14 +17,19 @@ from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import ANYTHING, NO_NUMBER, NO_STRING, NormalForm
 from dotllm.languages.json_schema.options import AdditionalProperties, NumberDigits, Options, Order, Whitespace
 from dotllm.languages.json_schema.reading.applicators import with_applicators
-from dotllm.languages.json_schema.reading.array_keywords import array_constraint
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
+from dotllm.languages.json_schema.reading.container_keywords import array_constraint, object_constraint
+from dotllm.languages.json_schema.reading.dialect import (
+    ARRAYS,
+    ASSERTIONS,
+    IN_PLACE,
+    NUMERIC,
+    OBJECTS,
+    STRINGS,
+    UNEVALUATED,
+)
 from dotllm.languages.json_schema.reading.document import Document, Scope
 from dotllm.languages.json_schema.reading.json_values import form_of_values
-from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, IN_PLACE, NUMERIC, OBJECTS, STRINGS, UNEVALUATED
-from dotllm.languages.json_schema.reading.keyword_values import numeric, with_keyword
-from dotllm.languages.json_schema.reading.object_keywords import object_constraint
-from dotllm.languages.json_schema.reading.scalar_keywords import TYPES, form_of_types, strings_of
+from dotllm.languages.json_schema.reading.scalar_keywords import TYPES, form_of_types, numeric, strings_of, with_keyword
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.reading.unevaluated import Unevaluated
 

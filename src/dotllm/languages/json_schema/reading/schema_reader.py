@@ -9,9 +9,8 @@ from dotllm.errors import InvalidSpecError, SpecError
 from dotllm.languages.json_schema.algebra.algebra import Algebra, Loop
 from dotllm.languages.json_schema.algebra.normal_form import FALSE, NO_NUMBER, NO_STRING, TRUE, Node, NormalForm
 from dotllm.languages.json_schema.algebra.object_conditions import mentioning
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, REFERENCES, Dialect
 from dotllm.languages.json_schema.reading.document import Document, Scope
-from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
 from dotllm.languages.json_schema.reading.loops import REMEDY, closing_reference
 from dotllm.languages.json_schema.reading.repetition import Repetitions
 from dotllm.languages.json_schema.reading.scalar_keywords import SCALARS

@@ -29,9 +29,8 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     NormalForm,
     ObjectConstraint,
 )
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, UNEVALUATED, Dialect
 from dotllm.languages.json_schema.reading.document import Scope
-from dotllm.languages.json_schema.reading.keyword_groups import UNEVALUATED
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 

@@ -17,6 +17,9 @@ from dotllm.automata.dfa import Classes, Dfa, union_of
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.strings import formats, spelling
 from dotllm.languages.json_schema.strings.string_automata import (
+    NO_TEXTS,
+    Atom,
+    StringConstraint,
     bounded_automata,
     constraint_dfa,
     contains,
@@ -24,7 +27,6 @@ from dotllm.languages.json_schema.strings.string_automata import (
     is_finite,
     unlimited_dfa,
 )
-from dotllm.languages.json_schema.strings.string_constraints import NO_TEXTS, Atom, StringConstraint
 from dotllm.languages.memo import memoised
 
 # A union of more constraints than this becomes one automaton.

@@ -9,8 +9,7 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import additional_keys, formats, spelling, string_network
 from dotllm.languages.json_schema.strings.forbidden_substrings import ForbiddenSubstrings, inside
-from dotllm.languages.json_schema.strings.string_automata import format_length, unlimited_dfa
-from dotllm.languages.json_schema.strings.string_constraints import StringConstraint
+from dotllm.languages.json_schema.strings.string_automata import StringConstraint, format_length, unlimited_dfa
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.regex import regex_to_expression
 
