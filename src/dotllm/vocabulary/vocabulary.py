@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -142,9 +142,9 @@ class Vocabulary:
         self.words = (content.size + 31) // 32
         self.fingerprint = content.fingerprint()
         self._files = VocabularyFiles(self.fingerprint) if content.size >= _WORTH_A_FILE else None
-        self.trie = self._load_or_build_trie()
+        self.trie = self._build_trie() if self._files is None else self._files.trie(self._build_trie)
         self._strings = sorted_strings(self.trie)
-        self._tables = TableCache(self._load_or_build_table)
+        self._tables = TableCache(self._table)
         self._classifier = Classifier(self.trie, self.words)
         self._sample = Classifier(sample_of(self._strings), self.words)
         self._tokens_at: dict[CharSet, tuple[int, int]] = {}  # needed again for every automaton that has the set
@@ -259,24 +259,14 @@ class Vocabulary:
     def _spelling(self, token_id: int) -> bytes | None:
         return self.token_bytes(token_id) if 0 <= token_id < self.size else None
 
-    def _load_or_build_trie(self) -> Trie:
-        trie = self._files.load_trie() if self._files is not None else None
-        if trie is None:
-            lengths = np.diff(self.token_offset)
-            ids = np.flatnonzero(lengths).astype(np.int32)
-            trie = build_trie(self.token_data, self.token_offset[ids], lengths[ids], ids)
-            if self._files is not None:
-                self._files.store_trie(trie)
-        return trie
+    def _build_trie(self) -> Trie:
+        lengths = np.diff(self.token_offset)
+        ids = np.flatnonzero(lengths).astype(np.int32)
+        return build_trie(self.token_data, self.token_offset[ids], lengths[ids], ids)
 
-    def _load_or_build_table(self, charset: CharSet) -> CharsetTable:
-        files = self._files if self._files is not None and is_popular(charset) else None
-        table = files.load_table(charset) if files is not None else None
-        if table is None:
-            table = build_charset_table(charset, self._classifier, self._strings)
-            if files is not None:
-                files.store_table(charset, table)
-        return table
+    def _table(self, charset: CharSet) -> CharsetTable:
+        build = partial(build_charset_table, charset, self._classifier, self._strings)
+        return self._files.table(charset, build) if self._files is not None and is_popular(charset) else build()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Vocabulary cannot be pickled: make it from its tokenizer (the disk cache makes that fast)")
