@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -265,7 +265,9 @@ class Vocabulary:
         return build_trie(self.token_data, self.token_offset[ids], lengths[ids], ids)
 
     def _table(self, charset: CharSet) -> CharsetTable:
-        build = partial(build_charset_table, charset, self._classifier, self._strings)
+        def build() -> CharsetTable:
+            return build_charset_table(charset, self._classifier, self._strings)
+
         return self._files.table(charset, build) if self._files is not None and is_popular(charset) else build()
 
     def __reduce__(self) -> tuple[Any, ...]:
