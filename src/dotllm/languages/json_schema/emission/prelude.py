@@ -26,17 +26,18 @@ from dotllm.languages.json_schema.reading.document import Document
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.strings import additional_keys
 
+_DEFAULT = Options()
+
 
 def from_prelude(grammar: Grammar, options: Options) -> JsonText:
     """The pieces of documents for ``grammar``. Raises `InvalidSpecError` or `UnsupportedError` because of the pattern
     of white space."""
     if not grammar.is_new:
         return JsonText(grammar, options)
-    default = Options()
     prelude = _prelude(
         options._replace(
-            order=default.order, additional_properties=default.additional_properties,
-            default_dialect=default.default_dialect, budget=default.budget, source=None,
+            order=_DEFAULT.order, additional_properties=_DEFAULT.additional_properties,
+            default_dialect=_DEFAULT.default_dialect, budget=_DEFAULT.budget, source=None,
         )
     )  # fmt: skip
     grammar.begin_with(prelude.grammar)
