@@ -29,13 +29,20 @@ API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serv
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of the 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick model-test fuzz mutants fleets soak audit test-tokenizers test-clients lint format check-hooks test-sources peer-tests twin-tests check-upstream bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-quality bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
+.PHONY: demo test test-all test-quick model-test fuzz mutants fleets soak audit test-tokenizers test-clients lint format check-hooks test-sources peer-tests twin-tests check-upstream bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-quality bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, serve a small trained model and ask it three questions: PORT=8123, ARGS="--model random".
 	$(BIN)/dotllm demo $(if $(PORT),--port $(PORT)) $(ARGS)
 
 test: install-dev  ## Install and run the tests (PYTEST="-k name" for some of them).
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+# Nothing is left out (docs/testing.md). The large vocabulary is in the folder of data.
+DATA := $(or $(DOTLLM_SHARED_DATA),../shared/data)
+ALL := CASES=all STARTS=real VOCABULARY=$(if $(wildcard $(DATA)/tokenizers/tekken),large) BURSTS=all GRAMMAR_CALLS=250 PREVIEW_REQUESTS=1000 \
+	MASS=all SPECULATION=all SAMPLER=all TOOLS=all COALESCENCE=all MODEL_CLASSES=all BODIES=all
+test-all: install-dev  ## The same with every case and every start (hours): what a workflow runs each night.
+	$(ALL) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 3000 $(PYTEST)
 
 test-quick:  ## Two minutes of tests to run on every change, without vLLM (see tests/quick.txt).
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m pytest -q -p no:cacheprovider $(shell grep -v '^#' tests/quick.txt) -m "not serve" $(PYTEST)
@@ -48,7 +55,7 @@ fuzz: install-dev  ## Test with random input for MINUTES=10; findings go to .cac
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
 mutants: install-dev  ## Count how many of MUTANTS mutants of each file in MODULE the tests notice (docs/testing.md).
-	$(BIN)/python -m tools.mutants $(MODULE) --sample $(MUTANTS) $(ARGS)
+	CASES=all $(BIN)/python -m tools.mutants $(MODULE) --sample $(MUTANTS) $(ARGS)
 
 fleets: install-dev  ## Check that servers of many processes answer like one process: ARGS="one restart" for some kinds (docs/operations.md).
 	$(BIN)/python -m tests.serve.fleets $(ARGS)

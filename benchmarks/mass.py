@@ -1,11 +1,10 @@
-"""The cost of masses: the time of a step whose requests ask for nothing, for log probabilities, and for masses.
+"""The cost of masses: the time of a step whose requests ask for nothing, for masses, for log probabilities, for both.
 
     python -m benchmarks.mass MODEL                 # on a GPU; prints a table
     python -m benchmarks.mass MODEL --batches 1 4 --tokens 16 --rounds 2
 
 All requests of a batch write the same number of tokens, so the batch takes that number of steps. The kinds take turns,
-because a machine's speed drifts. A request for masses also asks vLLM for the log probability of the sampled token
-(``logprobs=0``), so the difference between the last two columns is ours.
+because a machine's speed drifts. Log probabilities are vLLM's, of the sampled token (``logprobs=0``).
 ``tests/serve/mass_script.py MODEL GPU null 200`` checks whether masses are right.
 """
 
@@ -16,10 +15,12 @@ import statistics
 import time
 from typing import Any
 
+ASKS = {"extra_args": {"dotllm_mass": True}}
 KINDS: dict[str, dict[str, Any]] = {
     "nothing": {},
+    "mass": ASKS,
     "logprobs": {"logprobs": 0},
-    "mass": {"logprobs": 0, "extra_args": {"dotllm_mass": True}},
+    "both": {"logprobs": 0, **ASKS},
 }
 
 
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=(1, 32, 256))
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=[*KINDS], help="by default all")
     parser.add_argument("--load-format", default="auto", help="dummy: random weights, for a folder without any")
     asked = parser.parse_args()
     from vllm import LLM, SamplingParams
@@ -56,19 +58,22 @@ def main() -> None:
         assert all(len(output.outputs[0].token_ids) == asked.tokens for output in outputs)
         return took
 
-    print("| batch | " + " | ".join(f"{kind}, ms a step" for kind in KINDS) + " | mass against logprobs, nothing |")
-    print("| --- " * (2 + len(KINDS)) + "|")
+    pairs = [(a, b) for a, b in (("mass", "nothing"), ("both", "logprobs")) if {a, b} <= {*asked.kinds}]
+    columns = (*(f"{kind}, ms a step" for kind in asked.kinds), *(f"{a} against {b} (quartiles)" for a, b in pairs))
+    print("| batch | " + " | ".join(columns) + " |")
+    print("| --- " * (1 + len(columns)) + "|")
     for batch in asked.batches:
-        taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        taken: dict[str, list[float]] = {kind: [] for kind in asked.kinds}
         for number in range(1 + asked.rounds):
-            for kind in KINDS:
+            for kind in asked.kinds:
                 took = seconds(batch, kind)
                 if number:  # (kernels are compiled in the first round)
                     taken[kind].append(1000 * took / asked.tokens)
-        middle = {kind: statistics.median(times) for kind, times in taken.items()}
-        steps = " | ".join(f"{middle[kind]:.3f}" for kind in KINDS)
-        ratios = (middle["mass"] / middle[kind] - 1 for kind in ("logprobs", "nothing"))
-        print(f"| {batch} | {steps} | {', '.join(f'{ratio:+.1%}' for ratio in ratios)} |", flush=True)
+        cells = [f"{statistics.median(times):.3f}" for times in taken.values()]
+        for a, b in pairs:
+            low, middle, high = statistics.quantiles([x / y - 1 for x, y in zip(taken[a], taken[b], strict=True)], n=4)
+            cells.append(f"{middle:+.1%} ({low:+.1%} to {high:+.1%})")
+        print(f"| {batch} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ enforced, or refused with a remedy: never with a server error, with free text, o
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,23 +20,29 @@ BODIES: list[dict[str, Any]] = [json.loads(line) for line in CORPUS.read_text(en
 COUNTS_TOKENS = "/v1/messages/count_tokens"
 
 
-def sample() -> list[dict[str, Any]]:
-    """Bodies that contain something new: a client, a kind of request, a field or a keyword of JSON Schema."""
-    seen, found = set[Any](), []
-    for row in BODIES:
-        body, wanted = row["body"], asked(row["body"])
-        choice = body.get("tool_choice")
-        kind = choice.get("type") if isinstance(choice, dict) else choice
-        new = {row["client"], (row["path"], wanted.form is None or min(wanted.form), kind, bool(body.get("tools")))}
-        new |= {*_fields(body)}
-        if new - seen:
-            found.append(row)
-        seen |= new
+def sample(*, fields: bool) -> list[dict[str, Any]]:
+    """Few bodies that together have every client and every kind of request (and every field); all with BODIES=all."""
+    if os.environ.get("BODIES") == "all":
+        return BODIES
+    rows = [(row, _kinds(row) | {*(_fields(row["body"]) if fields else ())}) for row in BODIES]
+    left, found = set[Any]().union(*(new for _, new in rows)), []
+    while left:
+        row, new = max(rows, key=lambda one: len(one[1] & left))
+        found.append(row)
+        left -= new
     return found
 
 
+def _kinds(row: dict[str, Any]) -> set[Any]:
+    """The client of a body, and the API, the form, the choice and the tools that it asks for."""
+    body, form = row["body"], asked(row["body"]).form
+    choice = body.get("tool_choice")
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    return {row["client"], (row["path"], form is None or min(form), kind, bool(body.get("tools")))}
+
+
 def _fields(value: Any) -> Iterator[str]:
-    """The names in a body, except those that its schemas give to properties and definitions."""
+    """The names in a body and in its schemas, except those of properties and definitions."""
     for name, inner in value.items() if isinstance(value, dict) else ():
         yield name
         is_named = name in ("properties", "$defs") and isinstance(inner, dict)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import importlib.util
 import logging
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
-from tests import not_run, redis_process
+from tests import cases, not_run, redis_process
 
 ROOT = Path(__file__).parent.parent
 SHARED_DATA = Path(os.environ.get("DOTLLM_SHARED_DATA", ROOT.parent / "shared" / "data"))
@@ -33,7 +34,7 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
 
 
 # The time of an example depends on the machine: other tests run at the same time.
-hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.register_profile("no deadline", deadline=None, max_examples=cases.few(100))
 hypothesis.settings.load_profile("no deadline")
 
 
@@ -45,6 +46,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests import distribution
 
     return distribution.Units(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """From now on the garbage collector ignores the tests and vLLM's modules: to pass through them takes a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,12 +9,14 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+from tests.cases import few
+
 
 def sequences(in_ci: int, steps: int) -> settings:
     """``in_ci`` sequences of at most ``steps`` steps; the variable EXAMPLES overrides their number."""
     asked = os.environ.get("EXAMPLES")
     return settings(
-        max_examples=int(asked or in_ci),
+        max_examples=int(asked or few(in_ci)),
         stateful_step_count=steps,
         derandomize=not asked,
         suppress_health_check=list(HealthCheck),

@@ -1,4 +1,5 @@
-"""The tables of `tests.distribution` are up to date: starting a server twice takes a minute of a core."""
+"""The tables of `tests.distribution` are up to date: starting a server twice takes a minute of a core. So is the command
+that runs everything."""
 
 from __future__ import annotations
 
@@ -40,6 +41,12 @@ def test_files_that_share_a_server_are_one_unit() -> None:
     files = sorted((ROOT / "tests" / "serve").rglob("test_*.py"))
     found = {str(path.relative_to(ROOT)): servers for path in files if (servers := shared_servers(path))}
     assert found == {file: {server} for file, server in SAME_SERVER.items()}
+
+
+def test_one_command_runs_everything() -> None:
+    listed = re.findall(r"^\| `([A-Z_]+)=", (ROOT / "docs" / "testing.md").read_text(), re.MULTILINE)
+    chosen = re.search(r"^ALL := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert chosen is not None and sorted(re.findall(r"\b([A-Z_]+)=", chosen[1])) == sorted(listed) != []
 
 
 def test_what_begins_first_exists() -> None:

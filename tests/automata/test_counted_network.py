@@ -14,6 +14,7 @@ from dotllm.grammar.transform import prepare
 from dotllm.vocabulary import Vocabulary
 from tests.automata.grammars import random_vocabulary
 from tests.automata.test_machine import check_walk
+from tests.cases import few
 from tests.grammar.reference import accepts
 
 BYTES = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
@@ -144,7 +145,7 @@ def random_counted(random: Random) -> Grammar:
     return grammar
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(few(6)))
 def test_masks_of_random_grammars(seed: int) -> None:
     vocabulary = random_vocabulary(Random(seed))
     compared = 0

@@ -13,6 +13,7 @@ from dotllm.automata.dfa import Budget, Dfa, NfaBuilder, union_of
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.regex import regex_to_dfa
+from tests.cases import few
 from tests.effort import at_most
 
 LETTERS = "abé\U0001f600"
@@ -47,7 +48,7 @@ def language(dfa: Dfa) -> set[str]:
     return {word for word in WORDS if dfa.accepts(word)}
 
 
-@settings(max_examples=80)
+@settings(max_examples=few(80))
 @given(automata, st.integers(0, 2**12))
 def test_sets_of_classes_beyond_ascii(dfa: Dfa, bits: int) -> None:
     """The sets that were asked for before do not matter."""
@@ -68,7 +69,7 @@ def test_boolean_operations_are_set_operations(a: Dfa, b: Dfa) -> None:
     assert (a - b).is_empty() == ((a | b) == b)
 
 
-@settings(max_examples=80)
+@settings(max_examples=few(80))
 @given(automata, automata)
 def test_concatenation(a: Dfa, b: Dfa) -> None:
     in_a, in_b = language(a), language(b)
@@ -76,7 +77,7 @@ def test_concatenation(a: Dfa, b: Dfa) -> None:
     assert language(a + b) == joined
 
 
-@settings(max_examples=80)
+@settings(max_examples=few(80))
 @given(automata, st.integers(0, 3), st.one_of(st.none(), st.integers(0, 3)))
 def test_repeat_is_repeated_concatenation(a: Dfa, minimum: int, maximum: int | None) -> None:
     short = {word for word in language(a) if len(word) <= 3}
@@ -87,7 +88,7 @@ def test_repeat_is_repeated_concatenation(a: Dfa, minimum: int, maximum: int | N
     assert {word for word in language(a.repeat(minimum, maximum)) if len(word) <= 3} == expected
 
 
-@settings(max_examples=80)
+@settings(max_examples=few(80))
 @given(automata)
 def test_questions_agree_with_each_other(a: Dfa) -> None:
     count = a.count()

@@ -10,6 +10,7 @@ from dotllm import BudgetExceededError, Index, InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.vocabulary import Vocabulary
 from tests.automata.grammars import random_grammar, random_vocabulary
+from tests.cases import few
 from tests.grammar.reference import Recogniser
 
 
@@ -51,7 +52,7 @@ def test_masks_that_were_wrong_once(seed: int, number: int) -> None:
     assert check_walk(random_grammar(random), random_vocabulary(Random(seed)), random, 8) > 1
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(few(12)))
 def test_masks_of_random_grammars(seed: int) -> None:
     vocabulary = random_vocabulary(Random(seed))
     compared = 0

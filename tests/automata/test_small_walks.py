@@ -18,6 +18,7 @@ from tests.automata.grammars import random_grammar
 from tests.automata.test_counted_network import random_counted
 from tests.automata.test_machine import check_walk
 from tests.automata.test_unordered import random_grammar as random_unordered
+from tests.cases import few
 
 LETTERS = ['a', 'b', 'c', 'z', 'é', ',', ':', '"', '(', ')', 'ab', 'ba', 'aa', 'aab', ',a', 'éb', 'zzzz', 'a' * 20]  # fmt: skip
 HALVES = [b"\xc3", b"\xa9", b"a\xc3", b"\xa9b", b"\xe2\x82", b"\xac"]
@@ -54,7 +55,7 @@ def left_corners(random: Random) -> Grammar:
     return grammar
 
 
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", range(few(24)))
 @pytest.mark.parametrize("draw", [random_grammar, random_counted, random_unordered, left_corners])
 def test_masks(draw: Callable[[Random], Grammar], number: int) -> None:
     random = Random(f"small/{number}")

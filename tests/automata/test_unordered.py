@@ -13,6 +13,7 @@ from dotllm.grammar.transform import prepare
 from dotllm.vocabulary import Vocabulary
 from tests.automata.grammars import random_vocabulary
 from tests.automata.test_machine import check_walk
+from tests.cases import few
 from tests.grammar.reference import Recogniser, accepts
 
 BYTES = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
@@ -134,7 +135,7 @@ def random_grammar(random: Random) -> Grammar:
     return grammar
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(few(6)))
 def test_the_shortest_way_to_the_end(seed: int) -> None:
     """`tokens_to_finish` tokens suffice, and no fewer, also between parts without a separator."""
     for number in range(20):
@@ -159,7 +160,7 @@ def test_the_shortest_way_to_the_end(seed: int) -> None:
         assert set(required) <= set(used)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(few(8)))
 def test_masks_of_random_grammars(seed: int) -> None:
     vocabulary = random_vocabulary(Random(seed))
     compared = 0

@@ -24,6 +24,7 @@ pytest.importorskip("rich")
 
 from dotllm.bench.quality import asking, bfcl, extractions, figures
 from dotllm.cli import bench_quality
+from tests.cases import few
 
 BFCL = (Path(__file__).parents[2] / "requirements" / "quality.txt").read_text().splitlines()[-1]
 ADD = Function("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
@@ -172,7 +173,7 @@ def test_differences_have_a_class(right: Any, given: Any, fault: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in bfcl.SETS if name not in bfcl.NO_ANSWERS])
 def test_bfcls_judge_takes_bfcls_answers_and_no_others(name: str, bfcl_installed: None) -> None:
-    found = list(islice(bfcl.cases(name), 120))
+    found = list(islice(bfcl.cases(name), few(120)))
     faults = [one.judge(answer(one)) for one in found]
     assert faults.count("") >= 0.98 * len(found)  # some of its answers break its own descriptions
     for one, fault in zip(found, faults, strict=True):

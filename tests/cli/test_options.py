@@ -52,7 +52,7 @@ def test_every_option_is_in_the_help() -> None:
 def test_what_a_server_cannot_start_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.refused({}) is None
     assert "DOTLLM_CACHE_MEMORY_BYTES" in (options.refused({"DOTLLM_CACHE_MEMORY_BYTES": "much"}) or "")
-    compilation = {row[1] for row in describe()}
+    compilation = {row[0] for row in describe()}
     for variable in (option.variable for option in options.OPTIONS if option.variable not in compilation):
         with monkeypatch.context() as patch:
             patch.setenv(variable, "perhaps")

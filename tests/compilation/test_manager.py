@@ -236,13 +236,6 @@ def test_one_cancelled_ticket_does_not_hurt_the_others(make_manager: Make) -> No
     assert second.result(60)
 
 
-def test_detached_job_needs_no_ticket(make_manager: Make, compiler: fake_engine.Compiler) -> None:
-    manager = make_manager()
-    manager.submit(spec(id=1), detached=True)
-    gc.collect()
-    wait_for(lambda: manager.cached(spec(id=1)) is not None)
-
-
 def test_back_pressure(make_manager: Make, compiler: fake_engine.Compiler) -> None:
     manager, blocker = busy(make_manager, compiler, queue_limit=10)
     tickets = [manager.submit(spec(id=i)) for i in range(12)]
@@ -278,8 +271,7 @@ def test_what_made_room_in_a_full_queue_can_be_asked_for_again(
     wait_for(lambda: not manager._has_work())
 
 
-@pytest.mark.parametrize("detached", [False, True])
-def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Make, detached: bool) -> None:
+def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Make) -> None:
     first, ended = threading.Event(), threading.Event()
 
     def compile_(specification: Any, vocabulary: Any) -> Any:
@@ -295,12 +287,9 @@ def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Mak
     gone.cancel()
     (job,) = manager._table.jobs.values()
     job.cancelled.set()  # as the supervisor would
-    ticket = manager.submit(spec(id=1), detached=detached)
-    if detached:
-        ticket.cancel()
+    ticket = manager.submit(spec(id=1))
     ended.set()
-    wait_for(lambda: manager.cached(spec(id=1)) is not None)
-    assert detached or ticket.result(60)
+    assert ticket.result(60)
 
 
 def test_who_comes_after_a_job_was_cancelled_on_its_way_between_queues_gets_a_new_one(make_manager: Make) -> None:
@@ -310,14 +299,14 @@ def test_who_comes_after_a_job_was_cancelled_on_its_way_between_queues_gets_a_ne
     tickets = [Ticket(), Ticket()]
     specification = spec(id=1)
     key = manager.key(specification)
-    manager._table.find_or_join(key, specification, tickets[0], queue, detached=False)
+    manager._table.find_or_join(key, specification, tickets[0], queue)
     job = queue.get(0)
     assert job is not None and manager._table.begin(job)
     tickets[0].cancel()
     assert manager._table.running() == ([job], [job])
     job.cancelled.set()  # as the supervisor would
     manager._table.requeue(job, queue)
-    assert manager._table.find_or_join(key, specification, tickets[1], queue, detached=False) == (None, "joined")
+    assert manager._table.find_or_join(key, specification, tickets[1], queue) == (None, "joined")
     manager._attempt(job, lambda _: None)
     assert tickets[1].result(60), "another job has taken its place"
 

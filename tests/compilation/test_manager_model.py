@@ -85,9 +85,9 @@ class Gates:
 
 
 class Processes:
-    """An `OffloadCompiler`."""
+    """In place of a `ProcessCompiler`."""
 
-    level, at_once, ready, idle = "compile", 4, True, True
+    level, at_once, ready = "compile", 4, True
 
     def __init__(self, gates: Gates) -> None:
         self.gates = gates
@@ -129,14 +129,13 @@ class Job:
     """What the model knows about a compile in flight."""
 
     tickets: list[Ticket] = field(default_factory=list)
-    detached: bool = False
     compiles: bool = True
     failure: type[Exception] | None = None
     """its compile has failed, so it waits for the store"""
 
     @property
     def is_wanted(self) -> bool:
-        return self.detached or bool(self.tickets)
+        return bool(self.tickets)
 
 
 class Manager(RuleBasedStateMachine):
@@ -212,18 +211,14 @@ class Manager(RuleBasedStateMachine):
 
     # ---- what happens
 
-    @rule(
-        name=st.sampled_from(sorted(SPECIFICATIONS)),
-        count=st.integers(1, 3),
-        detached=st.sampled_from([False] * 4 + [True]),
-    )
-    def submit(self, name: str, count: int, detached: bool) -> None:
+    @rule(name=st.sampled_from(sorted(SPECIFICATIONS)), count=st.integers(1, 3))
+    def submit(self, name: str, count: int) -> None:
         for _ in range(count):
-            self.submit_one(name, detached)
+            self.submit_one(name)
         self.settle()
 
-    def submit_one(self, name: str, detached: bool) -> None:
-        ticket = self.manager.submit(SPECIFICATIONS[name], detached=detached)
+    def submit_one(self, name: str) -> None:
+        ticket = self.manager.submit(SPECIFICATIONS[name])
         self.tickets.append(weakref.ref(ticket))
         job = self.jobs.get(name)
         if name in self.memory or name in self.failures:
@@ -239,7 +234,6 @@ class Manager(RuleBasedStateMachine):
                 if self.with_store:
                     self.unanswered.append((name, job))
             job.tickets.append(ticket)
-            job.detached |= detached
 
     def some_job(self, data: Any, *, compiling: bool = False) -> str | None:
         names = sorted(name for name, job in self.jobs.items() if job.compiles or not compiling)
@@ -316,7 +310,7 @@ class Manager(RuleBasedStateMachine):
         del gone[:]
         ticket = None
         if again and self.manager.key(SPECIFICATIONS[name]) in self.manager._table.jobs and job.is_wanted:
-            self.submit_one(name, False)
+            self.submit_one(name)
         self.settle()
 
     @rule()
@@ -398,13 +392,13 @@ def test_what_waits_for_its_first_write_repairs_a_damaged_file() -> None:
     state = Manager()
     try:
         state.begin(disk=True, store=True)
-        state.submit("c", 1, False)
+        state.submit("c", 1)
         state.a_compile_ends(Answers(job="c"), "ok")
         state.the_store_answers(Answers(look_up=0), True)
         state.a_file_is_damaged(Answers(file="c"), b"")
         state.memory_is_evicted()
         assert state.on_disk == {"c"}
-        state.submit("c", 1, False)
+        state.submit("c", 1)
     finally:
         state.teardown()
 

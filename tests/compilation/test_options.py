@@ -10,6 +10,7 @@ from dotllm.compilation.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from dotllm.compilation.options import (
     CompilationOptions,
     describe,
+    flag_of,
     format_bytes,
     parse_bytes,
     parse_switch,
@@ -115,8 +116,9 @@ def test_compile_processes_follow_the_cpus(cpus: int, processes: int, monkeypatc
 def test_every_option_is_described() -> None:
     rows = describe()
     assert len(rows) == len(fields(CompilationOptions))
-    for (flag, variable, metavar, text), field in zip(rows, fields(CompilationOptions), strict=True):
-        assert variable == variable_name(field.name) and flag == "--dotllm-" + field.name.replace("_", "-")
+    for (variable, metavar, text), field in zip(rows, fields(CompilationOptions), strict=True):
+        assert variable == variable_name(field.name)
+        assert flag_of(variable) == "--dotllm-" + field.name.replace("_", "-")
         assert metavar and text
 
 

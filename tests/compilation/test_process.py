@@ -343,7 +343,7 @@ def test_a_process_that_cannot_start_is_tried_less_and_less_often(
     assert len(log.read_text()) == 2 * 3
     for _ in range(50):  # nor in the background
         compiler.ensure_worker()
-        assert not compiler.ready and not compiler.idle
+        assert not compiler.ready and not compiler._idle
     until(lambda: not compiler._starting)
     assert len(log.read_text()) == 2 * 3
     assert len([record for record in caplog.records if "fail to start" in record.message]) == 1
@@ -402,16 +402,16 @@ def until(condition: Any, seconds: float = 120.0) -> None:
 def test_whether_a_process_is_idle(make: Any) -> None:
     compiler = make(processes=2)
     assert compiler.try_compile(spec(id=0), NEVER, 0) is None, "it does not wait for the process that starts"
-    assert not compiler.idle
-    until(lambda: compiler.idle)
+    assert not compiler._idle
+    until(lambda: compiler._idle)
     assert len(compiler._all) == 1
     assert compiler.try_compile(spec(id=1), NEVER, 0).text == spec(id=1).text
     busy = threading.Thread(target=compiler.try_compile, args=(spec(id=2, sleep=0.5), NEVER, 0))
     busy.start()
     until(lambda: not compiler._idle)
     compiler.ensure_worker()
-    assert not compiler.idle, "but another one is started"
-    until(lambda: compiler.idle)
+    assert not compiler._idle, "but another one is started"
+    until(lambda: compiler._idle)
     assert len(compiler._all) == 2
     busy.join()
     until(lambda: not compiler._starting)
@@ -430,9 +430,9 @@ def test_who_comes_while_the_first_process_starts_waits_for_it(
     compiler = make(processes=processes)
     for _ in range(2):
         compiler.ensure_worker()
-        assert not compiler.ready and not compiler.idle
+        assert not compiler.ready and not compiler._idle
     assert compiler.compile(spec(id=1), NEVER).text == spec(id=1).text
-    assert compiler.ready and compiler.idle
+    assert compiler.ready and compiler._idle
     until(lambda: not compiler._starting)
     assert len(started) == 1
 
@@ -467,7 +467,7 @@ def test_waiting_for_the_first_process_can_be_cancelled(make: Any) -> None:
     cancelled.set()
     with pytest.raises(Cancelled):
         compiler.compile(spec(id=1), cancelled)
-    until(lambda: compiler.idle)
+    until(lambda: compiler._idle)
 
 
 def test_a_process_that_does_not_start(make: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -513,7 +513,7 @@ def test_a_burst_waits_for_processes(
     offload = make(processes=2)
     manager = make_manager(offload=offload, compile_processes=2, compile_threads=1)
     manager.always_offload()
-    until(lambda: offload.idle)
+    until(lambda: offload._idle)
     tickets = [manager.submit(spec(id=number, sleep=0.02)) for number in range(12)]
     for ticket in tickets:
         ticket.result(60)
@@ -608,20 +608,20 @@ def test_an_idle_process_that_dies_is_not_asked(make: Any) -> None:
 def test_a_manager_that_spares_the_loop(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
     offload = make()
     manager = make_manager(offload=offload)
-    assert not offload.idle
+    assert not offload._idle
     manager.submit(spec(id=1)).result(60)
     assert len(compiler.compiled) == 1, "a small one in this process"
     manager.always_offload()
     manager.submit(spec(id=2)).result(60)
     assert len(compiler.compiled) == 2, "here while the process starts"
-    until(lambda: offload.idle)
+    until(lambda: offload._idle)
     manager.submit(spec(id=3)).result(60)
     with pytest.raises(UnsupportedError, match="no such thing"):
         manager.submit(spec(refuse="no such thing")).result(60)
     assert len(compiler.compiled) == 2 and len(offload._all) == 1
     slow = manager.submit(spec(id=4, sleep=1.0))
     until(lambda: not offload._idle)
-    assert not offload.idle
+    assert not offload._idle
     assert manager.submit(spec(id=5)).result(60) and not slow.done(), "nobody waits long for a process that is busy"
     assert len(compiler.compiled) == 3
     assert slow.result(60)

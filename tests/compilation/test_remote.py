@@ -17,6 +17,7 @@ from dotllm.cancellation import Cancelled
 from dotllm.compilation import remote, wire
 from dotllm.compilation.breaker import FAILURES
 from dotllm.compilation.errors import CompileTimeout
+from dotllm.compilation.process import ProcessCompiler
 from dotllm.compilation.remote import RayCompiler
 from dotllm.errors import UnsupportedError
 
@@ -88,17 +89,13 @@ class FakeRay(types.ModuleType):
 
 
 class Fallback:
-    level = "compile"
+    """Counts what compiles in processes of this host."""
 
-    def __init__(self) -> None:
-        self.compiled = 0
+    compiled = 0
 
     def compile(self, specification: Any, cancelled: threading.Event) -> Any:
         self.compiled += 1
         return fake_engine.FakeIndex(specification.text, 1)
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -112,18 +109,20 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 
 @pytest.fixture
-def fallback() -> Fallback:
-    return Fallback()
+def fallback(monkeypatch: pytest.MonkeyPatch) -> Fallback:
+    counts = Fallback()
+    monkeypatch.setattr(ProcessCompiler, "compile", lambda self, *arguments: counts.compile(*arguments))
+    return counts
 
 
-def make(fallback: Any, url: str = "ray://head:10001", timeout: float = 5.0) -> RayCompiler:
+def make(url: str = "ray://head:10001", timeout: float = 5.0) -> RayCompiler:
     return RayCompiler(
-        url, fake_engine.FakeVocabulary(), timeout=timeout, memory=1 << 30, fallback=fallback, load=fake_engine.load
+        url, fake_engine.FakeVocabulary(), processes=1, timeout=timeout, memory=1 << 30, load=fake_engine.load
     )
 
 
 def test_compiles_there_and_connects_once(ray: FakeRay, fallback: Fallback) -> None:
-    compiler = make(fallback)
+    compiler = make()
     for number in range(3):
         assert compiler.compile(spec(id=number), NEVER).text == spec(id=number).text
     assert [one["address"] for one in ray.initialised] == ["ray://head:10001"]
@@ -132,29 +131,29 @@ def test_compiles_there_and_connects_once(ray: FakeRay, fallback: Fallback) -> N
 
 def test_uses_the_connection_vllm_has(ray: FakeRay, fallback: Fallback) -> None:
     ray.init(address="by vLLM")
-    make(fallback, "ray://auto").compile(spec(id=1), NEVER)
+    make("ray://auto").compile(spec(id=1), NEVER)
     assert len(ray.initialised) == 1
 
 
 def test_refusals_cross_with_their_names(ray: FakeRay, fallback: Fallback) -> None:
     with pytest.raises(UnsupportedError, match="not here") as caught:
-        make(fallback).compile(spec(refuse="not here"), NEVER)
+        make().compile(spec(refuse="not here"), NEVER)
     assert caught.value.pointer == "/a" and fallback.compiled == 0
 
 
 def test_time_limit_and_cancellation_cancel_the_task(ray: FakeRay, fallback: Fallback) -> None:
     with pytest.raises(CompileTimeout):
-        make(fallback, timeout=0.2).compile(spec(sleep=2), NEVER)
+        make(timeout=0.2).compile(spec(sleep=2), NEVER)
     cancelled = threading.Event()
     threading.Timer(0.1, cancelled.set).start()
     with pytest.raises(Cancelled):
-        make(fallback).compile(spec(sleep=2), cancelled)
+        make().compile(spec(sleep=2), cancelled)
     assert len(ray.cancelled) == 2 and fallback.compiled == 0
 
 
 def test_a_dead_cluster_is_compiled_around(ray: FakeRay, fallback: Fallback) -> None:
     ray.error = ConnectionError("no head node")
-    compiler = make(fallback)
+    compiler = make()
     for number in range(10):
         assert compiler.compile(spec(id=number), NEVER)
     assert fallback.compiled == 10 and ray.tasks == 0
@@ -167,7 +166,7 @@ def test_a_cluster_that_comes_back_is_used_again(
 ) -> None:
     if connected_by_vllm:
         ray.init(address="by vLLM")
-    compiler = make(fallback)
+    compiler = make()
     assert compiler.compile(spec(id=1), NEVER) and fallback.compiled == 0
     ray.cluster = 2
     assert compiler.compile(spec(id=2), NEVER) and fallback.compiled == 1, "what it knew of us is lost"
@@ -181,7 +180,7 @@ def test_a_cluster_that_comes_back_is_used_again(
 
 
 def test_a_failed_task_does_not_end_the_connection(ray: FakeRay, fallback: Fallback) -> None:
-    compiler = make(fallback)
+    compiler = make()
     compiler.compile(spec(id=1), NEVER)
     ray.error = RuntimeError("WorkerCrashedError")
     compiler.compile(spec(id=2), NEVER)
@@ -191,15 +190,15 @@ def test_a_failed_task_does_not_end_the_connection(ray: FakeRay, fallback: Fallb
 
 
 def test_another_version_there_is_not_used(ray: FakeRay, fallback: Fallback, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = make(fallback)
+    compiler = make()
     monkeypatch.setattr(remote, "engine_fingerprint", iter(("another engine", "this engine")).__next__)
     assert compiler.compile(spec(id=1), NEVER).nbytes == 1 and fallback.compiled == 1
 
 
-def test_without_ray_installed(fallback: Fallback, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError):
-        make(fallback)
+        make()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install ray)")
@@ -213,7 +212,7 @@ def test_a_real_local_ray(fallback: Fallback) -> None:
     real.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
         compiler = RayCompiler(
-            "ray://auto", vocabulary, timeout=120, memory=1 << 28, fallback=fallback, load=Index.from_bytes
+            "ray://auto", vocabulary, processes=1, timeout=120, memory=1 << 28, load=Index.from_bytes
         )
         start = time.monotonic()
         guide = compiler.compile(Specification.create("regex", "[a-z]+"), NEVER).guide()

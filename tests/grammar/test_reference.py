@@ -10,6 +10,7 @@ import pytest
 from dotllm.charset import CharSet
 from dotllm.grammar import Grammar
 from dotllm.grammar.kinds import UNDEFINED, ExpressionKind
+from tests.cases import few
 from tests.effort import at_most
 from tests.grammar.random_grammars import ALPHABET, random_grammar
 from tests.grammar.reference import Recogniser, accepts
@@ -75,7 +76,7 @@ def language(grammar: Grammar, longest: int) -> set[bytes]:
             return texts[grammar.start]
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(few(10)))
 def test_agrees_with_the_definition(block: int) -> None:
     for seed in range(block * 40, block * 40 + 40):
         grammar = random_grammar(seed)

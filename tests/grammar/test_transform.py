@@ -12,6 +12,7 @@ from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.grammar.transform import children_of, prepare
+from tests.cases import few
 from tests.effort import at_most
 from tests.grammar.random_grammars import ALPHABET, random_grammar
 from tests.grammar.reference import Recogniser, accepts
@@ -34,7 +35,7 @@ def assert_same_language(grammar: Grammar, prepared: Grammar, longest: int, labe
             agenda.append((word + bytes((byte,)), one, other))
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(few(8)))
 def test_random_grammars(block: int) -> None:
     rewritten = 0
     for seed in range(block * 150, block * 150 + 150):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from dotllm import Index, SpecError, Vocabulary
+from tests.cases import few
 from tests.index.test_unique import taken
 
 WORDS = [
@@ -55,7 +56,7 @@ def test_walks_end_and_are_valid(schema: dict[str, Any], order: Any, vocabulary:
     judge = Draft202012Validator(schema)
     ends = b'"}],:'
     several = 0
-    for seed in range(25):
+    for seed in range(few(25)):
         random, guide, text = Random(seed), index.guide(), b""
         for step in range(1500):
             allowed = list(guide.allowed_tokens())
@@ -79,7 +80,7 @@ def test_walks_end_and_are_valid(schema: dict[str, Any], order: Any, vocabulary:
 KEYS = st.sampled_from(["a", "b", "ab", "c", "cc", "", "é", "\n", '"', "x\\"])
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(st.lists(KEYS, max_size=4), st.booleans())
 def test_verdicts(keys: list[str], compact: bool) -> None:
     """``{"minProperties": 2}`` accepts an object if its keys differ and there are at least two."""

@@ -19,8 +19,9 @@ from dotllm import Index, Vocabulary
 from dotllm.automata.machine import layout
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.automata.machine.run import advance
+from tests.cases import few
 
-STATES_PER_SPEC = 12
+STATES_PER_SPEC = few(12)
 
 REGEXES = [
     r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}",

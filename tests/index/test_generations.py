@@ -20,6 +20,7 @@ from dotllm.index import advance_guides, fill_masks, mask_rows, token_space
 from dotllm.index.draft_rows import mask_rows_along
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.regex import regex_to_grammar
+from tests.cases import few
 from tests.fuzz import makers
 from tests.fuzz.targets import long_lived
 
@@ -226,7 +227,7 @@ def test_limits_on_tokens_are_kept_across_moves(bytes_vocabulary: Vocabulary, li
 
 
 @pytest.mark.parametrize("order", ["any", "declared"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(few(12)))
 def test_many_answers_on_one_index(seed: int, order: str) -> None:
     """`make fuzz` does this with thousands of answers (``ANSWERS=10000``)."""
     rng = random.Random(seed)

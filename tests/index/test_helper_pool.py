@@ -32,7 +32,7 @@ HERE, BY_HELPERS, OF, FAILED = range(CONTENT, CONTENT + 4)
 NOTHING = 0
 
 
-@nb.njit(nb.void(nb.int64[::1], nb.int64), nogil=True)
+@nb.njit(nogil=True)
 def take(job: Int64, count: int) -> None:
     """Take pieces of work until none is left, counting them in job[count]."""
     left = nb.int64(job.ctypes.data) + 8 * OF
@@ -40,7 +40,7 @@ def take(job: Int64, count: int) -> None:
         fetch_add(nb.int64(job.ctypes.data) + 8 * count, 1)
 
 
-@nb.njit(nb.void(nb.int64[::1], nb.int64, nb.int64), nogil=True)
+@nb.njit(nogil=True)
 def help_forever(job: Int64, me: int, pipe: int) -> None:
     number = 0
     while True:
@@ -50,7 +50,7 @@ def help_forever(job: Int64, me: int, pipe: int) -> None:
             exit_job(job)
 
 
-@nb.njit(nb.void(nb.int64[::1], nb.int64, nb.int64), nogil=True)
+@nb.njit(nogil=True)
 def fail_once(job: Int64, me: int, pipe: int) -> None:
     number = 0
     while True:
@@ -62,7 +62,7 @@ def fail_once(job: Int64, me: int, pipe: int) -> None:
             exit_job(job)
 
 
-@nb.njit(nb.void(nb.int64[::1], nb.int64[::1], nb.int64, nb.int64), nogil=True)
+@nb.njit(nogil=True)
 def share(job: Int64, wake_fds: Int64, pieces: int, awaited: int) -> None:
     """Share ``pieces`` of work. If there are helpers, the caller first waits until the word ``awaited`` of the job is
     not 0; with NOTHING it does not wait."""
@@ -81,6 +81,16 @@ def call(pieces: int, awaited: int = NOTHING) -> Callable[[Int64, Int64], tuple[
         return int(job[HERE]), int(job[BY_HELPERS])
 
     return part
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """Here and not at import, because every process of a run imports this file."""
+    job, word = nb.int64[::1], nb.int64
+    kernels = ((take, (job, word)), (help_forever, (job, word, word)), (fail_once, (job, word, word)),
+               (share, (job, job, word, word)))  # fmt: skip
+    for kernel, arguments in kernels:
+        kernel.compile(nb.void(*arguments))
 
 
 @pytest.fixture

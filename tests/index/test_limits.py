@@ -24,6 +24,7 @@ from dotllm.grammar import Grammar
 from dotllm.index import NO_LIMIT, Guide, fill_masks, limits, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.limits import tight_guides
+from tests.cases import few
 
 BYTES = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
 WORDS = [
@@ -368,7 +369,7 @@ def test_items_that_must_differ(schema: object, vocabulary: Vocabulary) -> None:
     index, random, judge = Index.from_json_schema(schema, vocabulary), Random(0), Draft202012Validator(schema)
     needed = index.guide().tokens_to_finish
     for left in (needed, needed + 1, needed + 2, needed + 5, 2 * needed, 40, 80):
-        for _ in range(6):
+        for _ in range(few(6)):
             text, taken = walk(index, max(left, needed), random)
             assert len(taken) <= max(left, needed)
             assert judge.is_valid(json.loads(text)), text
@@ -437,7 +438,7 @@ regexes = st.recursive(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=few(120))
 @given(regexes, st.integers(0, 6), st.integers(0, 2**32))
 @example("((a|ab)|[^a])([ab]|([ab])*)é", 0, 0)
 def test_random_regexes(pattern: str, more: int, seed: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from dotllm import Guide, Index, Vocabulary
 from dotllm.index.running import Running
+from tests.cases import few
 
 TOKENS: list[bytes | None] = [bytes([i]) for i in range(126)] + [b"ab", b"ca", None]
 EOS = 128
@@ -26,7 +27,7 @@ def some_token(guide: Guide, chance: random.Random) -> int:
     return chance.choice(list(guide.allowed_tokens()))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(few(6)))
 def test_as_guides_alone(vocabulary: Vocabulary, seed: int) -> None:
     """Tokens, rows and histories; guides enter, leave and re-enter in any order, mixed with names that do not run."""
     chance = random.Random(seed)

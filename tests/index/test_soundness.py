@@ -21,10 +21,11 @@ from dotllm.automata.kinds import HEAD as NFA_HEAD
 from dotllm.automata.kinds import N_ACCEPT, N_CALL, N_END, N_ENTER, N_PLAIN, N_TOKENS, NfaArray
 from dotllm.automata.machine import layout as at
 from dotllm.index.storage import _PARTS, _SAVED, unpack_rows, verify_nfa
+from tests.cases import few
 from tests.index.walk_damaged import HEAD, SCHEMA, indexes, vocabulary, walk
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 1500
+ROUNDS = few(1500)
 Edit = Callable[[list[Int32]], None]
 
 

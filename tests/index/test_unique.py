@@ -37,6 +37,7 @@ from dotllm.index.unique.values import (
 )
 from dotllm.index.unique.values import number as number_of
 from dotllm.languages.json_schema.arrays import unique
+from tests.cases import EVERY, few
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "corpus" / "unique_items.json").read_text())
 WORDS = [
@@ -132,7 +133,7 @@ def random_array(random: Random) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(few(4)))
 def test_masks_are_those_of_the_automaton(block: int, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few values can be listed by an automaton or remembered by guides: token by token, the masks are equal."""
     compared = 0
@@ -177,7 +178,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(st.lists(VALUES, max_size=5), st.booleans(), st.booleans())
 def test_verdicts(items: list[Any], compact: bool, ascii_only: bool) -> None:
     schema = {"type": "array", "uniqueItems": True}
@@ -241,7 +242,7 @@ def test_walks_end_and_are_valid(number: int, vocabulary: Vocabulary) -> None:
     index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
     judge = Draft202012Validator(schema)
     ends = b'"]},'
-    for seed in range(12):
+    for seed in range(few(12)):
         random, guide, text = Random(seed), index.guide(), b""
         for step in range(1500):
             allowed = list(guide.allowed_tokens())
@@ -432,7 +433,7 @@ def text_of(items: list[Any]) -> bytes:
     return json.dumps(items, separators=(",", ":")).encode()
 
 
-@pytest.mark.parametrize("kind", ITEMS)
+@pytest.mark.parametrize("kind", ITEMS if EVERY else ["strings", "objects"])
 def test_memory_grows_with_the_items(kind: str, vocabulary: Vocabulary) -> None:
     """Not with their square: each item's state once held all items before it."""
     schema, item = ITEMS[kind]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
+from tests.cases import few
 from tests.index.test_limits import allowed, ids
 
 PIECES = [
@@ -76,7 +77,7 @@ def test_masks_by_brute_force(schema: object, size: int) -> None:
     index, judge = Index.from_json_schema(schema, words), Index.from_json_schema(schema, words)
     random = Random(str(schema))
     row = np.zeros((1, words.words), np.int32)
-    for _ in range(6):
+    for _ in range(few(6)):
         guide, other = index.guide(), judge.guide()
         for _ in range(12):
             guide.write_mask(row, 0)

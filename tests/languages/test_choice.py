@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dotllm.errors import InvalidSpecError
 from dotllm.languages.choice import choice_to_grammar
+from tests.cases import few
 from tests.effort import at_most
 from tests.grammar.reference import Recogniser, accepts
 
@@ -33,7 +34,7 @@ def test_exactly_the_choices(choices: list[str], others: list[str]) -> None:
     assert not any(accepts(grammar, other.encode()) for other in others)
 
 
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 @given(st.lists(st.text("ab\u00e9", min_size=1, max_size=4), min_size=1, max_size=6), st.text("ab\u00e9", max_size=5))
 def test_any_strings(choices: list[str], text: str) -> None:
     grammar = choice_to_grammar(choices)

@@ -11,6 +11,7 @@ import pytest
 from dotllm import Index, Vocabulary
 from dotllm.grammar import Grammar
 from dotllm.languages.cfg import grammar_to_grammar
+from tests.cases import few
 from tests.grammar.reference import Recogniser, accepts
 from tests.languages.difference_table import PAGE, page_with_table
 from tests.languages.grammar_cases import DIFFERENCES, Case, cases
@@ -53,7 +54,7 @@ def is_right(name: str, text: str) -> bool:
 
 @everywhere
 def test_verdicts_of_the_engine(case: Case) -> None:
-    for text in texts_for(grammar_of(case.name), case.yes, case.no, seed=7, walks=3):
+    for text in texts_for(grammar_of(case.name), case.yes, case.no, seed=7, walks=few(3)):
         guide = index(case.name).guide()
         verdict = all(guide.advance(byte) for byte in text.encode()) and guide.can_finish
         assert verdict == is_right(case.name, text), text

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from dotllm.demo import model
 
-TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+"""Tokens, but not special ones, as in Qwen3's and DeepSeek-R1's tokenizers."""
 ENDS = ("<|im_end|>", "<|endoftext|>")
 _TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -27,8 +28,7 @@ def make(directory: Path, demo_model: Path) -> Path:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(demo_model / "tokenizer.json"))
-    tokenizer.add_special_tokens(list(TOKENS[:2]))
-    tokenizer.add_tokens(list(TOKENS[2:]))
+    tokenizer.add_tokens(list(MARKS))
     made = model.make_with_tokenizer(directory, tokenizer.to_str().encode(), eos_token="<|im_end|>")
     path = made / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": _TEMPLATE}))

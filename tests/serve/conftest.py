@@ -85,7 +85,14 @@ def trained_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
-    flags = (*demo.FLAGS, "--chat-template", str(trained.TOOLS_TEMPLATE), *demo.precision())
+    flags = (
+        "--kv-cache-memory-bytes",
+        str(1 << 30),
+        *demo.FLAGS,
+        "--chat-template",
+        str(trained.TOOLS_TEMPLATE),
+        *demo.precision(),
+    )
     log = tmp_path_factory.mktemp("trained") / "log"
     with zygote.Server(model, log, name="demo", flags=flags) as running:
         running.wait()

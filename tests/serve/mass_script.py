@@ -114,8 +114,8 @@ def main() -> None:
         SamplingParams(
             temperature=0.9,
             max_tokens=120,
-            logprobs=(0, 3, None, 2)[n % 4],
-            extra_args={"dotllm_mass": True} if n % 4 < 2 else None,
+            logprobs=(0, 3, None, 2, None)[n % 5],
+            extra_args={"dotllm_mass": True} if n % 5 < 3 else None,
             structured_outputs=StructuredOutputsParams(**one),
         )
         for n, (_, one) in enumerate(asked)
@@ -125,17 +125,19 @@ def main() -> None:
     tokens, worst, worst_before, rows, unasked = 0, 0.0, 0.0, 0, 0
     for one, own in zip(outputs, params, strict=True):
         answer, known = one.outputs[0], expected.of(names[one.request_id])
-        assert answer.logprobs is None if own.logprobs is None else len(answer.logprobs) == len(answer.token_ids)
-        if not own.extra_args:
+        asks = bool(own.extra_args)
+        silent = own.logprobs is None and not asks
+        assert answer.logprobs is None if silent else len(answer.logprobs) == len(answer.token_ids)
+        if not asks:
             assert not any(hasattr(position, "log_mass") for position in answer.logprobs or ())
             unasked += 1
             continue
         assert len(known) == len(answer.token_ids), (len(known), len(answer.token_ids))
         for token, position, (mass, row) in zip(answer.token_ids, answer.logprobs, known, strict=True):
-            assert len(position) <= 1 + own.logprobs
+            assert len(position) <= (0 if own.logprobs is None else 1 + own.logprobs)
             tokens += 1
             worst = max(worst, abs(position.log_mass - mass))
-            if row is not None:
+            if row is not None and own.logprobs is not None:
                 rows += 1
                 worst_before = max(worst_before, abs(position.log_mass + position[token].logprob - float(row[token])))
     runner = type(llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner).__module__

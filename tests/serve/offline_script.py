@@ -14,16 +14,22 @@ import dotllm.vllm_plugin
 
 def read_again(llm: Any) -> list[list[float]]:
     """The log probability of each token of an answer without the mask: computed from its mass, and given by the model
-    when it reads the answer as a prompt."""
+    when it reads the answer as a prompt. A request without log probabilities has the same masses."""
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
-    asking = SamplingParams(
-        max_tokens=40, logprobs=0, extra_args={"dotllm_mass": True},
-        structured_outputs=StructuredOutputsParams(regex="[a-f]{9,20}"),
+    asking, alone = (
+        SamplingParams(
+            max_tokens=40, seed=3, logprobs=logprobs, extra_args={"dotllm_mass": True},
+            structured_outputs=StructuredOutputsParams(regex="[a-f]{9,20}"),
+        )
+        for logprobs in (0, None)
     )  # fmt: skip
     (output,) = llm.generate("Hello", asking, use_tqdm=False)
     (answer,) = output.outputs
+    (other,) = llm.generate("Hello", alone, use_tqdm=False)[0].outputs
+    masses = [[round(position.log_mass, 4) for position in one.logprobs] for one in (answer, other)]
+    assert answer.token_ids == other.token_ids and masses[0] == masses[1] and not any(other.logprobs)
     tokens = [*output.prompt_token_ids, *answer.token_ids]
     again = llm.generate({"prompt_token_ids": tokens}, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
     said = again[0].prompt_logprobs[len(output.prompt_token_ids) :]

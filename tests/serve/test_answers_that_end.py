@@ -17,7 +17,7 @@ from tests.serve.zygote import Server
 
 pytestmark = pytest.mark.serve
 
-COUNT = int(os.environ.get("DOTLLM_ENDING_REQUESTS", "60"))
+COUNT = int(os.environ.get("DOTLLM_ENDING_REQUESTS", "40"))
 
 
 @pytest.mark.parametrize("mode", ending_load.FLAGS)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import cycle, product
 from typing import Any
 
 import jsonschema
 import pytest
 
+from tests.cases import EVERY, few
 from tests.serve.conftest import NAME
 
 pytestmark = pytest.mark.serve
@@ -104,9 +106,16 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "check"), [row[1:] for row in KINDS], ids=[row[0] for row in KINDS])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_chat_completions(openai_client: Any, fields: Any, check: Any, stream: bool) -> None:
+WHOLE, STREAMED = ("whole", False), ("streamed", True)
+CHATS = [*(product((WHOLE, STREAMED), KINDS) if EVERY else zip(cycle((WHOLE, STREAMED)), KINDS, strict=False))]
+
+
+@pytest.mark.parametrize(
+    ("stream", "fields", "check"),
+    [(stream, *row[1:]) for (_, stream), row in CHATS],
+    ids=[f"{how}-{row[0]}" for (how, _), row in CHATS],
+)
+def test_chat_completions(openai_client: Any, stream: bool, fields: Any, check: Any) -> None:
     reply = chat(openai_client, extra=fields, stream=stream, max_completion_tokens=150)
     if stream:
         text = "".join(chunk.choices[0].delta.content or "" for chunk in reply if chunk.choices)
@@ -119,7 +128,7 @@ def test_chat_completions(openai_client: Any, fields: Any, check: Any, stream: b
 def test_completions(openai_client: Any, fields: Any, check: Any) -> None:
     """Constrained from the first token, although the server has a reasoning parser (vLLM would constrain nothing)."""
     reply = openai_client.completions.create(
-        model=NAME, prompt=["?", "!"], n=2, max_tokens=150, temperature=1.0, extra_body=fields
+        model=NAME, prompt=["?", "!"], n=few(2), max_tokens=150, temperature=1.0, extra_body=fields
     )
     for choice in reply.choices:
         check(choice.text)

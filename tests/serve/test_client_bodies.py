@@ -1,8 +1,8 @@
 """Recorded requests of client libraries, sent again to a server with a trained model: no server error, no free text,
 and every finished answer is valid, without keys that nobody has named.
 
-This tries each client and each kind of request. `vllm_plugin/frontend/test_client_bodies.py` sends all of them to the
-front end. With BODIES=all, this test sends them all, too.
+This tries each client and each kind of request. `vllm_plugin/frontend/test_client_bodies.py` also tries each field,
+without a server. With BODIES=all, both send all of them.
 
     BODIES=all SERVE_BODIES=out.json pytest tests/serve/test_client_bodies.py      also writes a row for each request
 """
@@ -22,10 +22,10 @@ import pytest
 
 from dotllm.demo.server import Server
 from tests import client_bodies
-from tests.client_bodies import BODIES, COUNTS_TOKENS
+from tests.client_bodies import COUNTS_TOKENS
 
 pytestmark = pytest.mark.serve
-ASKED = BODIES if os.environ.get("BODIES") == "all" else client_bodies.sample()
+ASKED = client_bodies.sample(fields=False)
 AT_ONCE = 16
 MOST_TOKENS = 130
 

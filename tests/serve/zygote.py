@@ -47,6 +47,9 @@ NO_COMPILE_PROCESSES = {"DOTLLM_COMPILE_PROCESSES": "0"}
 Few tests need that; those set their number."""
 ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 """A fork does not inherit OpenMP's threads, so the zygote has none."""
+SMALL_CACHE = ("--kv-cache-memory-bytes", str(128 << 20))
+"""A gigabyte, as in a demo, takes an engine 0.7 seconds of a core to fill with zeros. This holds a million tokens of the
+random models. A server's own flag counts, because it comes later."""
 PRELOADED = (
     "vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
     "vllm.utils.system_utils", "vllm.v1.engine.core", "vllm.v1.engine.utils", "vllm.v1.engine.coordinator",
@@ -189,6 +192,9 @@ def run(
 
 class Server(server.Server):
     """A server that starts in seconds."""
+
+    def __init__(self, model: Path, log: Path, *, flags: tuple[str, ...] = (), **more: Any) -> None:
+        super().__init__(model, log, flags=(*SMALL_CACHE, *flags), **more)
 
     def _start(self, output: IO[bytes], environment: Mapping[str, str]) -> Any:
         return popen(self.command, output, environment)

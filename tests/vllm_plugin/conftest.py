@@ -26,3 +26,16 @@ def played(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     model = api_model.make(tmp_path_factory.mktemp("played") / "model", demo_model)
     with played_server.started(model) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def thinking(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The same with a reasoning parser, and a model that thinks before each answer."""
+    pytest.importorskip("vllm")
+    from tests.serve import api_model
+    from tests.vllm_plugin import played_server
+
+    model = api_model.make(tmp_path_factory.mktemp("thinking") / "model", demo_model)
+    flags = ("--reasoning-parser", "qwen3", "--default-chat-template-kwargs", '{"enable_thinking": true}')
+    with played_server.started(model, *flags) as server:
+        yield server

@@ -2,7 +2,8 @@
 
 Routers, serving classes, parsers, `AsyncLLM` and its processors are vLLM's with our hooks. The engine core compiles a
 request's constraint as ours does, and then walks at random under its masks, to an end if the limit allows that. Without
-a constraint it says `FREE`. So in milliseconds a test sees the status, headers and body that a client would see.
+a constraint it says `FREE`. With a reasoning parser it first says `THOUGHTS`, unless the prompt has ended the reasoning.
+So in milliseconds a test sees the status, headers and body that a client would see.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dotllm.vllm_plugin.extra.mass import wire
 from dotllm.vllm_plugin.specification import of_sampling_params
 
 FREE = "free text"
+THOUGHTS = 'They want {"json"}.'
 NAME = "played"
 _COMFORT = 60
 """An answer may have this many random tokens above its minimum."""
@@ -62,60 +64,85 @@ class Core:
         self.constraints.append(constraint)
         random = Random(json.dumps([len(request.prompt_token_ids or ()), params.max_tokens]))
         stop_reason, reason = None, FinishReason.STOP
+        thoughts = self._thoughts(request)[: params.max_tokens]
+        most = params.max_tokens - len(thoughts)
         try:
-            tokens, done = self._free(params) if constraint is None else self._walk(params, random)
+            tokens, done = self._free(most) if constraint is None else self._walk(params, most, random)
             reason = FinishReason.STOP if done else FinishReason.LENGTH
         except SpecError as error:
-            tokens, reason, stop_reason = [], FinishReason.ERROR, errors.encode(error)
-        known = self._logprobs(params, tokens)
-        self._tasks.append(asyncio.ensure_future(self._say(request.request_id, tokens, reason, stop_reason, known)))
+            thoughts, tokens, reason, stop_reason = [], [], FinishReason.ERROR, errors.encode(error)
+        known, masses = self._known(params, tokens)
+        unknown: list[Any] = [None] * len(thoughts)
+        said = self._say(
+            request.request_id, [*thoughts, *tokens], reason, stop_reason,
+            [*unknown, *known], [*unknown, *masses] if masses else [],
+        )  # fmt: skip
+        self._tasks.append(asyncio.ensure_future(said))
+
+    def _thoughts(self, request: Any) -> list[int]:
+        """The tokens before the answer, up to the end of the reasoning: no mask applies to them."""
+        from vllm.reasoning import ReasoningParserManager
+
+        parser = self.vllm_config.structured_outputs_config.reasoning_parser
+        if not parser or request.reasoning_ended:
+            return []
+        made = ReasoningParserManager.get_reasoning_parser(parser)
+        reasoner = made(self.tokenizer, **(request.reasoning_parser_kwargs or {}))
+        if request.reasoning_ended is None and reasoner.is_reasoning_end(request.prompt_token_ids):
+            return []
+        text = f"{reasoner.reasoning_start_str}\n{THOUGHTS}\n{reasoner.reasoning_end_str}"
+        tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return tokens
 
     async def _say(
-        self, request_id: str, tokens: list[int], reason: Any, stop_reason: str | None, known: list[Any]
+        self, name: str, tokens: list[int], reason: Any, stop_reason: str | None, known: list[Any], masses: list[Any]
     ) -> None:
-        """Send one token after another, each in a separate output."""
+        """Send one token after another, each in a separate output, with the log probabilities and the mass known."""
         from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 
         for at in range(max(1, len(tokens))):
             ends = {"finish_reason": reason, "stop_reason": stop_reason} if at + 1 >= len(tokens) else {}
-            output = EngineCoreOutput(
-                request_id, tokens[at : at + 1], new_logprobs=known[at] if known else None, **ends
-            )
-            self.outputs.put_nowait(EngineCoreOutputs(outputs=[output]))
+            logprobs = known[at] if at < len(known) else None
+            output = EngineCoreOutput(name, tokens[at : at + 1], new_logprobs=logprobs, **ends)
+            first = [wire.carrier({name: masses[at]})] if masses and masses[at] is not None else []
+            self.outputs.put_nowait(EngineCoreOutputs(outputs=[*first, output]))
             for _ in range(8):  # until the output has gone through the front end
                 await asyncio.sleep(0)
 
-    def _logprobs(self, params: Any, tokens: list[int]) -> list[Any]:
-        """The log probabilities of each token, as if the model found all tokens equally likely."""
+    def _known(self, params: Any, tokens: list[int]) -> tuple[list[Any], list[float]]:
+        """The log probabilities and the masses of each token, where they are asked for, as if the model found all
+        tokens equally likely."""
         from vllm.v1.outputs import LogprobsLists
 
-        if params.num_logprobs is None or params.structured_outputs is None or not tokens:
-            return []
+        asks, number = wire.asks(params), params.num_logprobs
+        if params.structured_outputs is None or not (asks or number is not None):
+            return [], []
         specification = of_sampling_params(params, self.vllm_config.structured_outputs_config)
-        guide, found, number = compiler.build(specification, self.vocabulary).guide(), list[Any](), params.num_logprobs
+        guide = compiler.build(specification, self.vocabulary).guide()
+        known, masses = list[Any](), list[float]()
         for token in tokens:
             allowed = list(guide.allowed_tokens())
-            ids = [token, *allowed[:number], *[0] * number][: 1 + number]
-            values = [-math.log(len(allowed))] * (1 + min(number, len(allowed))) + [-math.inf] * number
-            one = LogprobsLists(
-                np.array([ids], np.int32), np.array([values[: 1 + number]], np.float32), np.ones(1, np.int32)
-            )
-            mass = math.log(len(allowed) / self.vocabulary.size)
-            found.append(wire.with_masses(one, [mass]) if wire.asks(params) else one)
+            if number is not None:
+                ids = [token, *allowed[:number], *[0] * number][: 1 + number]
+                values = [-math.log(len(allowed))] * (1 + min(number, len(allowed))) + [-math.inf] * number
+                shape = np.array([ids], np.int32), np.array([values[: 1 + number]], np.float32)
+                known.append(LogprobsLists(*shape, np.ones(1, np.int32)))
+            if asks:
+                masses.append(math.log(len(allowed) / self.vocabulary.size))
             guide.advance(token)
-        return found
+        return known, masses
 
-    def _free(self, params: Any) -> tuple[list[int], bool]:
-        tokens = self.tokenizer.encode(FREE, add_special_tokens=False)[: params.max_tokens]
+    def _free(self, limit: int) -> tuple[list[int], bool]:
+        tokens = self.tokenizer.encode(FREE, add_special_tokens=False)[:limit]
         return [*tokens, self.vocabulary.eos_token_ids[0]], True
 
-    def _walk(self, params: Any, random: Random) -> tuple[list[int], bool]:
+    def _walk(self, params: Any, limit: int, random: Random) -> tuple[list[int], bool]:
         specification = of_sampling_params(params, self.vllm_config.structured_outputs_config)
         guide = compiler.build(specification, self.vocabulary).guide()
         tokens, ends = list[int](), [*{*self.vocabulary.eos_token_ids}]
         needed = guide.tokens_to_finish
-        closes = not self.cuts and needed <= params.max_tokens
-        most = min(params.max_tokens, needed + _COMFORT) if closes else params.max_tokens
+        closes = not self.cuts and needed <= limit
+        most = min(limit, needed + _COMFORT) if closes else limit
         while len(tokens) < most:
             row = guide.mask_within(most - len(tokens)) if closes else None
             row = guide.index.masks[guide.mask_row] if row is None else row

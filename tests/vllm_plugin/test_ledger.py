@@ -13,6 +13,7 @@ import pytest
 from dotllm.cli import ledger
 from dotllm.vllm_plugin import registry, vllm_types
 from dotllm.vllm_plugin.releases import SUPPORTED
+from tools import check_hooks
 
 BEFORE = '''
 from other import imported
@@ -89,7 +90,7 @@ def test_fields_and_attributes() -> None:
 
 def test_what_has_changed_is_named_until_it_is_signed(tmp_path: Path) -> None:
     names, file = ["m:step", "m:Params", "m:Params.first", "m:new"], tmp_path / "ledger.json"
-    ledger.sign("1.0.0", names[:3], {"m": BEFORE}.get, file=file)
+    check_hooks.sign("1.0.0", names[:3], {"m": BEFORE}.get, file=file)
     now = BEFORE.replace("c=1", "c=2").replace("    second: str", "    third: str").replace("    first: int = 0", "")
 
     def changes() -> dict[str, str]:
@@ -101,34 +102,34 @@ def test_what_has_changed_is_named_until_it_is_signed(tmp_path: Path) -> None:
         "m:Params.first": "it is gone",
         "m:new": "nobody has signed it",
     }
-    ledger.sign("1.0.0", ["m:step"], {"m": now}.get, file=file)
+    check_hooks.sign("1.0.0", ["m:step"], {"m": now}.get, file=file)
     assert set(changes()) == {"m:Params", "m:Params.first", "m:new"}
-    ledger.sign("1.0.0", names[1:], {"m": now}.get, file=file)
+    check_hooks.sign("1.0.0", names[1:], {"m": now}.get, file=file)
     assert changes() == {}
 
 
 def test_what_differs_from_the_release_before_is_signed_with_a_note_only(tmp_path: Path) -> None:
     names, file, source = ["m:step", "m:Params"], tmp_path / "ledger.json", {"m": BEFORE}.get
     changed = {"m": BEFORE.replace("c=1", "c=2")}.get
-    ledger.sign("1.0.0", names, source, file=file)
-    ledger.sign("2.0.0", ["m:Params"], changed, file=file)
+    check_hooks.sign("1.0.0", names, source, file=file)
+    check_hooks.sign("2.0.0", ["m:Params"], changed, file=file)
     with pytest.raises(ValueError, match=r"m:step differs from 1\.0\.0"):
-        ledger.sign("2.0.0", names, changed, file=file)
+        check_hooks.sign("2.0.0", names, changed, file=file)
     assert "m:step" not in ledger.read(file)["2.0.0"], "nothing is written then"
-    ledger.sign("2.0.0", ["m:step"], changed, "A default; nobody leaves c out.", file=file)
-    assert ledger.notes(file)["2.0.0"] == {"m:step": "A default; nobody leaves c out."}
-    ledger.sign("2.0.0", names, changed, file=file)  # nothing has changed since, so the note still holds
-    assert ledger.unexplained(ledger.read(file), ledger.notes(file)) == []
-    assert ledger.unexplained(ledger.read(file), {}) == [("2.0.0", "m:step")]
+    check_hooks.sign("2.0.0", ["m:step"], changed, "A default; nobody leaves c out.", file=file)
+    assert check_hooks.notes(file)["2.0.0"] == {"m:step": "A default; nobody leaves c out."}
+    check_hooks.sign("2.0.0", names, changed, file=file)  # nothing has changed since, so the note still holds
+    assert check_hooks.unexplained(ledger.read(file), check_hooks.notes(file)) == []
+    assert check_hooks.unexplained(ledger.read(file), {}) == [("2.0.0", "m:step")]
     with pytest.raises(ValueError, match="m:step differs"):
-        ledger.sign("2.0.0", ["m:step"], {"m": BEFORE.replace("c=1", "c=3")}.get, file=file)
-    ledger.sign("2.0.0", ["m:step"], source, file=file)
-    assert ledger.notes(file)["2.0.0"] == {}, "it is as before"
+        check_hooks.sign("2.0.0", ["m:step"], {"m": BEFORE.replace("c=1", "c=3")}.get, file=file)
+    check_hooks.sign("2.0.0", ["m:step"], source, file=file)
+    assert check_hooks.notes(file)["2.0.0"] == {}, "it is as before"
 
 
 def test_everything_that_differs_between_supported_releases_has_been_explained() -> None:
-    signed, said = ledger.read(), ledger.notes()
-    assert ledger.unexplained(signed, said) == []
+    signed, said = ledger.read(), check_hooks.notes()
+    assert check_hooks.unexplained(signed, said) == []
     for release, notes in said.items():
         assert {*notes} <= {*signed[release]}
         for name, note in notes.items():

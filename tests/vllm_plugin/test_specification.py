@@ -202,16 +202,14 @@ def test_masses_need_a_tier(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     requests.refuse_unknown({name: True})
 
 
-def test_masses_come_with_log_probabilities() -> None:
-    """Offline, nothing sets them for the user."""
-
+def test_who_may_ask_for_masses_offline() -> None:
     def asking(name: str = "dotllm_mass", logprobs: int | None = None, *, flat: bool = False) -> Any:
         own = {"num_logprobs": logprobs, "flat_logprobs": flat, "extra_args": {name: True}}
         return SimpleNamespace(structured_outputs=params(regex="a"), **own)
 
-    for refused in (asking(), asking(logprobs=0, flat=True)):
-        with pytest.raises(InvalidSpecError, match="set logprobs"):
-            requests.of_sampling_params(refused, config())
-    requests.of_sampling_params(asking(logprobs=0), config())
+    with pytest.raises(InvalidSpecError, match="do not set flat_logprobs"):
+        requests.of_sampling_params(asking(logprobs=0, flat=True), config())
+    for taken in (asking(), asking(logprobs=0), asking(flat=True)):
+        requests.of_sampling_params(taken, config())
     with pytest.raises(InvalidSpecError, match="for chats and completions of a server"):
         requests.of_sampling_params(asking("dotllm_confidence", 0), config())

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-FILE_S, TEST_S = 150, 40
+FILE_S, TEST_S = 300, 120
 OPTIONS = (
     "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "--no-summary", "--disable-warnings",
     "--continue-on-collection-errors", f"--timeout={TEST_S}", "--timeout-method=signal",

@@ -17,20 +17,19 @@ import signal
 import sys
 from io import TextIOWrapper
 
-from dotllm.cli.subcommands import available
+from dotllm.cli.subcommands import available, module_of
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the ``dotllm`` script. ``argv`` is without the program's name. Returns the exit status."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    own = available()
-    if arguments and arguments[0] in own:
+    if arguments and arguments[0] in available():
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):  # a specification may hold characters that no encoding has: "\\ud800"
                 stream.reconfigure(errors="backslashreplace")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # child processes end with it
         try:
-            return int(importlib.import_module(own[arguments[0]].module).main(arguments[1:]))
+            return int(importlib.import_module(module_of(arguments[0])).main(arguments[1:]))
         except BrokenPipeError:  # the reader of the output has ended (``| head``)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
             return 1

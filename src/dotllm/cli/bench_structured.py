@@ -117,6 +117,7 @@ def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]
     """(variant, its points), each as soon as it is measured."""
     from dotllm.bench.client import HttpTarget, first_model
     from dotllm.bench.servers import FILE, read
+    from dotllm.demo.model import make
 
     if options.url:
         model = options.model or asyncio.run(first_model(options.url))
@@ -124,7 +125,7 @@ def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]
         yield options.url, _measure(options.url, plan, lambda: _http(HttpTarget, options, options.url, model))
         return
     random_weights = () if options.model else RANDOM_WEIGHTS_FLAGS
-    model = options.model or str(_demo_model(options.out))
+    model = options.model or str(make(options.out / "model"))
     about |= {"model": model, "server_flags": " ".join(options.server_flags)}
     if options.offline:
         from dotllm.bench.offline import EngineTarget
@@ -193,12 +194,6 @@ def _measure(name: str, plan: Plan, make_target: Any) -> list[Point]:
         points = asyncio.run(run(lambda: progress.advance(bar)))
         progress.update(bar, completed=plan.steps())
     return points
-
-
-def _demo_model(folder: Path) -> Path:
-    from dotllm.demo import model
-
-    return model.make(folder / "model")
 
 
 def _finish(folder: Path, about: dict[str, Any], points: Sequence[Point]) -> None:

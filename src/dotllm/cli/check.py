@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dotllm.cli.specifications import add_arguments, are_no_schemas, json_options, vocabulary_of
-from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
+from dotllm.cli.specifications import add_arguments, add_tokenizer, are_no_schemas, json_options, vocabulary_of
+from dotllm.cli.subcommands import CommandParser
 from dotllm.cli.verdicts import Judged, fit, judge, unreadable
 from dotllm.compilation.inputs import BadInput, Input, NoSchema, files_of, parse, read_file
 from dotllm.compilation.specification import Kind, OptionValue
@@ -102,12 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         help="say which of the requests in a .jsonl file (- is stdin) would be refused, by code; it needs vLLM",
     )  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="refuse keywords and formats that mean nothing")
-    parser.add_argument(
-        "--tokenizer", metavar="MODEL", help="use its vocabulary and its named tokens: a directory or hub name"
-    )
-    parser.add_argument(
-        "--vocab-size", type=whole(1, MOST_TOKENS), metavar="N", help="width of its output (default: its config's)"
-    )
+    add_tokenizer(parser, "use its vocabulary and its named tokens")
     parser.add_argument("--json", action="store_true", help="print one JSON object per specification or document")
     return parser
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dotllm.cli.specifications import add_arguments, are_no_schemas, json_options, vocabulary_of
-from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
+from dotllm.cli.specifications import add_arguments, add_tokenizer, are_no_schemas, json_options, vocabulary_of
+from dotllm.cli.subcommands import CommandParser, whole
 from dotllm.compilation import store
 from dotllm.compilation.inputs import BadInput, NoSchema, read_inputs, read_texts
 from dotllm.compilation.options import CompilationOptions
@@ -68,13 +68,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser("compile", __doc__)
     add_arguments(parser)
-    parser.add_argument("--tokenizer", required=True, metavar="MODEL", help="the model served: a directory or hub name")
-    parser.add_argument(
-        "--vocab-size",
-        type=whole(1, MOST_TOKENS),
-        metavar="N",
-        help="width of the model's output (default: its config's)",
-    )
+    add_tokenizer(parser, "the model served", required=True)
     parser.add_argument("--store", metavar="URL", default="", help="shared store to fill (default: $DOTLLM_STORE)")
     parser.add_argument("--cache-dir", metavar="PATH", default="", help="cache on disk to fill (default: the user's)")
     parser.add_argument(

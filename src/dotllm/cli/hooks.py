@@ -84,6 +84,10 @@ def row(entry: Entry, fault: str) -> dict[str, Any]:
     from dotllm.vllm_plugin import registry
 
     required, without_it = registry.is_required(entry)
+    try:
+        summary = entry.hook().summary
+    except Exception:  # its module cannot be imported with this vLLM
+        summary = ""
     return {
         "hook": entry.name,
         "tier": entry.tier,
@@ -91,7 +95,7 @@ def row(entry: Entry, fault: str) -> dict[str, Any]:
         "required": required,
         "ok": not fault,
         "error": fault,
-        "summary": registry.summary(entry),
+        "summary": summary,
         "without_it": without_it,
     }
 

@@ -29,8 +29,6 @@ State = str | list[str]
 """A function's hash, a class's fields, or an attribute's value in its class (without a value: whether it exists)."""
 Ledger = dict[str, dict[str, State]]
 """By release and ``module:Class.name``."""
-Notes = dict[str, dict[str, str]]
-"""By the same keys: how something differs from the release before, and why our code still holds."""
 
 ABSENT, THERE = "absent", "there"
 
@@ -57,6 +55,8 @@ RELIED_ON = (
     # Results, and the masses with them, are copied after the work that has been launched.
     "vllm.v1.worker.gpu_model_runner:AsyncGPUModelRunnerOutput.__init__",
     "vllm.v1.worker.gpu.async_utils:AsyncOutput.__init__",
+    # Where a front end notes what it knows of a request's tokens.
+    "vllm.v1.engine.logprobs:LogprobsProcessor.update_from_output",
     # What hides the grammar and the format of a custom tool.
     "vllm.entrypoints.openai.responses.protocol:ResponsesRequest.check_custom_tool_format",
     "vllm.entrypoints.generate.base.protocol:FunctionDefinition._serialize",
@@ -109,59 +109,9 @@ def names(hooks: Iterable[Hook]) -> list[str]:
 
 def read(file: Path = FILE) -> Ledger:
     """The ledger in ``file``."""
-    return _read(file)[0]
-
-
-def notes(file: Path = FILE) -> Notes:
-    """The notes in ``file``."""
-    return _read(file)[1]
-
-
-def _read(file: Path) -> tuple[Ledger, Notes]:
     whole = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return whole.get("signed", {}), whole.get("notes", {})
-
-
-def sign(release: str, signed: Iterable[str], source: Source, note: str = "", file: Path = FILE) -> None:
-    """Record the state of ``signed``, which somebody has read in ``release``, and ``note`` for those that differ from
-    the release before.
-
-    Raises:
-        ValueError: something differs from the release before and has no note.
-    """
-    ledger, said = _read(file)
-    known, own = ledger.setdefault(release, {}), said.setdefault(release, {})
-    for name in signed:
-        before, known[name] = known.get(name), state(name, source)
-        if not _differs(name, release, ledger):
-            own.pop(name, None)
-        elif note:
-            own[name] = note
-        elif name not in own or before != known[name]:
-            raise ValueError(f"{name} differs from {_before(release, ledger)}: add a note (--note TEXT)")
-    ordered = [{version: dict(sorted(by[version].items())) for version in sorted(by)} for by in (ledger, said)]
-    file.write_text(json.dumps(dict(zip(("signed", "notes"), ordered, strict=True)), indent=1) + "\n", encoding="utf-8")
-
-
-def unexplained(ledger: Ledger, said: Notes) -> list[tuple[str, str]]:
-    """Release and name of each signed thing that differs from the release before and has no note."""
-    signed = ((release, name) for release in sorted(ledger) for name in sorted(ledger[release]))
-    return [
-        (release, name)
-        for release, name in signed
-        if _differs(name, release, ledger) and not said.get(release, {}).get(name)
-    ]
-
-
-def _differs(name: str, release: str, ledger: Ledger) -> bool:
-    """Whether ``name`` has another signed state in the release before ``release``."""
-    before = ledger.get(_before(release, ledger), {})
-    return name in before and before[name] != ledger[release][name]
-
-
-def _before(release: str, ledger: Ledger) -> str:
-    """The release before ``release``, or ""."""
-    return max((version for version in ledger if version < release), default="")
+    ledger: Ledger = whole.get("signed", {})
+    return ledger
 
 
 def of_release(version: str, ledger: Ledger) -> str:

@@ -13,11 +13,12 @@ import atexit
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from dotllm.compilation.options import CompilationOptions, describe
+from dotllm.compilation.options import CompilationOptions, describe, flag_of
 from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import settings, tiers
 
@@ -25,87 +26,78 @@ from dotllm.vllm_plugin import settings, tiers
 class Option(NamedTuple):
     """``--dotllm-NAME VALUE``, and the environment variable it becomes."""
 
-    flag: str
     variable: str
     metavar: str
     help: str
 
+    @property
+    def flag(self) -> str:
+        """Such as ``--dotllm-gpu-masks``."""
+        return flag_of(self.variable)
+
 
 OPTIONS: tuple[Option, ...] = (
     Option(
-        "--dotllm-default-backend",
         "DOTLLM_DEFAULT_BACKEND",
         "{dotllm,vllm}",
         "what vLLM's backend 'auto' means (default: dotllm)",
     ),
     Option(
-        "--dotllm-hooks",
         "DOTLLM_HOOKS",
         "TIER,…",
         "the tiers of hooks that are on: enforce alone enforces; speed, api, tools, extra, workaround (default: all)",
     ),
     Option(
-        "--dotllm-coalescence",
         "DOTLLM_COALESCENCE",
         "{off,canonical}",
         "canonical: forced text is entered in one spelling, not generated token by token (default: off)",
     ),
     Option(
-        "--dotllm-finish-within-max-tokens",
         "DOTLLM_FINISH_WITHIN_MAX_TOKENS",
         "{off,on}",
         "on: every constrained answer ends before max_tokens cuts it, unless the request says otherwise (default: off)",
     ),
     Option(
-        "--dotllm-end-in-reasoning",
         "DOTLLM_END_IN_REASONING",
         "{forbid,allow}",
         "forbid (default): while a request reasons and a constraint follows, no EOS or stop token ends its answer",
     ),
     Option(
-        "--dotllm-gpu-masks",
         "DOTLLM_GPU_MASKS",
         "{auto,on,off}",
         "auto (default): on CUDA devices mask rows live in a table on the GPU",
     ),
     Option(
-        "--dotllm-property-order",
         "DOTLLM_PROPERTY_ORDER",
         "{declared,any}",
         "order of an object's properties, unless the request says otherwise (default: declared)",
     ),
     Option(
-        "--dotllm-additional-properties",
         "DOTLLM_ADDITIONAL_PROPERTIES",
         "{closed,open}",
         "open: objects that list properties may have others, unless schema or request says otherwise (default: closed)",
     ),
     Option(
-        "--dotllm-inspect",
         "DOTLLM_INSPECT",
         "{off,on}",
         "on: the inspector at /dotllm/inspect; anyone with the API key sees the requests there (default: off)",
     ),
     Option(
-        "--dotllm-preview",
         "DOTLLM_PREVIEW",
         "[{off,on}]",
         "vLLM's own backend answers; what dotllm would refuse is logged and counted (default: off)",
     ),
     Option(
-        "--dotllm-whitespace",
         "DOTLLM_WHITESPACE",
         "{formatted,any}",
         "white space between tokens of JSON: what formatters write, or any, up to 320 characters (default: formatted)",
     ),
     Option(
-        "--dotllm-warnings",
         "DOTLLM_WARNINGS",
         "{on,off}",
         "on (default): the header x-dotllm-warnings of an answer lists the parts of its request that have no effect",
     ),
     Option(
-        "--dotllm-number-digits",
         "DOTLLM_NUMBER_DIGITS",
         "{bounded,any}",
         "numbers of JSON: at most as long as every reader accepts (64 characters, or what the schema needs), or any "
@@ -123,20 +115,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Limits": ("max-pinned-bytes", "compile-timeout", "compile-memory", "queue-limit", "queue-bytes"),
 }
 """Options by topic, for the help; all others are "Advanced"."""
-SETTINGS = (
+SETTINGS: tuple[Callable[[], object], ...] = (
     tiers.chosen,
     settings.takes_auto,
     settings.coalescence,
     settings.finishes,
     settings.ends_in_reasoning,
     settings.gpu_masks,
-    settings.property_order,
-    settings.additional_properties,
     settings.inspects,
     settings.previews,
-    settings.whitespace,
     settings.warns,
-    settings.number_digits,
+    *(partial(settings.written, variable) for variable in settings.HOW_JSON_IS_WRITTEN),
 )
 _CONFIG = "--config"
 _PREFIX = "dotllm-"

@@ -111,7 +111,7 @@ def rewrite(argv: list[str]) -> list[str]:
 
 def help_text() -> str:
     """The text of ``dotllm --help``, without importing vLLM."""
-    lines = [f"  {name:<18} {sub.summary}" for name, sub in available().items()]
+    lines = [f"  {name:<18} {line}" for name, line in available().items()]
     theirs = textwrap.fill(
         ", ".join(vllm_metadata.vllm_commands()) or "(vLLM is not installed)", 100, break_on_hyphens=False
     )

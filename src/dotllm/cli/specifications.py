@@ -7,11 +7,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dotllm.cli.subcommands import MOST_TOKENS, whole
 from dotllm.compilation.inputs import SUFFIXES
+from dotllm.compilation.options import flag_of
 from dotllm.compilation.specification import Kind, OptionValue
 from dotllm.suggestions import did_you_mean
+from dotllm.vllm_plugin.settings import ADDITIONAL, DIGITS, HOW_JSON_IS_WRITTEN, ORDER, WHITESPACE
 
 _KINDS = ", ".join(kind.value for kind in Kind)
+_OPTIONS = {"additional_properties": ADDITIONAL, "whitespace": WHITESPACE, "number_digits": DIGITS, "order": ORDER}
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, least: str = "+") -> None:
@@ -27,24 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser, *, least: str = "+") -> None:
     parser.add_argument(
         "--disable-additional-properties", action="store_true", help="as the server's flag of that name"
     )
-    parser.add_argument(
-        "--whitespace", choices=("formatted", "any"), default="formatted", help="as the server's --dotllm-whitespace"
-    )
-    parser.add_argument(
-        "--number-digits", choices=("bounded", "any"), default="bounded", help="as the server's --dotllm-number-digits"
-    )
     parser.add_argument("--whitespace-pattern", metavar="REGEX", help="as the request's field of that name")
+    for variable, values in HOW_JSON_IS_WRITTEN.items():
+        flag, about = flag_of(variable).replace("dotllm-", ""), f"as the server's {flag_of(variable)}"
+        parser.add_argument(flag, choices=values, default=values[0], dest=variable, help=about)
+
+
+def add_tokenizer(parser: argparse.ArgumentParser, about: str, *, required: bool = False) -> None:
+    """Add the arguments of `vocabulary_of`."""
+    parser.add_argument("--tokenizer", required=required, metavar="MODEL", help=f"{about}: a directory or hub name")
     parser.add_argument(
-        "--property-order",
-        choices=("declared", "any"),
-        default="declared",
-        help="as the server's --dotllm-property-order",
-    )
-    parser.add_argument(
-        "--additional-properties",
-        choices=("closed", "open"),
-        default="closed",
-        help="as the server's --dotllm-additional-properties",
+        "--vocab-size", type=whole(1, MOST_TOKENS), metavar="N", help="width of its output (default: its config's)"
     )
 
 
@@ -60,18 +57,14 @@ def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
     options: dict[str, OptionValue] = {}
     if arguments.disable_any_whitespace:
         options["any_whitespace"] = False
+    for option, variable in _OPTIONS.items():
+        value = getattr(arguments, variable)
+        if value != HOW_JSON_IS_WRITTEN[variable][0]:
+            options[option] = value
     if arguments.disable_additional_properties:
         options["additional_properties"] = False
-    elif arguments.additional_properties != "closed":
-        options["additional_properties"] = arguments.additional_properties
     if arguments.whitespace_pattern is not None:
         options["whitespace_pattern"] = arguments.whitespace_pattern
-    if arguments.whitespace != "formatted":
-        options["whitespace"] = arguments.whitespace
-    if arguments.number_digits != "bounded":
-        options["number_digits"] = arguments.number_digits
-    if arguments.property_order != "declared":
-        options["order"] = arguments.property_order
     return options
 
 

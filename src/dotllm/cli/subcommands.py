@@ -5,41 +5,33 @@ from __future__ import annotations
 import argparse
 import importlib.util
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from dotllm.suggestions import did_you_mean
 
-
-class Subcommand(NamedTuple):
-    """One of dotllm's subcommands: its module, and its line in ``dotllm --help``."""
-
-    module: str
-    summary: str
-
-
-SUBCOMMANDS: dict[str, Subcommand] = {
-    "doctor": Subcommand("dotllm.cli.doctor", "say what is installed, what is ready, and what is wrong with it"),
-    "hooks": Subcommand("dotllm.cli.hooks", "say which of our hooks hold on the installed vLLM"),
-    "demo": Subcommand("dotllm.cli.demo", "serve a small trained model on a CPU and ask it three questions"),
-    "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),
-    "explain": Subcommand(
-        "dotllm.cli.explain", "say what an error code means, with an example and what to write instead"
-    ),
-    "compile": Subcommand("dotllm.cli.compile", "compile specifications ahead of time into a store"),
-    "inspect": Subcommand("dotllm.cli.inspect", "show in the browser what may come at each place of a text"),
-    "warmup": Subcommand("dotllm.cli.warmup", "compile the engine's kernels into the cache (for an image build)"),
-    "bench-structured": Subcommand(
-        "dotllm.cli.bench_structured", "benchmark structured output: many schemas × requests"
-    ),
-    "bench-quality": Subcommand(
-        "dotllm.cli.bench_quality", "say how many answers are right, with a constraint and without"
-    ),
+SUBCOMMANDS = {
+    "doctor": "say what is installed, what is ready, and what is wrong with it",
+    "hooks": "say which of our hooks hold on the installed vLLM",
+    "demo": "serve a small trained model on a CPU and ask it three questions",
+    "check": "say whether a specification is enforced exactly, and if not, why not",
+    "explain": "say what an error code means, with an example and what to write instead",
+    "compile": "compile specifications ahead of time into a store",
+    "inspect": "show in the browser what may come at each place of a text",
+    "warmup": "compile the engine's kernels into the cache (for an image build)",
+    "bench-structured": "benchmark structured output: many schemas × requests",
+    "bench-quality": "say how many answers are right, with a constraint and without",
 }
+"""The line of each in ``dotllm --help``."""
 
 
-def available() -> dict[str, Subcommand]:
-    """The subcommands whose modules exist."""
-    return {name: sub for name, sub in SUBCOMMANDS.items() if importlib.util.find_spec(sub.module) is not None}
+def module_of(name: str) -> str:
+    """The module of a subcommand."""
+    return f"{__package__}.{name.replace('-', '_')}"
+
+
+def available() -> dict[str, str]:
+    """The subcommands whose modules exist, with their lines."""
+    return {name: line for name, line in SUBCOMMANDS.items() if importlib.util.find_spec(module_of(name)) is not None}
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import time
 
-from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
+from dotllm.cli.specifications import add_tokenizer, vocabulary_of
+from dotllm.cli.subcommands import CommandParser
 from dotllm.system import user_cache_directory
 
 
 def main(argv: list[str]) -> int:
     """Status 0."""
     parser = CommandParser("warmup", __doc__)
-    parser.add_argument("--tokenizer", metavar="MODEL", help="the model to be served: a directory or hub name")
-    parser.add_argument(
-        "--vocab-size",
-        type=whole(1, MOST_TOKENS),
-        metavar="N",
-        help="width of the model's output (default: its config's)",
-    )
+    add_tokenizer(parser, "the model to be served")
     arguments = parser.parse_args(argv)
 
     start = time.perf_counter()
@@ -38,8 +33,6 @@ def main(argv: list[str]) -> int:
         _ = guide.mask_row, guide.forced_bytes()
     print(f"kernels ready in {time.perf_counter() - start:.1f} s, {time.process_time():.1f} s of CPU")
     if arguments.tokenizer:
-        from dotllm.cli.specifications import vocabulary_of
-
         start = time.perf_counter()
         vocabulary = vocabulary_of(arguments.tokenizer, arguments.vocab_size)
         vocabulary.prepare()

@@ -7,46 +7,20 @@ index, warmed by other servers, arrives a moment later, later guides use it. So 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dotllm.compilation.specification import Specification
 
-# What compilation needs from the engine and from other processes, as protocols. It relies on nothing else, so tests
-# can use fakes.
+if TYPE_CHECKING:
+    from dotllm.index import GrammarIndex
 
-
-class CompiledIndex(Protocol):
-    """The part of `dotllm.Index` that is used here."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that deleting this index alone would free."""
-
-    @property
-    def remembered_bytes(self) -> int:
-        """Bytes that its guides hold in addition to `nbytes`."""
-
-    @property
-    def generations(self) -> Collection[CompiledIndex]:
-        """The living indexes of this automaton: this one, its predecessors and its successors."""
-
-    def newest(self) -> CompiledIndex:
-        """The generation on which the next guide begins."""
-
-    def to_bytes(self) -> bytes:
-        """What `save` writes."""
-
-    def guide(self) -> Any:
-        """A new sequence; its ``index`` is one of the generations."""
-
-    def tokens_to_finish(self) -> int:
-        """Number of tokens that suffice for a whole text."""
+CompiledIndex: TypeAlias = "GrammarIndex"
+"""Tests use others, with ``nbytes``, ``remembered_bytes``, ``generations``, ``newest``, ``to_bytes`` and ``guide``."""
 
 
 class Engine(NamedTuple):
-    """The engine as a set of functions."""
+    """The engine as a set of functions, for which tests use others."""
 
     compile: Callable[[Specification, Any], CompiledIndex]
     """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
@@ -60,45 +34,6 @@ class Engine(NamedTuple):
     """A number that grows as an index finds states and rows."""
     prepare: Callable[[], None] = lambda: None
     """Load what every compile needs. It may take a minute, once per machine; no compile's time limit includes it."""
-
-
-class OffloadCompiler(Protocol):
-    """Compiles outside the threads of this process (see `process` and `remote`)."""
-
-    @property
-    def level(self) -> str:
-        """The name of its results in metrics and logs."""
-
-    @property
-    def at_once(self) -> int:
-        """Number of compiles that can run at a time; a further call of `compile` waits until one of them ends."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it has a process that can compile, idle or not."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether a process has nothing to do, so that `try_compile` begins at once."""
-
-    def ensure_worker(self) -> None:
-        """Start a process in the background if none is idle and the limit allows one more."""
-
-    def start_all(self) -> None:
-        """Start as many processes as the limit allows, and wait until they can compile."""
-
-    def compile(self, specification: Specification, cancelled: threading.Event) -> CompiledIndex:
-        """The index; raises `Cancelled` soon after ``cancelled`` is set."""
-
-    def try_compile(
-        self, specification: Specification, cancelled: threading.Event, patience_s: float
-    ) -> CompiledIndex | None:
-        """`compile` if that can begin soon on this host, else None. Waits as long as the latest compile began at most
-        ``patience_s`` seconds ago, but no longer than a few times ``patience_s`` in all. Starts a process as
-        `ensure_worker` does."""
-
-    def close(self) -> None:
-        """End all processes."""
 
 
 # Bytes of one entry without its index (key, text, list slots), so that 10,000 empty indexes do not count as free.
@@ -137,7 +72,7 @@ class Compiled:
         """
         self.used = True
         index = self._index
-        guide = index.guide()
+        guide: Any = index.guide()
         if guide.index is not index:
             self._index = guide.index
         return guide

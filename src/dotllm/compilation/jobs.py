@@ -92,12 +92,10 @@ class Job:
         self.failure: Exception | None = None
         """The failure that made it `AWAITING_STORE`."""
         self._tickets: list[weakref.ref[Ticket]] = []
-        self._detached = False
 
-    def attach(self, ticket: Ticket, *, detached: bool) -> None:
-        """Add a ticket that waits. ``detached``: go on even when no ticket waits (compiling ahead of time)."""
+    def attach(self, ticket: Ticket) -> None:
+        """Add a ticket that waits."""
         self._tickets.append(weakref.ref(ticket))
-        self._detached |= detached
 
     def waiting(self) -> list[Ticket]:
         """The tickets that still wait."""
@@ -106,13 +104,12 @@ class Job:
 
     def has_waiters(self) -> bool:
         """Whether anything waits for the result."""
-        return self._detached or bool(self.waiting())
+        return bool(self.waiting())
 
     def again(self) -> Job:
         """A new job for the waiters of this one."""
         job = Job(self.key, self.specification, self.estimate_s)
         job._tickets = [weakref.ref(ticket) for ticket in self.waiting()]
-        job._detached = self._detached
         return job
 
 
@@ -137,16 +134,13 @@ class JobQueue:
         self._bytes = 0
         self._order = itertools.count()
         self._condition = threading.Condition()
-        self._idle = 0
-        self._closed = False
+        self.idle = 0
+        """Number of threads that wait for a job."""
+        self.closed = False
+        """Whether `close` was called."""
 
     def __len__(self) -> int:
         return len(self._heap)
-
-    @property
-    def idle(self) -> int:
-        """Number of threads that wait for a job."""
-        return self._idle
 
     def put(self, job: Job) -> None:
         """Add a job; raises `QueueFull`. Jobs without waiters count until `drop_unwanted`."""
@@ -170,16 +164,16 @@ class JobQueue:
         """The next job; None after ``timeout`` seconds without one, or when the queue is closed."""
         end = None if timeout is None else time.monotonic() + timeout
         with self._condition:
-            self._idle += 1
+            self.idle += 1
             try:
-                while not self._closed and not self._heap:
+                while not self.closed and not self._heap:
                     left = None if end is None else end - time.monotonic()
                     if left is not None and left <= 0:
                         break
                     self._condition.wait(left)
             finally:
-                self._idle -= 1
-            if self._closed or not self._heap:
+                self.idle -= 1
+            if self.closed or not self._heap:
                 return None
             job = heapq.heappop(self._heap)[2]
             self._bytes -= job.nbytes
@@ -204,17 +198,12 @@ class JobQueue:
     def close(self) -> list[Job]:
         """Wake all threads for the last time; returns the jobs that none of them will run."""
         with self._condition:
-            self._closed = True
+            self.closed = True
             left = [job for _, _, job in self._heap]
             self._heap.clear()
             self._bytes = 0
             self._condition.notify_all()
             return left
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
 
 
 # The jobs in flight, one per key (single flight), and the steps between their states.
@@ -257,11 +246,11 @@ class JobTable:
             return [entry.index for entry, _ in self.memory.measured()]
 
     def find_or_join(
-        self, key: str, specification: Specification, ticket: Ticket, queue: JobQueue, *, detached: bool
+        self, key: str, specification: Specification, ticket: Ticket, queue: JobQueue
     ) -> tuple[Compiled | Exception | None, str]:
         """A known index or failure; else None, and ``ticket`` waits for a job, perhaps a new one in ``queue``.
 
-        The string names the source of the answer, for metrics. ``detached``: as in `Job.attach`.
+        The string names the source of the answer, for metrics.
         """
         with self.lock:
             compiled = self.memory.get(key)
@@ -274,10 +263,10 @@ class JobTable:
                 return failure, "failure"
             job = self.jobs.get(key)
             if job is not None:
-                job.attach(ticket, detached=detached)
+                job.attach(ticket)
                 return None, "joined"
             job = Job(key, specification, _BASE_COST_S + _COST_PER_CHARACTER_S * specification.size)
-            job.attach(ticket, detached=detached)
+            job.attach(ticket)
             try:
                 self._enqueue(job, queue)
             except QueueFull as error:
@@ -503,7 +492,7 @@ Task = Callable[[float], object]
 """Called with the time (``time.monotonic``)."""
 
 
-class Supervisor:
+class Supervisor(threading.Thread):
     """Calls ``every_tick`` in every round, ``while_busy`` in rounds with work, and each task of ``periodic`` when its
     seconds have passed. If a task raises, the exception is logged and the rounds go on."""
 
@@ -514,26 +503,19 @@ class Supervisor:
         every_tick: Task,
         periodic: Sequence[tuple[float, Task]],
     ) -> None:
+        super().__init__(name="dotllm-supervisor", daemon=True)
         self._has_work, self._while_busy, self._every_tick = has_work, while_busy, every_tick
         self._periodic = tuple(periodic)
         self._due = [0.0] * len(self._periodic)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dotllm-supervisor", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        self._ended = threading.Event()
 
     def stop(self) -> None:
         """Let no further round begin."""
-        self._stop.set()
+        self._ended.set()
 
-    def join(self, seconds: float) -> None:
-        """Wait until the last round has ended."""
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
-        while not self._stop.wait(TICK_S if self._has_work() else IDLE_TICK_S):
+    def run(self) -> None:
+        """The rounds."""
+        while not self._ended.wait(TICK_S if self._has_work() else IDLE_TICK_S):
             try:
                 self._round(time.monotonic())
             except Exception:

@@ -24,11 +24,12 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import specification
-from dotllm.compilation.compiled import Compiled, CompiledIndex, Engine, OffloadCompiler
+from dotllm.compilation.compiled import Compiled, CompiledIndex, Engine
 from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.errors import CompilationError, CompileTimeout, PinnedMemoryFull, QueueFull
 from dotllm.compilation.jobs import (
@@ -49,6 +50,9 @@ from dotllm.compilation.specification import Specification
 from dotllm.compilation.store import SharedStore
 from dotllm.compilation.stored import StoredIndexes
 from dotllm.errors import SpecError, without_frames
+
+if TYPE_CHECKING:
+    from dotllm.compilation.process import ProcessCompiler
 
 # The report of a job that has ended: it is counted by its outcome, and one line in the log gives its key, level and
 # time.
@@ -89,36 +93,26 @@ def report(
     logger.info("compile %s", json.dumps(line))
 
 
-# The `OffloadCompiler` that the options ask for: processes of this machine, other machines, or none.
-
-
 def offload_compiler(
     vocabulary: Any, options: CompilationOptions, load: Callable[[bytes, Any], Any]
-) -> OffloadCompiler | None:
-    """``load``: as in `Engine`."""
+) -> ProcessCompiler | None:
+    """What compiles outside the threads of this process: processes of this machine, other machines, or nothing.
+    ``load``: as in `Engine`."""
     if options.compile_processes <= 0:
         return None
+    limits: dict[str, Any] = {
+        "processes": options.compile_processes,
+        "timeout": options.compile_timeout,
+        "memory": options.compile_memory,
+        "load": load,
+    }
+    if options.compile_on:
+        from dotllm.compilation.remote import RayCompiler
+
+        return RayCompiler(options.compile_on, vocabulary, **limits)
     from dotllm.compilation.process import ProcessCompiler
 
-    local = ProcessCompiler(
-        vocabulary,
-        processes=options.compile_processes,
-        timeout=options.compile_timeout,
-        memory=options.compile_memory,
-        load=load,
-    )
-    if not options.compile_on:
-        return local
-    from dotllm.compilation.remote import RayCompiler
-
-    return RayCompiler(
-        options.compile_on,
-        vocabulary,
-        timeout=options.compile_timeout,
-        memory=options.compile_memory,
-        fallback=local,
-        load=load,
-    )
+    return ProcessCompiler(vocabulary, **limits)
 
 
 PUBLISH_INTERVAL_S = 0.5
@@ -152,7 +146,7 @@ class CompilationManager:
         options: CompilationOptions | None = None,
         *,
         engine: Engine = ENGINE,
-        offload: OffloadCompiler | None = None,
+        offload: ProcessCompiler | None = None,
         store: SharedStore | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -177,7 +171,8 @@ class CompilationManager:
         # Only a few offloaded jobs compile at a time. The others wait in their own queue, not on a thread each.
         at_once = self._offload.at_once if self._offload is not None else 0
         self._offload_queue = JobQueue(options.queue_limit, options.queue_bytes)
-        self._offload_threads = CompileThreads(self._offload_queue, self._run_offloaded, min(at_once, 2), at_once)
+        run = partial(self._attempt, work=self._compile_offloaded)
+        self._offload_threads = CompileThreads(self._offload_queue, run, min(at_once, 2), at_once)
         self._transforms = ThreadPoolExecutor(SLOW_TRANSFORMS, thread_name_prefix="dotllm-transform")
         self._always_offload = False
         self._switch_interval = SwitchInterval()
@@ -191,24 +186,16 @@ class CompilationManager:
 
     # ------------------------------------------------------------------ what callers use
 
-    def submit(
-        self,
-        specification: Specification,
-        transform: Transform | None = None,
-        *,
-        detached: bool = False,
-        slow: bool = False,
-    ) -> Ticket:
+    def submit(self, specification: Specification, transform: Transform | None = None, *, slow: bool = False) -> Ticket:
         """A ticket for the index of ``specification``.
 
         The ticket resolves to ``transform(compiled)`` (called on another thread, or here if the index is in memory and
         the transform is not ``slow``); it fails with the refusal (`dotllm.errors.SpecError`), `QueueFull`, or a
-        `CompilationError`. A ticket that is dropped or cancelled no longer waits; a ``detached`` job goes on even
-        without tickets.
+        `CompilationError`. A ticket that is dropped or cancelled no longer waits.
         """
         ticket = Ticket(transform)
         key = self.key(specification)
-        answer, level = self._table.find_or_join(key, specification, ticket, self._queue, detached=detached)
+        answer, level = self._table.find_or_join(key, specification, ticket, self._queue)
         if isinstance(answer, Compiled):
             self._resolve(ticket, answer, slow=slow)
         elif answer is not None:
@@ -290,10 +277,6 @@ class CompilationManager:
             self._fail(job, error)
             return
         self._attempt(job, self._find_or_compile)
-
-    def _run_offloaded(self, job: Job) -> None:
-        """On a thread that waits for another process: take a job to its end."""
-        self._attempt(job, self._compile_offloaded)
 
     def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
         """Start the job's clock and call ``work``, a part of the job. If that returns an index (with its level) or
@@ -377,11 +360,11 @@ class CompilationManager:
         if waiting is None:
             upgraded = self._table.upgrade(compiled, self._warmth) if level == "store" else None
             if upgraded is not None:
-                self._stored.watch(upgraded, stored=True)
+                self._stored.write_back.watch(upgraded, stored=True)
             return
         job.cancelled.set()  # a compile that is still running is no longer needed
         if not job.specification.is_of_one_text:
-            self._stored.watch(compiled, stored=level in ("disk", "store"))
+            self._stored.write_back.watch(compiled, stored=level in ("disk", "store"))
         now = time.monotonic()
         for ticket in waiting:
             ticket.resolve(compiled)

@@ -29,11 +29,8 @@ _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
 
 
 def parse_bytes(text: str, least: int = 0) -> int:
-    """``"512MiB"``, ``"1.5g"``, ``"4096"`` → bytes. Units are powers of 1024, whatever their spelling.
-
-    Raises:
-        ValueError: ``text`` is not a size, or is less than ``least`` bytes.
-    """
+    """``"512MiB"``, ``"1.5g"``, ``"4096"`` → bytes, ``least`` or more. Units are powers of 1024, whatever their
+    spelling. (This parser and those below raise ValueError for any other text.)"""  # noqa: DOC501
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(match[1]) > 18:
         raise ValueError(f"{text[:40]!r} is not a size (examples: 512MiB, 2g, 1048576)")
@@ -52,11 +49,7 @@ def format_bytes(value: int) -> str:
 
 
 def parse_switch(text: str) -> bool:
-    """on/1/true/yes → True, off/0/false/no → False, in any case.
-
-    Raises:
-        ValueError: ``text`` is something else.
-    """
+    """on/1/true/yes → True, off/0/false/no → False, in any case."""
     lowered = text.strip().lower()
     if lowered in ("1", "true", "yes", "on"):
         return True
@@ -66,22 +59,14 @@ def parse_switch(text: str) -> bool:
 
 
 def parse_count(text: str, least: int = 0) -> int:
-    """A whole number, ``least`` or more.
-
-    Raises:
-        ValueError: ``text`` is something else.
-    """
+    """A whole number, ``least`` or more."""
     if not text.strip().isdecimal() or int(text) < least:
         raise ValueError(f"{text!r} is not a whole number of at least {least}")
     return int(text)
 
 
 def parse_seconds(text: str, least: float = 0.0) -> float:
-    """A number of seconds, ``least`` or more.
-
-    Raises:
-        ValueError: ``text`` is something else.
-    """
+    """A number of seconds, ``least`` or more."""
     with contextlib.suppress(ValueError):
         if least <= float(text) < math.inf:
             return float(text)
@@ -89,22 +74,14 @@ def parse_seconds(text: str, least: float = 0.0) -> float:
 
 
 def parse_cluster(text: str) -> str:
-    """An address of a Ray cluster.
-
-    Raises:
-        ValueError: ``text`` is something else.
-    """
+    """An address of a Ray cluster."""
     if not text.startswith("ray://"):
         raise ValueError(f"{text!r} is not an address of a Ray cluster (examples: ray://host:10001, ray://auto)")
     return text
 
 
 def parse_store(text: str) -> str:
-    """The URL of a shared store, for which there is a transport.
-
-    Raises:
-        ValueError: ``text`` is not such a URL, or its transport needs a package that is not installed.
-    """
+    """The URL of a shared store, for which there is a transport, whose package is installed."""
     from dotllm.compilation import store
 
     try:
@@ -205,8 +182,8 @@ def flag_of(variable: str) -> str:
     return "--dotllm-" + variable.removeprefix("DOTLLM_").lower().replace("_", "-")
 
 
-def describe() -> list[tuple[str, str, str, str]]:
-    """(flag, variable, metavar, help with the default) of every option, for command lines."""
+def describe() -> list[tuple[str, str, str]]:
+    """(variable, metavar, help with the default) of every option, for command lines."""
     rows = []
     for spec in fields(CompilationOptions):
         default: Any = spec.default
@@ -215,6 +192,5 @@ def describe() -> list[tuple[str, str, str, str]]:
             text += f" (default: {format_bytes(default)})"
         elif isinstance(default, (int, float)) and not isinstance(default, bool):
             text += f" (default: {default:g})"
-        variable = variable_name(spec.name)
-        rows.append((flag_of(variable), variable, spec.metadata["metavar"], text))
+        rows.append((variable_name(spec.name), spec.metadata["metavar"], text))
     return rows

@@ -128,6 +128,7 @@ class ProcessCompiler:
     """Compiles one specification at a time per process, in at most ``processes`` of them. Thread-safe."""
 
     level = "compile"
+    """The name of its results in metrics and logs."""
 
     def __init__(
         self,
@@ -145,6 +146,7 @@ class ProcessCompiler:
         self._load = load
         self._command = tuple(command)
         self.at_once = self._processes = processes
+        """Number of compiles that can run at a time; a further call of `compile` waits until one of them ends."""
         self._free = threading.BoundedSemaphore(processes)
         self._lock = threading.Lock()
         self._given_back = threading.Condition(self._lock)
@@ -161,11 +163,6 @@ class ProcessCompiler:
         """Whether a process can compile, idle or not."""
         with self._lock:
             return any(worker.ready for worker in self._all)
-
-    @property
-    def idle(self) -> bool:
-        """Whether a process has nothing to do."""
-        return bool(self._idle)
 
     def ensure_worker(self) -> None:
         """Start a process in the background if none is idle and the limit allows one more."""
@@ -284,23 +281,15 @@ class ProcessCompiler:
             self._give_back(worker)
             raise Cancelled(NOBODY_WAITS)
         try:
-            reply = self._ask(worker, specification, cancelled)
-        except BaseException as error:
-            # After a refusal the process can be used again; after anything else it is gone or busy.
-            if isinstance(error, _Refused):
-                self._give_back(worker)
-                raise error.error from None
+            self._last_began = time.monotonic()
+            worker.send({"specification": specification.to_json()})
+            reply = self._wait(worker, self._timeout, cancelled)
+        except BaseException:  # the process is gone or busy
             self._drop(worker)
             raise
         self._give_back(worker)
-        return reply
-
-    def _ask(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> bytes:
-        self._last_began = time.monotonic()
-        worker.send({"specification": specification.to_json()})
-        reply = self._wait(worker, self._timeout, cancelled)
         if "error" in reply:
-            raise _Refused(wire.unpack_error(reply["error"]))
+            raise wire.unpack_error(reply["error"])
         return bytes(reply["index"])
 
     def _wait(self, worker: _Worker, timeout: float, cancelled: threading.Event) -> dict[str, Any]:
@@ -410,10 +399,3 @@ class ProcessCompiler:
                 self._file.write(wire.pack_vocabulary(self._vocabulary))
                 self._file.flush()
             return self._file
-
-
-class _Refused(Exception):
-    """Carries the refusal of a specification out of a healthy process."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error

@@ -12,20 +12,18 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dotllm.cancellation import Cancelled
 from dotllm.compilation import wire
 from dotllm.compilation.breaker import CircuitBreaker
-from dotllm.compilation.compiled import OffloadCompiler
-from dotllm.compilation.compiler import compile_specification, load_index
+from dotllm.compilation.compiler import compile_specification
 from dotllm.compilation.errors import CompileTimeout
+from dotllm.compilation.process import NOBODY_WAITS, POLL_S, ProcessCompiler
 from dotllm.compilation.specification import Specification, engine_fingerprint
 
 logger = logging.getLogger(__name__)
 
-POLL_S = 0.05
 COMPILES_AT_ONCE = 32  # the cluster queues tasks itself; here, each task occupies a waiting thread
 
 
@@ -56,31 +54,20 @@ class _Connection(NamedTuple):
     """The reference to the vocabulary in the cluster."""
 
 
-class RayCompiler:
-    """Compiles on Ray, or with ``fallback`` when the cluster cannot help. Thread-safe."""
+class RayCompiler(ProcessCompiler):
+    """Compiles large specifications on Ray. If the cluster cannot help, they compile in processes of this host, as all
+    others do. Thread-safe."""
 
     level = "remote"
 
-    def __init__(
-        self,
-        url: str,
-        vocabulary: Any,
-        *,
-        timeout: float,
-        memory: int,
-        fallback: OffloadCompiler,
-        load: Callable[[bytes, Any], Any] = load_index,
-    ) -> None:
+    def __init__(self, url: str, vocabulary: Any, **limits: Any) -> None:
+        """``limits``: the keyword arguments of `ProcessCompiler`."""
         import ray  # optional: ImportError here says what --dotllm-compile-on needs
 
+        super().__init__(vocabulary, **limits)
         self._ray: Any = ray
         self._address = "auto" if url in ("ray://auto", "ray://") else url
-        self._vocabulary = vocabulary
-        self._timeout = timeout
-        self._memory = memory
-        self._fallback = fallback
-        self._load = load
-        self._lock = threading.Lock()
+        self._connecting = threading.Lock()
         self._breaker = CircuitBreaker()
         self._connection: _Connection | None = None
         self.at_once = COMPILES_AT_ONCE
@@ -91,19 +78,10 @@ class RayCompiler:
         """True: a cluster is always worth asking."""
         return True
 
-    @property
-    def idle(self) -> bool:
-        """`idle` of the fallback: specifications that are not large stay on this host."""
-        return self._fallback.idle
-
-    def ensure_worker(self) -> None:
-        """`ensure_worker` of the fallback."""
-        self._fallback.ensure_worker()
-
     def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
         """The index; raises as `ProcessCompiler.compile` does."""
         if not self._breaker.allow(time.monotonic()):
-            return self._fallback.compile(specification, cancelled)
+            return super().compile(specification, cancelled)
         try:
             reply = self._ask(specification, cancelled)
         except (Cancelled, CompileTimeout):
@@ -112,30 +90,22 @@ class RayCompiler:
         except Exception as error:
             self._breaker.failure(time.monotonic())
             logger.warning("Ray (%s): %s: %s; compiling here", self._address, type(error).__name__, error)
-            return self._fallback.compile(specification, cancelled)
+            return super().compile(specification, cancelled)
         self._breaker.success()
         if "error" in reply:
             if reply["error"]["type"] == "VersionMismatch":
                 logger.warning("Ray (%s): %s; compiling here", self._address, reply["error"]["message"])
-                return self._fallback.compile(specification, cancelled)
+                return super().compile(specification, cancelled)
             raise wire.unpack_error(reply["error"])
         return self._load(reply["index"], self._vocabulary)
 
-    def start_all(self) -> None:
-        """`start_all` of the fallback."""
-        self._fallback.start_all()
-
-    def try_compile(self, specification: Specification, cancelled: threading.Event, patience_s: float) -> Any:
-        """`try_compile` of the fallback."""
-        return self._fallback.try_compile(specification, cancelled, patience_s)
-
     def close(self) -> None:
-        """Forget the cluster and close the fallback. (The connection stays, because vLLM may use it too.)"""
+        """Forget the cluster, and kill all processes. (The connection stays, because vLLM may use it too.)"""
         self._connection = None
-        self._fallback.close()
+        super().close()
 
     def _connect(self) -> _Connection:
-        with self._lock:
+        with self._connecting:
             if self._connection is None:
                 try:
                     self._connection = self._introduced()
@@ -164,7 +134,7 @@ class RayCompiler:
         except (Cancelled, CompileTimeout):
             raise
         except Exception:
-            with self._lock:
+            with self._connecting:
                 if self._connection is connection:
                     self._connection = None
             raise
@@ -183,7 +153,7 @@ class RayCompiler:
                 return reply
             if cancelled.is_set():
                 self._ray.cancel(reference, force=True)
-                raise Cancelled("no request waits for this specification any more")
+                raise Cancelled(NOBODY_WAITS)
             if time.monotonic() >= deadline:
                 self._ray.cancel(reference, force=True)
                 raise CompileTimeout.beyond(self._timeout)

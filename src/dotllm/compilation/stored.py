@@ -255,16 +255,10 @@ class StoredIndexes:
         data = self.disk.read(key)
         return None if data is None else self._load(key, data, "disk")
 
-    def fetch(self, key: str, on_index: Callable[[CompiledIndex | None], None]) -> bool:
-        """Ask the shared store; ``on_index(index or None)`` is called once, later. False if there is no store."""
-        if self.store is None:
-            return False
+    def fetch(self, key: str, on_index: Callable[[CompiledIndex | None], None]) -> None:
+        """Ask the shared store; ``on_index(index or None)`` is called once, later."""
+        assert self.store is not None
         self.store.fetch(key, lambda data: on_index(None if data is None else self._load_fetched(key, data)))
-        return True
-
-    def watch(self, compiled: Compiled, *, stored: bool) -> None:
-        """Write this index back when it has something new (see `WriteBack.watch`)."""
-        self.write_back.watch(compiled, stored=stored)
 
     def tick(self, now: float) -> None:
         """Answer the fetches that take the store too long. Called often."""

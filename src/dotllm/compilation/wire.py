@@ -24,6 +24,7 @@ _REFUSALS: dict[str, type[errors.SpecError]] = {
     )
 }
 _KINDS = frozenset(_REFUSALS.values())
+_PLACES: dict[str, Any] = {place.__name__: place for place in (errors.Offset, errors.Pointer, errors.LineColumn)}
 
 
 def pack_vocabulary(vocabulary: Any) -> bytes:
@@ -93,24 +94,16 @@ def unpack_error(data: Mapping[str, Any]) -> Exception:
 
 def pack_location(location: errors.Location | None) -> list[Any] | None:
     """A place in a specification as data: the name of its class, and its fields in order."""
-    match location:
-        case None:
-            return None
-        case errors.Offset(characters):
-            return ["Offset", characters]
-        case errors.Pointer(path, inner):
-            return ["Pointer", path, pack_location(inner)]
-        case errors.LineColumn(line, column, inner):
-            return ["LineColumn", line, column, pack_location(inner)]
+    if location is None:
+        return None
+    places = tuple(_PLACES.values())
+    held = (pack_location(part) if isinstance(part, places) else part for part in vars(location).values())
+    return [type(location).__name__, *held]
 
 
 def unpack_location(data: Sequence[Any] | None) -> Any:
     """The inverse of `pack_location`."""
-    match data:
-        case ["Offset", characters]:
-            return errors.Offset(characters)
-        case ["Pointer", path, inner]:
-            return errors.Pointer(path, unpack_location(inner))
-        case ["LineColumn", line, column, inner]:
-            return errors.LineColumn(line, column, unpack_location(inner))
-    return None
+    if data is None:
+        return None
+    name, *held = data
+    return _PLACES[name](*(unpack_location(part) if isinstance(part, list) else part for part in held))

@@ -127,6 +127,9 @@ def apply_rows(
     )  # fmt: skip
 
 
+SUMMED = 4096  # logits that one program sums
+
+
 @triton.jit(do_not_specialize_on_alignment=["where", "starts"])
 def _log_sums(
     logits,
@@ -141,16 +144,16 @@ def _log_sums(
 ):
     """Program (i, b): the logarithm of the sum of exponentials over block b of the row of logits at where[i]."""
     i = tl.program_id(0)
-    row = tl.load(where + i).to(tl.int64)
-    length = vocabulary
+    place = tl.load(where + i).to(tl.int64)
+    row = tl.maximum(place, 0)
+    length = tl.where(place >= 0, vocabulary, 0)
     if MOST > 1:
         begin = tl.load(starts + row // MOST).to(tl.int64)
         end = tl.load(starts + row // MOST + 1).to(tl.int64)
         row = begin + row % MOST
-        length = tl.where(row < end, vocabulary, 0)
+        length = tl.where(row < end, length, 0)
     token = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = token < length
-    values = tl.load(logits + row * logits_stride + token, mask=inside, other=-float("inf")).to(tl.float32)
+    values = tl.load(logits + row * logits_stride + token, mask=token < length, other=-float("inf")).to(tl.float32)
     most = tl.max(values, 0)
     most = tl.where(most == -float("inf"), 0.0, most)  # (nothing is allowed in this block)
     tl.store(sums + i * blocks + tl.program_id(1), most + tl.log(tl.sum(tl.exp(values - most), 0)))
@@ -160,14 +163,41 @@ _launch_sums = Launcher(_log_sums)
 
 
 def log_sums(logits: Any, count: int, where: Any, sums: Any, starts: Any = None, most_positions: int = 1) -> None:
-    """Write the log-sum-exp of each block of `BLOCK` logits of some rows to ``sums``, float32 [count, blocks].
+    """Write the log-sum-exp of each block of `SUMMED` logits of some rows to ``sums``, float32 [count, blocks].
 
-    logits, where, starts, most_positions: as in `apply_rows`; the sums of a position that a request does not have are
-    -inf. No ``where`` is below 0.
+    logits, where, starts, most_positions: as in `apply_rows`. The sums of a row that there is not are -inf.
     """
     stride, blocks, vocabulary = logits.stride(0), sums.shape[1], logits.shape[-1]
     aligned = logits.data_ptr() % 16 == 0 and sums.data_ptr() % 16 == 0
     _launch_sums(
         (logits.dtype, stride, blocks, vocabulary, aligned, most_positions), (count, blocks, 1),
-        logits, stride, where, where if starts is None else starts, sums, blocks, vocabulary, most_positions, BLOCK,
+        logits, stride, where, where if starts is None else starts, sums, blocks, vocabulary, most_positions, SUMMED,
     )  # fmt: skip
+
+
+@triton.jit(do_not_specialize_on_alignment=["differences"])
+def _log_differences(before, after, differences, blocks, BLOCKS: tl.constexpr):
+    """Program i: the log-sum-exp of row i of ``after``, minus that of ``before``."""
+    i = tl.program_id(0)
+    block = tl.arange(0, BLOCKS)
+    inside = block < blocks
+    old = tl.load(before + i * blocks + block, mask=inside, other=-float("inf"))
+    new = tl.load(after + i * blocks + block, mask=inside, other=-float("inf"))
+    most_old, most_new = tl.max(old, 0), tl.max(new, 0)
+    most_new = tl.where(most_new == -float("inf"), 0.0, most_new)  # (the mask leaves nothing)
+    ratio = tl.log(tl.sum(tl.exp(new - most_new), 0)) - tl.log(tl.sum(tl.exp(old - most_old), 0))
+    tl.store(differences + i, most_new - most_old + ratio)
+
+
+_launch_differences = Launcher(_log_differences)
+
+
+def log_differences(before: Any, after: Any, differences: Any) -> None:
+    """Write the log-sum-exp of each row of ``after``, minus that of the same row of ``before``, to ``differences``.
+
+    before, after: float32 [rows, blocks], as `log_sums` writes them. differences: float32 [rows or more]; may lie in
+    the host's pinned memory. (NaN for a row that there is not.)
+    """
+    count, blocks = before.shape
+    most = 1 << (blocks - 1).bit_length()
+    _launch_differences((blocks, most), (count, 1, 1), before, after, differences, blocks, most)

@@ -24,19 +24,21 @@ FEW = 8  # the most new rows that the kernel reads from the host's memory (8 MiB
 TURNS = 64
 
 
-def _turns(shape: tuple[int, int], device: torch.device) -> list[tuple[Int32, torch.Tensor]]:
-    """int32 tensors of this shape for kernels on ``device``, to be used in turn; each with its array on the host.
+def turns(
+    shape: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.int32
+) -> list[tuple[Any, torch.Tensor]]:
+    """Tensors of this shape for kernels on ``device``, to be used in turn; each with its array on the host.
 
     Pinning memory takes the host as long as launching a kernel. So some memory is pinned once, and writes take turns in
     it. There are more turns than an engine has steps in flight (two, or one for each pipeline stage). So nothing is
     overwritten before the device has read it, and the host never waits.
     """
-    memory = torch.zeros((TURNS, *shape), dtype=torch.int32, pin_memory=device.type != "cpu")
+    memory = torch.zeros((TURNS, *shape), dtype=dtype, pin_memory=device.type != "cpu")
     return [(turn.numpy(), turn) for turn in memory]
 
 
 class Staging:
-    """Int32 arrays of one length, ``arrays`` of them at a time, for kernels on ``device`` (see `_turns`)."""
+    """Int32 arrays of one length, ``arrays`` of them at a time, for kernels on ``device`` (see `turns`)."""
 
     def __init__(self, device: torch.device, arrays: int) -> None:
         self._device, self._arrays = device, arrays
@@ -56,7 +58,7 @@ class Staging:
 
     def _make_room(self, numbers: int) -> None:
         self._room = numbers
-        self._places = cycle([(place, [*turn]) for place, turn in _turns((self._arrays, numbers), self._device)])
+        self._places = cycle([(place, [*turn]) for place, turn in turns((self._arrays, numbers), self._device)])
 
 
 class MaskTable:
@@ -95,7 +97,7 @@ class MaskTable:
         self.sender = message.sender
         words = message.new_rows.shape[1]
         self.rows = torch.zeros((_FIRST_SLOTS, words), dtype=torch.int32, device=self.device)
-        self._brought = cycle(_turns((FEW, words), self.device))
+        self._brought = cycle(turns((FEW, words), self.device))
 
     def _make_room(self, message: MaskRows) -> None:
         room, needed = len(self.rows), int(message.new_slots.max()) + 1

@@ -25,10 +25,10 @@ def register() -> None:
     fault = releases.too_old(__version__)
     if fault:
         raise HookError(fault)
-    from dotllm.vllm_plugin import registry
+    from dotllm.vllm_plugin import registry, tiers
 
     registry.join_vllms_log()
-    processes = registry.processes_of(_caller())
+    processes = registry.ASKED_BY.get(_caller(), tiers.PROCESSES)
     if processes:
         registry.apply_required(*processes)
 

@@ -61,7 +61,8 @@ class Hook:
         useful in this process; if not, it changes nothing."""
         self.name, self.summary, self.required, self.without_it = name, summary, required, without_it
         self._needs, self._apply, self._where = tuple(targets), apply, where
-        self._replacements: list[tuple[str, str, Original]] = []  # module, name in it, and ours
+        self.replacements: list[tuple[str, str, Original]] = []
+        """For each replaced function: its module, its name in the module, and our function."""
 
     def replaces(self, *places: str) -> Callable[[Replacement], Replacement]:
         """A decorator: the function replaces those at ``places`` ("module:Class.function"), and receives the replaced
@@ -70,32 +71,22 @@ class Hook:
         def add(ours: Replacement) -> Replacement:
             for place in places:
                 module, name = place.split(":")
-                self._replacements.append((module, name, ours))
+                self.replacements.append((module, name, ours))
             return ours
 
         return add
 
     @property
-    def replacements(self) -> tuple[tuple[str, str, Original], ...]:
-        """For each replaced function: its module, its name in the module, and our function."""
-        return tuple(self._replacements)
-
-    @property
     def targets(self) -> tuple[Target, ...]:
         """All that the hook depends on. A replaced function must have the positional parameters that ours names."""
-        replaced = (Target(module, name, positional(ours)) for module, name, ours in self._replacements)
+        replaced = (Target(module, name, positional(ours)) for module, name, ours in self.replacements)
         return (*replaced, *self._needs)
-
-    @property
-    def replaced(self) -> list[str]:
-        """The functions that it replaces, as ``module:Class.function``."""
-        return [f"{module}:{name}" for module, name, _ in self._replacements]
 
     def check(self) -> list[tuple[Any, str, Original]]:
         """The replacements: the holder, the function's name in it, and our function. Raises if a function is missing or
         ours does not fit it. (A process also checks the hooks of another process that must accept what it sends.)"""
         found = []
-        for module, name, ours in self._replacements:
+        for module, name, ours in self.replacements:
             *owners, function = name.split(".")
             holder: Any = reduce(getattr, owners, importlib.import_module(module))
             require_that_it_fits(holder, function, ours)
@@ -114,12 +105,8 @@ class Hook:
 
 
 def positional(function: Any) -> tuple[str, ...]:
-    """Names of the parameters that ``function`` takes by position."""
-    return positional_of(inspect.signature(function))
-
-
-def positional_of(signature: inspect.Signature) -> tuple[str, ...]:
-    """Names of the parameters of ``signature`` that are taken by position."""
+    """Names of the parameters that ``function``, or a function with this signature, takes by position."""
+    signature = function if isinstance(function, inspect.Signature) else inspect.signature(function)
     return tuple(
         p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     )
@@ -139,7 +126,7 @@ def misfit(ours: inspect.Signature, theirs: inspect.Signature) -> str:
         (p.kind in rest and p.name in ours.parameters) or rest.get(p.kind, {p.kind}) <= kinds
         for p in theirs.parameters.values()
     )
-    mine, its = positional_of(ours), positional_of(theirs)
+    mine, its = positional(ours), positional(theirs)
     in_order = mine[: len(its)] == its[: len(mine)]
     further = (ours.parameters[name].default for name in mine[len(its) :])
     is_given_all = kind.VAR_POSITIONAL in their_kinds or all(default is not kind.empty for default in further)
@@ -147,30 +134,20 @@ def misfit(ours: inspect.Signature, theirs: inspect.Signature) -> str:
     return "" if fits else f"has the parameters {theirs}, what is to replace it has {ours}"
 
 
-def _require_that_it_takes(replacement: Any, original: Any) -> None:
-    """Raise TypeError for a `misfit`."""
-    if why := misfit(inspect.signature(replacement), inspect.signature(original)):
-        raise TypeError(f"{original.__qualname__} {why}")
-
-
-def _original(holder: Any, name: str, ours: Any) -> tuple[Any, bool, frozenset[str]]:
-    """The function ``holder.name``, whether ``ours`` has replaced it, and the marks of all its replacements."""
-    original = getattr(holder, name)
-    if isinstance(inspect.getattr_static(holder, name, None), classmethod):
-        original = original.__func__
-    done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
-    return original, _mark(ours) in done, done
-
-
 def _mark(ours: Any) -> str:
     return f"{ours.__module__}.{ours.__qualname__}"
 
 
-def require_that_it_fits(holder: Any, name: str, ours: Any) -> None:
-    """Raise what `replace_once` would raise, and change nothing."""
-    original, is_done, _ = _original(holder, name, ours)
-    if not is_done:
-        _require_that_it_takes(ours, original)
+def require_that_it_fits(holder: Any, name: str, ours: Any) -> tuple[Any, frozenset[str]]:
+    """The function ``holder.name``, and the marks of its replacements. Raises TypeError for a `misfit`, unless ``ours``
+    has replaced it."""
+    original = getattr(holder, name)
+    if isinstance(inspect.getattr_static(holder, name, None), classmethod):
+        original = original.__func__
+    done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
+    if _mark(ours) not in done and (why := misfit(inspect.signature(ours), inspect.signature(original))):
+        raise TypeError(f"{original.__qualname__} {why}")
+    return original, done
 
 
 def replace_once(holder: Any, name: str, ours: Any) -> None:
@@ -183,10 +160,9 @@ def replace_once(holder: Any, name: str, ours: Any) -> None:
     ``original`` is the function, which takes the class. A module's function is also replaced in the vLLM modules that
     have imported it by name.
     """
-    original, is_done, done = _original(holder, name, ours)
-    if not is_done:
+    original, done = require_that_it_fits(holder, name, ours)
+    if _mark(ours) not in done:
         class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)
-        _require_that_it_takes(ours, original)
         copy = FunctionType(ours.__code__, ours.__globals__, name, ours.__defaults__, ours.__closure__)
         copy.__kwdefaults__ = {**(ours.__kwdefaults__ or {}), "original": original}
         replacement = wraps(original)(copy)

@@ -2,7 +2,7 @@
 
 A hook's module is imported when the hook is applied, so a process imports only its own hooks, and a tier that is off
 costs nothing. vLLM loads plugins once in each process, and the module that loads them tells which kind of process it is
-(`processes_of`). If a process takes on a second role, a hook applies the hooks for that role (`processes`).
+(`ASKED_BY`). If a process takes on a second role, a hook applies the hooks for that role (`processes`).
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("mask-table", SPEED, WORKER, "speed.worker_hooks"),
     Entry("draft-limit", SPEED, ENGINE_CORE, "speed.draft_limit"),
     Entry("batch-accept", SPEED, ENGINE_CORE, "speed.batch_accept"),
+    Entry("front-end-start", API, FRONT_END, "api.reasoning_warning"),
     Entry("backend-options", API, FRONT_END, "api.config"),
     Entry("endpoints", API, FRONT_END, "api.endpoints"),
     Entry("unsupported-fields", API, FRONT_END, "api.unsupported_fields"),
@@ -89,18 +90,13 @@ ENTRIES: tuple[Entry, ...] = (
 )
 """In the order in which they are applied."""
 
-_ASKED_BY = {
+ASKED_BY = {
     "vllm.engine.arg_utils": (FRONT_END,),
     "vllm.v1.engine.core": (ENGINE_CORE,),
     "vllm.v1.worker.worker_base": (WORKER,),
     "vllm.model_executor.models.registry": (),  # a process that looks at a model's class, and ends
 }
 """vLLM's modules that load plugins, and the processes in which they do so. Any other caller gets all hooks."""
-
-
-def processes_of(caller: str) -> tuple[str, ...]:
-    """The kind of process in which the module ``caller`` loads plugins."""
-    return _ASKED_BY.get(caller, PROCESSES)
 
 
 def entries(*processes: str) -> list[Entry]:
@@ -149,11 +145,13 @@ def apply_required(*processes: str) -> None:
             _tell(entry, reason)
 
 
+@functools.cache
 def _tell(entry: Entry, reason: str) -> None:
+    """Raise if the hook is required, each time; else warn, once."""
     message = f"dotllm hook {entry.name!r} does not hold on this vLLM ({reason})"
     required, without_it = is_required(entry)
     if not required:
-        _warn(f"{message}: {without_it}")
+        logger.warning("%s: %s", message, without_it)
     elif entry.tier == ENFORCE:
         raise HookError(f"{message}: {without_it}")
     else:
@@ -172,20 +170,7 @@ def is_required(entry: Entry) -> tuple[bool, str]:
     return hook.required, hook.without_it
 
 
-def summary(entry: Entry) -> str:
-    """A hook's summary; "" if its module cannot be imported."""
-    try:
-        return entry.hook().summary
-    except Exception:
-        return ""
-
-
 def without(tier: str) -> list[str]:
     """The tiers that are on, except ``tier`` and those that need it."""
     on = tiers.chosen()
     return [name for name in tiers.TIERS if name in on and name != tier and tier not in tiers.NEEDS.get(name, ())]
-
-
-@functools.cache
-def _warn(message: str) -> None:
-    logger.warning("%s", message)

@@ -6,40 +6,32 @@ branches in code and days of tests. Users of an older vLLM keep the dotllm that 
 
 from __future__ import annotations
 
-from functools import cache
-
 SUPPORTED = ("0.32", "0.33")
 
 LAST = (("0.26", "commit 6560128 of 0.1.0 (for vLLM 0.26 to 0.33)"),)
 """For each range of older releases, its first release and the last dotllm for it; newest first."""
 
 
-@cache
-def is_since(release: str) -> bool:
-    """Whether the installed vLLM is ``release`` or later. A version that cannot be compared counts as later."""
+def is_since(release: str, version: str | None = None) -> bool:
+    """Whether vLLM ``version`` (none given: the installed one) is ``release`` or later. A version that cannot be
+    compared (a build without its own version) counts as later."""
     from packaging.version import InvalidVersion, Version
-    from vllm.version import __version__
 
+    if version is None:
+        from vllm.version import __version__
+
+        version = __version__
     try:
-        parsed = Version(__version__)
+        parsed = Version(version)
     except InvalidVersion:
         return True
     return parsed.release >= Version(release).release or (parsed.is_devrelease and parsed.release[:2] == (0, 1))
 
 
 def too_old(version: str) -> str:
-    """Why vLLM ``version`` is too old for this dotllm, and which dotllm fits it; "" if it is not too old.
-
-    A version that cannot be compared (a build without its own version) counts as new.
-    """
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        parsed = Version(version)
-    except InvalidVersion:
+    """Why vLLM ``version`` is too old for this dotllm, and which dotllm fits it; "" if it is not too old."""
+    if is_since(SUPPORTED[0], version):
         return ""
-    if parsed.release >= Version(SUPPORTED[0]).release or (parsed.is_devrelease and parsed.release[:2] == (0, 1)):
-        return ""
-    last = next((dotllm for first, dotllm in LAST if parsed.release >= Version(first).release), None)
+    last = next((dotllm for first, dotllm in LAST if is_since(first, version)), None)
     advice = f"the last dotllm for it is {last}" if last else "no dotllm was made for it"
     return f"this dotllm supports vLLM {' and '.join(SUPPORTED)}, but vLLM {version} is installed: {advice}"

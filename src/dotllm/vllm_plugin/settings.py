@@ -13,18 +13,16 @@ BACKEND = "dotllm"
 PLUGIN_NAME = "dotllm"
 """The name of our entry point, which vLLM loads."""
 
-PROPERTY_ORDERS = ("declared", "any")
-"""Orders of an object's properties; the first is the default."""
-
-ADDITIONAL_PROPERTIES = ("closed", "open")
-"""Whether objects that list their properties may have others, where the schema does not say; the first is the
-default."""
-
-WHITESPACE = ("formatted", "any")
-"""The white space between two tokens of JSON; the first is the default."""
-
-NUMBER_DIGITS = ("bounded", "any")
-"""How long a JSON number may be; the first is the default."""
+ORDER, ADDITIONAL, WHITESPACE, DIGITS = (
+    *("DOTLLM_PROPERTY_ORDER", "DOTLLM_ADDITIONAL_PROPERTIES", "DOTLLM_WHITESPACE", "DOTLLM_NUMBER_DIGITS"),
+)
+HOW_JSON_IS_WRITTEN = {
+    ORDER: ("declared", "any"),  # the order of an object's properties
+    ADDITIONAL: ("closed", "open"),  # whether objects that list properties may have others, if the schema does not say
+    WHITESPACE: ("formatted", "any"),  # the white space between two tokens
+    DIGITS: ("bounded", "any"),  # how long a number may be
+}
+"""By variable, the values for requests that do not say; the first is the default."""
 
 
 def allow_plugin() -> None:
@@ -70,25 +68,9 @@ def coalescence() -> str:
     return _of_extra(variable, choice(variable, "off", "canonical"))
 
 
-def property_order() -> str:
-    """declared or any: the order of properties where a request does not say (``DOTLLM_PROPERTY_ORDER``)."""
-    return choice("DOTLLM_PROPERTY_ORDER", *PROPERTY_ORDERS)
-
-
-def additional_properties() -> str:
-    """closed or open: whether objects that list properties may have others, where neither their schema nor the request
-    says (``DOTLLM_ADDITIONAL_PROPERTIES``)."""
-    return choice("DOTLLM_ADDITIONAL_PROPERTIES", *ADDITIONAL_PROPERTIES)
-
-
-def whitespace() -> str:
-    """formatted or any: the white space of JSON where a request does not say (``DOTLLM_WHITESPACE``)."""
-    return choice("DOTLLM_WHITESPACE", *WHITESPACE)
-
-
-def number_digits() -> str:
-    """bounded or any: how long JSON numbers may be where a request does not say (``DOTLLM_NUMBER_DIGITS``)."""
-    return choice("DOTLLM_NUMBER_DIGITS", *NUMBER_DIGITS)
+def written(variable: str) -> str:
+    """The server's value of one of `HOW_JSON_IS_WRITTEN`. Raises ValueError for any other."""
+    return choice(variable, *HOW_JSON_IS_WRITTEN[variable])
 
 
 def finishes() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -11,7 +11,6 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.json_input import require_unicode
 from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import settings, tiers
-from dotllm.vllm_plugin.settings import ADDITIONAL_PROPERTIES, NUMBER_DIGITS, PROPERTY_ORDERS, WHITESPACE
 from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsConfig, StructuredOutputsParams
 
 KINDS = {
@@ -49,20 +48,21 @@ class _Field(NamedTuple):
 
     option: str
     """Its name in `Specification.options`."""
-    values: tuple[str, ...]
-    """The first one is what an absent option means."""
+    variable: str
+    """The server's value, for requests that do not set the field (`settings.HOW_JSON_IS_WRITTEN`)."""
     kinds: Collection[Kind]
     """The kinds on which it has an effect."""
-    of_server: Callable[[], str]
-    """Returns the server's value, for requests that do not set the field."""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The first one is what an absent option means."""
+        return settings.HOW_JSON_IS_WRITTEN[self.variable]
 
 
 _WRITTEN = {
-    ORDER: _Field("order", PROPERTY_ORDERS, _WITH_PROPERTIES, settings.property_order),
-    ADDITIONAL: _Field(
-        "additional_properties", ADDITIONAL_PROPERTIES, _WITH_PROPERTIES, settings.additional_properties
-    ),
-    DIGITS: _Field("number_digits", NUMBER_DIGITS, _EFFECTIVE, settings.number_digits),
+    ORDER: _Field("order", settings.ORDER, _WITH_PROPERTIES),
+    ADDITIONAL: _Field("additional_properties", settings.ADDITIONAL, _WITH_PROPERTIES),
+    DIGITS: _Field("number_digits", settings.DIGITS, _EFFECTIVE),
 }
 
 
@@ -72,19 +72,14 @@ class ConstrainedParams(SamplingParams, Protocol):
     structured_outputs: StructuredOutputsParams
 
 
-def is_meant_as_ours(name: object) -> bool:
-    """Whether the name of a field is, or resembles, one of `OURS`."""
-    bare = "".join(letter for letter in str(name).lower() if letter.isalpha())
-    return bare.startswith(_PREFIXES) or bare in _WITHOUT_PREFIX
-
-
 def refuse_unknown(extra_args: object) -> None:
     """Refuse fields of ``extra_args`` (``vllm_xargs``) whose names resemble ours, and values that our fields cannot
     have, whether or not there is a constraint. Raises InvalidSpecError; for an unknown field it lists ours."""
     fields = extra_args if isinstance(extra_args, dict) else {}
     is_true(fields, FINISH)
     for name in fields:
-        if name not in OURS and is_meant_as_ours(name):
+        bare = "".join(letter for letter in str(name).lower() if letter.isalpha())
+        if name not in OURS and (bare.startswith(_PREFIXES) or bare in _WITHOUT_PREFIX):
             message = f"vllm_xargs has no field {name!r}; dotllm's fields are {', '.join(map(repr, OURS))}"
             raise InvalidSpecError(message, keyword=str(name), code="unknown_field", help=did_you_mean(str(name), OURS))
     for name in (MASS, CONFIDENCE):
@@ -131,10 +126,8 @@ def of_sampling_params(params: ConstrainedParams, config: StructuredOutputsConfi
     if is_true(fields, CONFIDENCE):
         message = f"{CONFIDENCE} is for chats and completions of a server"
         raise InvalidSpecError(message, keyword=CONFIDENCE, code="unsupported")
-    if is_true(fields, MASS) and (params.num_logprobs is None or params.flat_logprobs):
-        message = (
-            f"{MASS} comes with the log probabilities of tokens: set logprobs (0 is enough), and not flat_logprobs"
-        )
+    if is_true(fields, MASS) and params.num_logprobs is not None and params.flat_logprobs:
+        message = f"{MASS} comes with the log probabilities of each token: do not set flat_logprobs"
         raise InvalidSpecError(message, keyword=MASS)
     return of_params(params.structured_outputs, config, fields)
 
@@ -164,8 +157,12 @@ def of_params(
         said = fields.get(option)
         if said is not None and kind not in about.kinds:
             raise InvalidSpecError(f"{option} says how JSON is written and has no effect on {name}", keyword=option)
-    _check_source(fields.get(SOURCE), kind, name)
-    if fields.get(ADDITIONAL) == "open" and _closes_all(config, params):
+    source = fields.get(SOURCE)
+    if source is not None and kind not in _WITH_PROPERTIES:
+        raise InvalidSpecError(f"{SOURCE} applies to strings of a schema and has no effect on {name}", keyword=SOURCE)
+    require_unicode(source, SOURCE)
+    closes_all = getattr(config, "disable_additional_properties", False) or params.disable_additional_properties
+    if fields.get(ADDITIONAL) == "open" and closes_all:
         wrong = f'{ADDITIONAL} "open" has no effect: the request or the server sets disable_additional_properties'
         raise InvalidSpecError(wrong, keyword=ADDITIONAL)
     require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
@@ -195,7 +192,7 @@ def _json_options(
     `Index.from_json_schema` uses. The server (``config``) or the request may set them."""
     options: dict[str, OptionValue] = {}
     for name, about in _WRITTEN.items():
-        value = fields.get(name) or about.of_server()
+        value = fields.get(name) or settings.written(about.variable)
         if kind in about.kinds and value != about.values[0]:
             options[about.option] = str(value)
     if (source := fields.get(SOURCE)) is not None:
@@ -206,19 +203,7 @@ def _json_options(
             options[option] = said
         elif said:
             options[option.removeprefix("disable_")] = False
-    if kind in _EFFECTIVE and (blanks := settings.whitespace()) != WHITESPACE[0]:
+    blanks = settings.written(settings.WHITESPACE)
+    if kind in _EFFECTIVE and blanks != settings.HOW_JSON_IS_WRITTEN[settings.WHITESPACE][0]:
         options["whitespace"] = blanks
     return options
-
-
-def _check_source(source: object, kind: Kind, name: str) -> None:
-    if source is None:
-        return
-    if kind not in _WITH_PROPERTIES:
-        raise InvalidSpecError(f"{SOURCE} applies to strings of a schema and has no effect on {name}", keyword=SOURCE)
-    require_unicode(source, SOURCE)
-
-
-def _closes_all(config: StructuredOutputsConfig | None, params: StructuredOutputsParams) -> bool:
-    """Whether vLLM's own option closes objects, on the server or in the request."""
-    return bool(getattr(config, "disable_additional_properties", False) or params.disable_additional_properties)

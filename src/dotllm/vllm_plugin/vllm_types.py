@@ -26,7 +26,6 @@ MODULES = {
     "vllm.config.structured_outputs": "StructuredOutputsConfig",
     "vllm.config.vllm": "VllmConfig",
     "vllm.outputs": "CompletionOutput RequestOutput",
-    "vllm.pooling_params": "PoolingParams",
     "vllm.sampling_params": "SamplingParams StructuredOutputsParams",
     "vllm.v1.core.sched.output": "GrammarOutput SchedulerOutput",
     "vllm.v1.core.sched.scheduler": "Scheduler",
@@ -39,10 +38,7 @@ MODULES = {
     "vllm.v1.structured_output.backend_types": "StructuredOutputBackend StructuredOutputGrammar",
     "vllm.v1.structured_output.request": "StructuredOutputRequest",
     "vllm.v1.utils": "CpuGpuBuffer",
-    "vllm.v1.worker.gpu.buffer_utils": "StagedWriteTensor UvaBackedTensor",
     "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
-    "vllm.v1.worker.gpu.model_runner": "GPUModelRunnerV2",
-    "vllm.v1.worker.gpu.states": "RequestState",
     "vllm.v1.worker.gpu.structured_outputs": "StructuredOutputsWorker",
     "vllm.v1.worker.gpu_input_batch": "CachedRequestState InputBatchV1",
     "vllm.v1.worker.gpu_model_runner": "GPUModelRunnerV1",
@@ -117,10 +113,6 @@ class VllmConfig(Protocol):
     use_v2_model_runner: bool
 
 
-class PoolingParams(Protocol):
-    task: str | None
-
-
 class StructuredOutputsParams(Protocol):
     json: str | dict[str, object] | None
     json_object: bool | None
@@ -142,16 +134,10 @@ class SamplingParams(Protocol):
     allowed_token_ids: list[int] | None
     bad_words: list[str] | None
     extra_args: dict[str, Any] | None
-    frequency_penalty: float
     ignore_eos: bool
-    logit_bias: dict[int, float] | None
     flat_logprobs: bool
     logprobs: int | None
     num_logprobs: int | None
-    presence_penalty: float
-    prompt_logprobs: int | None
-    repetition_detection: object
-    repetition_penalty: float
     seed: int | None
     structured_outputs: StructuredOutputsParams | None
 
@@ -275,6 +261,7 @@ else:
 
 class EngineCoreOutput(Protocol):
     finish_reason: object
+    kv_transfer_params: dict[str, Any] | None
     new_logprobs: Any
     new_token_ids: list[int]
     request_id: str
@@ -345,26 +332,3 @@ class InputBatchV2(Protocol):
 
 class StructuredOutputsWorker(Protocol):
     mask_stride: int
-
-
-class StagedWriteTensor(Protocol):
-    def stage_write(self, index: int, start: int, x: Sequence[int]) -> None: ...
-    def stage_write_elem(self, index: int, x: int) -> None: ...
-
-
-class UvaBackedTensor(Protocol):
-    np: npt.NDArray[np.int32]
-
-
-class RequestState(Protocol):
-    all_token_ids: StagedWriteTensor
-    num_computed_tokens: StagedWriteTensor
-    prefill_len: UvaBackedTensor
-    req_id_to_index: dict[str, int]
-    total_len: StagedWriteTensor
-
-    def apply_staged_writes(self) -> None: ...
-
-
-class GPUModelRunnerV2(Protocol):
-    req_states: RequestState

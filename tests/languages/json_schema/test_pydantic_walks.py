@@ -57,6 +57,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from dotllm import Index
 from dotllm.languages.json_schema.strings import formats
+from tests.cases import EVERY
 from tests.languages.json_schema import pydantic_types
 from tests.languages.json_schema.test_walks import walk
 from tests.languages.json_schema.verdicts import byte_vocabulary
@@ -144,7 +145,7 @@ STRICTER: dict[Any, tuple[str, str]] = pydantic_types.STRICTER | {
     Annotated[Decimal, Gt(0), Le(9)]: ("less_than_equal|greater_than|decimal_", "its schema does not compare a string"),
 }  # fmt: skip
 """For each type: the kinds of error that are not the engine's fault, and why."""
-SIZES = (0, 1, 3, 8, 20, 60) * 2
+SIZES = (0, 1, 3, 8, 20, 60) * 2 if EVERY else (0, 3, 20)
 """bytes that a walk may have beyond the least"""
 
 

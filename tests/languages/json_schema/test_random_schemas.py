@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from dotllm.errors import InvalidSpecError, UnsupportedError
+from tests.cases import few
 from tests.languages.json_schema.random_schemas import random_document, random_schema
 from tests.languages.json_schema.verdicts import Acceptor
 
@@ -40,7 +41,7 @@ def compare(schema: Any, documents: list[Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(few(10)))
 def test_all_verdicts(block: int) -> None:
     compared = 0
     for number in range(12):

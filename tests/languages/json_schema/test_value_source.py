@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from dotllm import Index
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, UnsupportedError
 from dotllm.languages.json_schema.value_source import MAX_CHARACTERS, dates_in, numbers_in, parts_of
+from tests.cases import few
 from tests.languages.json_schema.random_schemas import random_document, random_schema
 from tests.languages.json_schema.verdicts import Acceptor, byte_vocabulary
 
@@ -90,7 +91,7 @@ def test_words_of_scripts_without_spaces() -> None:
     assert not document.value("1") and not document.value("麦当劳")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(few(4)))
 def test_copies_are_what_a_search_finds(seed: int) -> None:
     draw = Random(seed)
     text = "".join(draw.choice("ab c-1\n") for _ in range(40)).strip() or "a"
@@ -112,7 +113,7 @@ def test_numbers_of_a_text() -> None:
     assert not found & {4, -11, 25}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(few(40)))
 def test_no_invalid_document_comes_in(seed: int) -> None:
     """Random schemas and walks: what can be written with a source can be written without it, and is valid."""
     draw = Random(seed)

@@ -20,6 +20,7 @@ from benchmarks.walks import parse, validator
 from dotllm import Guide, Index
 from dotllm.errors import BudgetExceededError, SpecError, UnsupportedError
 from dotllm.languages.json_schema import json_schema_to_grammar
+from tests.cases import few
 from tests.languages.json_schema.random_schemas import random_schema
 from tests.languages.json_schema.verdicts import byte_vocabulary
 
@@ -32,7 +33,7 @@ FAR = re.compile(rb"[0-9][eE][-+]?[0-9]{3}")  # numbers beyond a double, which t
 @example(627472, 1, False)  # a number whose fraction is lost in a float
 @example(1184836388, 2, True)  # an array of distinct objects without a limit
 @example(7009895, 2, False)  # a limit after a loop that no further character may follow
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 def test_every_walk_ends_and_is_valid(seed: int, depth: int, any_order: bool) -> None:
     random = Random(seed)
     schema = random_schema(random, depth)

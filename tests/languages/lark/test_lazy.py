@@ -13,6 +13,7 @@ import pytest
 from dotllm.errors import SpecError, UnsupportedError
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.lark import lark_to_grammar
+from tests.cases import few
 from tests.grammar.reference import accepts
 
 TOOLS = r"""
@@ -98,7 +99,7 @@ def tool_grammar(random: Random) -> str:
     return "\n".join([f"start: {start}", *tools, "tail: TEXT", f"TEXT: {free}"])  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(few(12)))
 def test_what_is_left_where_lazy_terminals_start(seed: int) -> None:
     random = Random(seed)
     grammar = tool_grammar(random)
@@ -212,7 +213,7 @@ def joined(left: set[str], right: set[str]) -> set[str]:
     return {x + y for x in left for y in right if len(x + y) <= 5}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(few(60)))
 def test_attributes_under_operators(seed: int) -> None:
     terminals = Terminals(Random(seed))
     for _ in range(4):

@@ -13,6 +13,7 @@ from dotllm.errors import BudgetExceededError, SpecError
 from dotllm.grammar import Grammar
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_grammar
 from dotllm.languages.regex.parser import MAX_NESTING
+from tests.cases import few
 from tests.effort import at_most
 
 # CPU seconds. Most expressions need milliseconds, but on a loaded machine these count double, and a garbage collection
@@ -148,7 +149,7 @@ def test_counted_repetition_is_not_unrolled() -> None:
         assert len(grammar) + len(grammar.children) < 25
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(st.text(alphabet=st.sampled_from(list("ab()[]{}|*+?^$.\\,-&<>=!:1#dwsbpBx")), max_size=12))
 def test_any_text_is_an_answer_or_a_named_error(pattern: str) -> None:
     for route in ROUTES.values():

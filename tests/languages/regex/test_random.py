@@ -14,6 +14,7 @@ from dotllm.automata.dfa import Dfa, dfa_to_grammar
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_grammar
+from tests.cases import few
 from tests.grammar.reference import accepts
 
 LETTERS = "ab-"
@@ -53,7 +54,7 @@ def judged(pattern: str, search: bool, texts: list[str]) -> list[str]:
     return [text for text in texts if match(text)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(plain, st.booleans())
 def test_plain_expressions(pattern: str, search: bool) -> None:
     compiled = re.compile(pattern, re.ASCII)
@@ -64,7 +65,7 @@ def test_plain_expressions(pattern: str, search: bool) -> None:
     check_grammar(pattern, search, [text for text in expected if text in SHORT])
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(assertions, st.booleans())
 def test_expressions_with_assertions(pattern: str, search: bool) -> None:
     expected = judged(pattern, search, TEXTS)
@@ -83,7 +84,7 @@ def check_grammar(pattern: str, search: bool, expected: list[str]) -> None:
     assert [text for text in SHORT if accepts(grammar, text.encode())] == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(plain, st.booleans(), st.integers(0, 4), st.one_of(st.none(), st.integers(0, 5)))
 def test_bounds_on_the_length(pattern: str, search: bool, minimum: int, maximum: int | None) -> None:
     dfa = regex_to_dfa(pattern, search=search) & Dfa.length(minimum, maximum)
@@ -92,7 +93,7 @@ def test_bounds_on_the_length(pattern: str, search: bool, minimum: int, maximum:
     assert [text for text in SHORT if accepts(grammar, text.encode())] == [text for text in SHORT if dfa.accepts(text)]
 
 
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 @given(assertions)
 def test_spelling_of_characters_is_the_callers(pattern: str) -> None:
     """With every character doubled, both routes give the language of the doubled texts."""

@@ -9,6 +9,7 @@ import pytest
 
 from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.languages.regex.unicode import digits, folded, spaces, unicode_property, word
+from tests.cases import sample
 
 CATEGORIES = [
     *("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe"),
@@ -71,9 +72,8 @@ def test_case_folding_of_the_standard_library() -> None:
     classes = defaultdict(set)
     for point in SCALARS:
         classes[simple_folding(chr(point))].add(point)
-    for members in classes.values():
-        if len(members) > 1:
-            assert CharSet.of(*members).ranges == (CharSet.of(*members) & folded(CharSet.of(min(members)))).ranges
+    for members in sample([members for members in classes.values() if len(members) > 1]):
+        assert CharSet.of(*members).ranges == (CharSet.of(*members) & folded(CharSet.of(min(members)))).ranges
 
 
 @pytest.mark.parametrize(

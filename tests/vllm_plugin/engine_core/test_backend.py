@@ -13,15 +13,17 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from dotllm import system
 from dotllm.compilation import Specification
 from dotllm.compilation.errors import CompilationError
 from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
-from dotllm.vllm_plugin.enforce import compile_hook, extras, per_process, preparation
+from dotllm.vllm_plugin.enforce import compile_hook, extras, per_process
 from dotllm.vllm_plugin.enforce.backend import EngineBackend
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.enforce.validation import claim
 from dotllm.vllm_plugin.extra import jump_forward
 from dotllm.vllm_plugin.extra.answer_limit import AnswerLimit
+from dotllm.vllm_plugin.extra.jump_forward import forced_after
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.speed import warm_start
 from tests.vllm_plugin.engine_core.test_coalesced import engine
@@ -252,9 +254,9 @@ def test_forced_text_that_would_be_too_long_for_a_limit_is_left_to_the_model(
     one = request("[cd]abab[cd]", max_tokens=50, extra_args={"dotllm_finish": True})
     for left in range(4, 9):
         grammar = compiled(manager, one)
-        assert list(grammar.forced_after(C, left)) == ([A, B, A, B] if left >= 6 else [])
+        assert list(forced_after(grammar, C, left)) == ([A, B, A, B] if left >= 6 else [])
     free = compiled(manager, request("[cd]abab[cd]", max_tokens=50))
-    assert list(free.forced_after(D, 1)) == [A, B, A, B] and list(free.forced_after(A, 9)) == []
+    assert list(forced_after(free, D, 1)) == [A, B, A, B] and list(forced_after(free, A, 9)) == []
 
 
 def test_a_vocabulary_and_a_compiler_for_each_tokenizer_and_width() -> None:
@@ -312,7 +314,7 @@ def test_on_a_gpu_processes_compile(monkeypatch: pytest.MonkeyPatch, *, gpu: boo
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation.system, "run_in_background", lambda work, name: work())
+    monkeypatch.setattr(system, "run_in_background", lambda work, name: work())
 
 
 @pytest.mark.usefixtures("at_once")
@@ -328,10 +330,10 @@ def test_an_engine_of_ours_gets_ready_while_its_model_loads(caplog: pytest.LogCa
     blind.model_config.skip_tokenizer_init = True
     with caplog.at_level(logging.INFO):
         for one in (config, other, blind):
-            preparation.in_background(prepare, one)
+            warm_start.in_background(prepare, one)
         assert prepared == [config] and "prepare done in" in caplog.text
         caplog.clear()
-        preparation.in_background(prepare, broken)
+        warm_start.in_background(prepare, broken)
         assert "could not prepare" in caplog.text and "done in" not in caplog.text
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dotllm.vllm_plugin import settings
-from dotllm.vllm_plugin.enforce import errors, parameters
+from dotllm.vllm_plugin.enforce import errors
 from dotllm.vllm_plugin.extra import jump_forward
-from dotllm.vllm_plugin.speed import pending_grammars
+from dotllm.vllm_plugin.speed import pending_grammars, request_state
 
 MODEL = {
     "is_diffusion": False, "is_hybrid": False, "is_attention_free": False, "uses_mrope": False,
@@ -56,7 +56,7 @@ def test_engines_that_are_left_out(left_out: Any) -> None:
 
 
 def test_logits_processors_that_plug_in_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "entry_points", lambda group: [SimpleNamespace(value="a plugin's")])
+    monkeypatch.setattr(errors, "_installed_processors", lambda: ("a plugin's",))
     assert "logits processors" in jump_forward.why_not(engine())
 
 
@@ -99,7 +99,7 @@ def test_requests(parameters: dict[str, Any]) -> None:
         {"repetition_penalty": 1.1}, {"bad_words": ["x"]}, {"allowed_token_ids": [1, 2]}, {"logit_bias": {5: -100.0}},
         {"logprobs": 0}, {"prompt_logprobs": 0}, {"logprob_token_ids": [5, 6]}, {"logprob_token_ids": []},
         {"prompt_logprob_token_ids": [[0]], "prompt_logprobs": None}, {"watermarking": True},
-        {"thinking_token_budget": 0}, {"trace_decode_token_ids": [1]},
+        {"thinking_token_budget": 0}, {"trace_decode_token_ids": [1]}, {"extra_args": {"dotllm_mass": True}},
     ],
 )  # fmt: skip
 def test_requests_whose_tokens_must_all_be_sampled(parameters: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ def test_a_parameter_that_nobody_here_knows_declines() -> None:
 @pytest.mark.serve
 def test_all_parameters_of_this_release_are_sorted() -> None:
     """A name that vLLM lacks would mean nothing. The oldest and the newest supported release have the same names."""
-    plain = parameters._plain(pytest.importorskip("vllm").SamplingParams)
+    plain = request_state._plain(pytest.importorskip("vllm").SamplingParams)
     lists = {*jump_forward._HARMLESS, *jump_forward._HARMLESS_EMPTY, *pending_grammars._MAY_BE_DROPPED}
     assert lists <= {*plain}
     assert not any(plain[name] for name in jump_forward._HARMLESS_EMPTY)

@@ -11,6 +11,7 @@ import pytest
 from dotllm import Index, Vocabulary
 from dotllm.vllm_plugin.extra import forced_tokens
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.extra.jump_forward import forced_after
 
 
 def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
@@ -102,7 +103,7 @@ def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
                 assert complete, f"{text!r} is cut, with the stop tokens {stops}"
                 break
             assert not complete
-            forced = list(grammar.forced_after(token, 1000))
+            forced = list(forced_after(grammar, token, 1000))
             assert set(forced).isdisjoint(stops)
             assert grammar.accept_tokens("r", [token])
             text += tokens[token] or b""

@@ -17,7 +17,7 @@ from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.enforce import errors, request_errors
 from dotllm.vllm_plugin.enforce.errors import TokenNotAllowed
 from dotllm.vllm_plugin.speed import pending_grammars
-from dotllm.vllm_plugin.speed.pending_grammars import why_no_reasoning, why_not
+from dotllm.vllm_plugin.speed.pending_grammars import PendingGrammars, why_not
 from dotllm.vocabulary import Vocabulary
 from tests.serve.releases import INSTALLED
 
@@ -540,12 +540,12 @@ def test_features_it_does_not_go_with(bench: Bench) -> None:
 
 
 def test_engines_in_which_a_request_does_not_reason_first(reasoning: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert why_no_reasoning(reasoning.scheduler) == "" and reasoning.scheduler._pending._lets_reason
+    assert PendingGrammars(reasoning.scheduler)._lets_reason
     monkeypatch.setattr(reasoning.scheduler, "num_spec_tokens", 3)
-    assert "speculative" in why_no_reasoning(reasoning.scheduler)
+    assert not PendingGrammars(reasoning.scheduler)._lets_reason
     monkeypatch.setattr(reasoning.scheduler, "num_spec_tokens", 0)
     monkeypatch.setattr(reasoning.manager, "enable_in_reasoning", True)
-    assert "constrained" in why_no_reasoning(reasoning.scheduler)
+    assert not PendingGrammars(reasoning.scheduler)._lets_reason
 
 
 def test_a_failed_compile_of_a_held_request_is_named_as_one(bench: Bench) -> None:

@@ -507,5 +507,4 @@ def test_requests(
         run_state_machine_as_test(machine, settings=sequences(125, steps=25))  # type: ignore[no-untyped-call]
         assert bool(machine.late) == late
     finally:
-        gc.unfreeze()
         logging.disable(logging.NOTSET)  # (assigning to the manager would keep the levels that loggers have cached)

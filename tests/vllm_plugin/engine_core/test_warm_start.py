@@ -38,14 +38,14 @@ def test_where_an_engine_is_made_ready(engine: Any, prepares: bool, monkeypatch:
     run: list[str] = []
     made: list[Any] = []
     monkeypatch.setattr(system, "run_in_background", lambda function, name: run.append(name))
-    monkeypatch.setattr(preparation, "_loading", None)  # (else later tests' engines wait for a thread that never runs)
+    monkeypatch.setattr(preparation, "loaded", None)  # (else later tests' engines wait for a thread that never runs)
     warm_start._init(object(), engine, original=lambda _, config: made.append(config))
     assert bool(run) == prepares and made == [engine]
 
 
 @pytest.fixture
 def _no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "_loading", None)
+    monkeypatch.setattr(preparation, "loaded", None)
     monkeypatch.setattr(scheduler, "_parts", {})
 
 
@@ -75,7 +75,7 @@ def test_an_engine_core_is_ready_when_its_kernels_are(monkeypatch: pytest.Monkey
         ends.wait(60)
 
     monkeypatch.setattr(system, "run_in_background", run)
-    monkeypatch.setattr(preparation, "_load_kernels", lambda: compiled.wait(60))
+    monkeypatch.setattr(preparation, "load_kernels", lambda: compiled.wait(60))
     monkeypatch.setattr(warm_start, "prepare_engine", prepare_engine)
     engine = config()
     warm_start._init(object(), engine, original=lambda _, config: None)
@@ -99,7 +99,7 @@ def test_kernels_that_do_not_load_hold_no_start_up(
     def fail() -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(preparation, "_load_kernels", fail)
+    monkeypatch.setattr(preparation, "load_kernels", fail)
     monkeypatch.setattr(jit, "missing_groups", lambda: ["index"])
     Made(config())
     assert "no space left" in caplog.text
@@ -118,7 +118,7 @@ def test_kernels_that_do_not_load_hold_no_start_up(
 def test_without_the_tier_speed_what_was_never_compiled_is(missing: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the first constrained request would compile it in the engine's loop."""
     loads: list[int] = []
-    monkeypatch.setattr(preparation, "_load_kernels", lambda: loads.append(1))
+    monkeypatch.setattr(preparation, "load_kernels", lambda: loads.append(1))
     monkeypatch.setattr(jit, "missing_groups", lambda: missing)
     Made(config())
     assert len(loads) == len(missing)

@@ -30,12 +30,22 @@ REMEDIES = (
 )
 
 
+ASKED = client_bodies.sample(fields=True)
 NOT_PLAYED = {"stream_options", "logprobs", "top_logprobs"}
 """Fields that the played engine does not support: it has no probabilities."""
 
 
-@pytest.mark.parametrize("row", BODIES, ids=[f"{row['client']}-{i}" for i, row in enumerate(BODIES)])
+@pytest.mark.parametrize("row", ASKED, ids=[f"{row['client']}-{i}" for i, row in enumerate(ASKED)])
 def test_it_is_answered_as_asked_or_refused_with_a_remedy(row: dict[str, Any], played: PlayedServer) -> None:
+    ask_and_judge(row, played)
+
+
+@pytest.mark.parametrize("row", client_bodies.sample(), ids=lambda row: row["client"])
+def test_so_it_is_by_a_model_that_thinks(row: dict[str, Any], thinking: PlayedServer) -> None:
+    ask_and_judge(row, thinking)
+
+
+def ask_and_judge(row: dict[str, Any], played: PlayedServer) -> None:
     body = {**row["body"], "model": NAME, "stream": False}
     answer = played.post(row["path"], {name: value for name, value in body.items() if name not in NOT_PLAYED})
     assert answer.status in (200, 400), answer.body

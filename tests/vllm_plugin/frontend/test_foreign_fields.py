@@ -285,6 +285,6 @@ def test_an_operator_may_read_any_field_of_vllm_xargs(kind: str, monkeypatch: py
     """The server's own logits processors may read any field."""
     fields = {"vllm_xargs": {"regex": PATTERN, "choice": ["a"]}}
     assert ask(kind, {**BASE[kind], **fields}).code == "unknown_field"
-    monkeypatch.setattr("dotllm.vllm_plugin.enforce.engine_info._installed", lambda: True)
+    monkeypatch.setattr("dotllm.vllm_plugin.enforce.errors._installed_processors", lambda: ("mine",))
     assert ask(kind, {**BASE[kind], **fields}) == Outcome(is_free=True)
     assert ask(kind, {**BASE[kind], "vllm_xargs": {"dotllm_x": 1}}).code == "unknown_field", "ours all the same"

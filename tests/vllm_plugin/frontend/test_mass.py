@@ -30,27 +30,38 @@ def said_by(choices: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def check(server: PlayedServer, said: dict[str, Any]) -> None:
-    """All tokens of the played model are equally likely, so the masks alone determine the figures."""
+def check(server: PlayedServer, said: dict[str, Any], *, logprobs: bool = True) -> None:
+    """All tokens of the played model are equally likely, so the masks alone determine the figures. logprobs: whether
+    the request asks for log probabilities, too."""
     size = math.log(server.core.vocabulary.size)
     tokens = said["tokens"]
-    assert len(tokens) == len(said["mass"]) == len(said["before"]) == len(said["after"]) and len(tokens) > 10
+    assert len(tokens) == len(said["mass"]) > 10 and len(set(said["mass"])) > 2
+    if not logprobs:
+        assert said["before"] == said["after"] == []
+        assert all(-size - 1e-5 <= mass <= 0 for mass in said["mass"])
+        return
+    assert len(tokens) == len(said["before"]) == len(said["after"])
     assert said["before"] == pytest.approx([-size] * len(tokens), abs=1e-4)
     assert [a + mass for a, mass in zip(said["after"], said["mass"], strict=True)] == pytest.approx(
         said["before"], abs=1e-5
     )
-    assert len(set(said["mass"])) > 2
 
 
+LOGPROBS = {"chat": {"logprobs": True}, "completion": {"logprobs": 0}}
+
+
+@pytest.mark.parametrize("logprobs", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", ["chat", "completion"])
-def test_an_answer_says_the_mass_of_each_token(played: PlayedServer, api: str, stream: bool) -> None:
-    answer = ask(played, api, {**FORM, "vllm_xargs": {"dotllm_mass": True}, "stream": stream})
+def test_an_answer_says_the_mass_of_each_token(played: PlayedServer, api: str, stream: bool, logprobs: bool) -> None:
+    """vLLM computes log probabilities only if the client asks for them."""
+    fields = {**FORM, "vllm_xargs": {"dotllm_mass": True}, "stream": stream, **(LOGPROBS[api] if logprobs else {})}
+    answer = ask(played, api, fields)
     assert answer.status == 200, answer.body
     choices = [choice for event in answer.body for choice in event["choices"]] if stream else answer.body["choices"]
     said = said_by(choices)
-    check(played, said)
-    assert "fields" not in said and not any(choice.get("logprobs") for choice in choices), "nobody asked for those"
+    check(played, said, logprobs=logprobs)
+    assert "fields" not in said and any(choice.get("logprobs") for choice in choices) == logprobs
 
 
 @pytest.mark.parametrize("stream", [False, True])

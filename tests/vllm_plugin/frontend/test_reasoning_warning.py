@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin.enforce import reasoning_warning
+from dotllm import system
+from dotllm.vllm_plugin.api import reasoning_warning
 
 QWEN3 = (
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
@@ -94,3 +95,16 @@ def test_a_tokenizer_without_a_template_says_nothing(monkeypatch: pytest.MonkeyP
         model_config=SimpleNamespace(hf_config=SimpleNamespace(model_type="qwen3")),
     )
     reasoning_warning.warn(config)
+
+
+def test_a_front_end_says_it_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+    made: list[Any] = []
+    monkeypatch.setattr(system, "run_in_background", lambda work, name: work())
+    monkeypatch.setattr(reasoning_warning, "warn", said.append)
+    config: Any = SimpleNamespace(
+        structured_outputs_config=SimpleNamespace(reasoning_parser="qwen3", backend="auto"),
+        model_config=SimpleNamespace(runner_type="generate", skip_tokenizer_init=False),
+    )
+    reasoning_warning._init(object(), config, original=lambda _, config: made.append(config))
+    assert said == made == [config]

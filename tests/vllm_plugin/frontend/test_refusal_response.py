@@ -102,14 +102,14 @@ def test_a_refusal_that_ends_a_stream_has_our_code_and_no_traceback(
     """With only the tier enforce, every refused stream ends like this. Errors of ours are logged with a traceback."""
     from vllm.entrypoints.generate.base.serving import GenerateBaseServing
 
-    request_errors.HOOK.apply()
+    endpoints.HOOK.apply()
     endpoints.HOOK.apply()
     error = request_errors.as_http(status, "nothing can match", code)
     assert GenerateBaseServing.create_error_response(error).error.code == status
     serving = GenerateBaseServing.__new__(GenerateBaseServing)
     event = json.loads(serving.create_streaming_error_response(error))["error"]
     assert event["message"] == "nothing can match" and event["code"] == ("dotllm." + said if said else status)
-    for name in request_errors._STREAMING:
+    for name in endpoints._STREAMING:
         caplog.clear()
         logger = logging.getLogger(name)
         logger.addHandler(caplog.handler)

@@ -128,7 +128,7 @@ class Answers:
         by_grammar = {
             id(r.structured_output_request.grammar): name for name, r in self.engine.requests.items() if name in self.of
         }
-        limit_rows, self.masks = RequestGrammar.limit_rows, 0
+        change_rows, self.masks = AnswerLimit.change_rows, 0
 
         def looked_at(grammar: Any, drafts: Any, left: int, *args: Any) -> int:
             name = by_grammar[id(grammar)]
@@ -137,9 +137,9 @@ class Answers:
                 # All sampled tokens have been taken, whatever is in flight.
                 assert grammar.guide.tokens_taken == len(tokens) and left == self.of[name][1] - len(tokens)
             self.masks += 1
-            return limit_rows(grammar, drafts, left, *args)
+            return change_rows(grammar, drafts, left, *args)
 
-        monkeypatch.setattr(RequestGrammar, "limit_rows", looked_at)
+        monkeypatch.setattr(AnswerLimit, "change_rows", staticmethod(looked_at))
         self.engine.run(before)
 
 
@@ -222,7 +222,7 @@ def test_a_limit_that_cannot_be_kept_ends_the_request_with_its_reason(indexes: l
     limit.begin(request, 100, indexes[0].tokens_to_finish())
     grammar = RequestGrammar(indexes[0].guide(), (), indexes[0].vocabulary, limit=limit)
     rows = np.array([grammar.guide.mask_row], np.int32)
-    assert grammar.limit_rows((), 3, rows, np.array([grammar.guide.config], np.int32)) == -1
+    assert limit.change_rows(grammar, (), 3, rows, np.array([grammar.guide.config], np.int32)) == -1
     assert grammar.failed and isinstance(grammar.error, TooFewTokensError) and not limit.was_needed(0)
     request.sampling_params.min_tokens = 90
     with pytest.raises(InvalidSpecError, match="takes 91 tokens"):

@@ -6,7 +6,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -49,7 +48,8 @@ def sampled(asked: dict[str, int] | None, apply: Any, output: Any) -> Any:
     """What a worker returns if its runner masks with ``apply``."""
     grammar = SimpleNamespace()
     if asked is not None:
-        setattr(grammar, worker.ASKED, asked)
+        counts = None if set(asked.values()) == {1} else np.array([*asked.values()], np.int32)
+        setattr(grammar, worker.ASKED, ([*asked], counts))
 
     def original(self: object, given: Any) -> Any:
         assert given is grammar
@@ -75,10 +75,29 @@ def test_rows_of_the_first_runner(asynchronous: bool) -> None:
         assert not result._output.was_read and result.get_kv_connector_output() == "of the connector"
         result = result.get_output()
     found = getattr(result, worker.MASSES)
-    assert {name: len(masses) for name, masses in found.items()} == {"a": 3, "b": 1, "t": 1}
+    assert {name: len(masses) for name, masses in found.items()} == {"a": 3, "b": 1, "t": 3, "gone": 1}
     close = partial(pytest.approx, abs=1e-6)
     assert found["a"] == close(expected[2:5].tolist()) and found["b"] == close(expected[6:].tolist())
-    assert found["t"] == close(expected[5:6].tolist())
+    assert found["t"][:1] == close(expected[5:6].tolist()), "it has one row, whatever was drafted"
+
+
+def test_rows_of_a_batch_in_which_all_ask() -> None:
+    """Each has one position; the runners' order, and another."""
+    logits, allowed = torch.randn((3, TOKENS)), torch.rand((3, TOKENS)) < 0.5
+    expected = exact(logits, allowed).tolist()
+    original = lambda *_: masked(logits, allowed)  # noqa: E731
+    step: Any = SimpleNamespace(scheduled_spec_decode_tokens={})
+    for names in (["x", "a", "t"], ["t", "x"]):
+        for second in (False, True):
+            before = logits.clone()
+            batch: Any = SimpleNamespace(req_ids=["x", "a", "t"], cu_num_logits=torch.arange(4, dtype=torch.int32))
+            own: Any = SimpleNamespace(mask_stride=1)
+            first = partial(worker._v1, step, SimpleNamespace(), batch, logits, original=original)
+            last = partial(worker._v2, own, logits, batch, names, None, original=original)
+            output = ModelRunnerOutput(req_ids=[], req_id_to_index={})
+            found = getattr(sampled(dict.fromkeys(names, 1), last if second else first, output), worker.MASSES)
+            assert found == pytest.approx({name: expected["xat".index(name)] for name in names}, abs=1e-6)
+            logits.copy_(before)
 
 
 def test_rows_of_the_second_runner() -> None:
@@ -130,7 +149,11 @@ def test_the_engine_core_asks_for_those_that_ask() -> None:
     part.scheduled(step)
     masks: Any = SimpleNamespace(structured_output_request_ids=["b", "a", "c"])
     part.masks_found(step, masks)
-    assert getattr(masks, worker.ASKED) == {"a": 3}
+    names, counts = getattr(masks, worker.ASKED)
+    assert names == ["a"] and counts.tolist() == [3]
+    step.scheduled_spec_decode_tokens = {}
+    part.masks_found(step, masks)
+    assert getattr(masks, worker.ASKED) == (["a"], None)
     part.masks_found(step, None)
     other: Any = SimpleNamespace(structured_output_request_ids=["b"])
     part.masks_found(step, other)
@@ -146,41 +169,95 @@ def lists(rows: int, width: int) -> Any:
     return LogprobsLists(ids, -ids.astype(np.float32), np.ones(rows, np.int32))
 
 
-def test_masses_go_through_vllms_wire_to_the_positions_of_a_request() -> None:
+def output_processor() -> Any:
+    """vLLM's, with the front end's hook."""
+    from vllm.v1.engine.output_processor import OutputProcessor
+
+    processor = OutputProcessor(None, log_stats=False)
+
+    def process(outputs: list[Any]) -> Any:
+        return answers._process_outputs(processor, outputs, original=OutputProcessor.process_outputs)
+
+    return processor, process
+
+
+def add(processor: Any, name: str, logprobs: int | None, asks: bool) -> Any:
+    """vLLM's state of a new request, and a list of its positions of log probabilities once it has ended."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine import EngineCoreRequest
     from vllm.v1.engine.logprobs import LogprobsProcessor
 
+    params = SamplingParams(
+        logprobs=logprobs, output_kind=RequestOutputKind.DELTA, extra_args={"dotllm_mass": True} if asks else None
+    )
+    request = EngineCoreRequest(name, [1], None, params, None, 0.0, None, None, None, external_req_id=name)
+    processor.add_request(request, None)
+    state = processor.request_states[name]
+    original = LogprobsProcessor.from_new_request.__func__
+    state.logprobs_processor = answers._from_new_request(LogprobsProcessor, None, request, original=original)
+    return state
+
+
+def test_masses_go_through_vllms_wire_to_the_positions_of_a_request() -> None:
     part = engine.Masses(SimpleNamespace())  # type: ignore[arg-type]
     outputs = {
         0: EngineCoreOutputs(
-            outputs=[EngineCoreOutput("a", [0, 3], new_logprobs=lists(2, 3)),
+            outputs=[EngineCoreOutput("a", [0, 3], new_logprobs=lists(2, 3)), EngineCoreOutput("p", [7, 8]),
                      EngineCoreOutput("b", [0], new_logprobs=lists(1, 3)), EngineCoreOutput("c", [5])]
-        )
+        ),
+        1: EngineCoreOutputs(outputs=[EngineCoreOutput("d", [4])]),
+        2: EngineCoreOutputs(outputs=[EngineCoreOutput("e", [4])]),
     }  # fmt: skip
     result = ModelRunnerOutput(req_ids=[], req_id_to_index={})
     part.answered(result, outputs)
-    assert outputs[0].outputs[0].new_logprobs.logprobs.shape == (2, 3)
-    setattr(result, worker.MASSES, {"a": [-0.25, -1.5, -9.0], "c": [-1.0]})
+    assert [one.request_id for one in outputs[0].outputs] == ["a", "p", "b", "c"]
+    masses = {"a": [-0.25, -1.5, -9.0], "p": [-2.0], "d": -1.0, "gone": [-3.0]}
+    setattr(result, worker.MASSES, masses)
     part.answered(result, outputs)
-    sent = MsgpackDecoder(EngineCoreOutputs).decode(MsgpackEncoder().encode(outputs[0]))
+    sent = [MsgpackDecoder(EngineCoreOutputs).decode(MsgpackEncoder().encode(one)).outputs for one in outputs.values()]
+    assert [dict(wire.carried(one)) for one in sent] == [{name: masses[name] for name in "ap"}, {"d": -1.0}, {}]
 
-    def positions(output: Any, number: int) -> Any:
-        own = LogprobsProcessor(None, [], None, 0.0, number, None)
-        answers._update_sample_logprobs(own, output.new_logprobs, original=LogprobsProcessor._update_sample_logprobs)
-        return own.logprobs
+    processor, process = output_processor()
+    asks = {"a": (2, True), "p": (None, True), "b": (2, False), "c": (None, False)}
+    states = {name: add(processor, name, *how) for name, how in asks.items()}
+    told = {output.request_id: output.outputs[0] for output in process(sent[0]).request_outputs}
+    assert told.keys() == states.keys() and wire.CARRIER not in processor.request_states
+    assert [one.log_mass for one in told["a"].logprobs] == [-0.25, -1.5], "of each accepted position, and of no other"
+    assert [list(one) for one in told["a"].logprobs] == [[0, 1, 2], [3, 4, 5]], "vLLM's positions are as they were"
+    assert [(one.log_mass, len(one)) for one in told["p"].logprobs] == [(-2.0, 0), (None, 0)], "no log probabilities"
+    assert type(told["b"].logprobs[0]) is dict and told["c"].logprobs is None, "who does not ask gets vLLM's"
+    process([EngineCoreOutput("p", [9])])
+    process([wire.carrier({"p": -4.0, "gone": [-3.0]}), EngineCoreOutput("p", [10])])
+    own = states["p"].logprobs_processor
+    assert [one.log_mass for one in own.logprobs] == [-2.0, None, None, -4.0] and own.masses == [-4.0]
+    assert own.cumulative_logprob is None and states["a"].logprobs_processor.cumulative_logprob == -3
 
-    first = positions(sent.outputs[0], 2)
-    assert [one.log_mass for one in first] == [-0.25, -1.5], "of each accepted position, and of no other"
-    assert [list(one) for one in first] == [[0, 1, 2], [3, 4, 5]], "vLLM's positions are as they were"
-    assert [list(one) for one in positions(sent.outputs[0], 0)] == [[0], [3]]
-    (other,) = positions(sent.outputs[1], 2)
-    assert type(other) is dict
-    assert sent.outputs[2].new_logprobs is None
-    assert msgspec.to_builtins(sent.outputs[1].new_token_ids) == [0]
+
+def test_one_front_end_gets_all_that_there_is() -> None:
+    part = engine.Masses(SimpleNamespace())  # type: ignore[arg-type]
+    outputs = {0: EngineCoreOutputs(outputs=[EngineCoreOutput("d", [4])])}
+    result = ModelRunnerOutput(req_ids=[], req_id_to_index={})
+    setattr(result, worker.MASSES, {"d": -1.0, "aborted": -2.0})
+    part.answered(result, outputs)
+    assert wire.carried(outputs[0].outputs) == {"d": -1.0, "aborted": -2.0}
+    processor, process = output_processor()
+    add(processor, "d", None, asks=True)
+    assert [one.log_mass for one in process(outputs[0].outputs).request_outputs[0].outputs[0].logprobs] == [-1.0]
 
 
-def test_fewer_masses_than_tokens_are_known() -> None:
-    alone, masses = wire.taken_off(wire.with_masses(lists(3, 1), [-0.5]))
-    assert masses is not None and masses[0] == -0.5 and np.isnan(masses[1:]).all()
-    assert np.array_equal(alone.logprobs, lists(3, 1).logprobs) and wire.taken_off(lists(2, 2))[1] is None
-    empty = wire.with_masses(lists(0, 2), [])
-    assert wire.taken_off(empty)[1] is None and wire.taken_off(empty)[0].logprobs.shape[0] == 0
+def test_a_stop_text_within_a_step_drops_masses_too() -> None:
+    processor, process = output_processor()
+    state = add(processor, "a", 0, asks=True)
+    process([wire.carrier({"a": [-1.0, -2.0, -3.0]}), EngineCoreOutput("a", [3], new_logprobs=lists(1, 1))])
+    assert [one.log_mass for one in state.logprobs_processor.logprobs] == [-1.0]
+
+
+def test_flat_log_probabilities_stay_vllms() -> None:
+    from vllm.logprobs import FlatLogprobs
+
+    processor, process = output_processor()
+    state = add(processor, "a", 0, asks=True)
+    state.logprobs_processor.logprobs = FlatLogprobs()
+    process([wire.carrier({"a": [-1.0]}), EngineCoreOutput("a", [3], new_logprobs=lists(1, 1))])
+    assert type(state.logprobs_processor.logprobs) is FlatLogprobs and state.logprobs_processor.masses == [-1.0]

@@ -15,6 +15,7 @@ from played_engine import ANSWER, EOS, Engine, spelt
 from rare_orders import OneToken, PlayedRunner, Trouble
 
 from dotllm import Index, Vocabulary
+from tests.cases import EVERY
 
 pytestmark = pytest.mark.serve
 
@@ -30,7 +31,7 @@ def others(vocabulary: Vocabulary) -> list[Index]:
     return [Index.from_regex(pattern, vocabulary) for pattern in patterns]
 
 
-@pytest.mark.parametrize("first", [0, 20, 100, 1591])
+@pytest.mark.parametrize("first", [0, 20, 100, 1591] if EVERY else [0, 1591])
 def test_requests_in_trouble(
     vllm_config: Any, index: Index, others: list[Index], monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
@@ -44,7 +45,7 @@ def test_requests_in_trouble(
     assert entered, "no forced text was entered into any of them"
 
 
-@pytest.mark.parametrize("first", [0, 40])
+@pytest.mark.parametrize("first", [0, 40] if EVERY else [0])
 def test_steps_of_requests_in_trouble_are_late(
     vllm_config: Any, index: Index, others: list[Index], monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
@@ -62,7 +63,7 @@ def test_steps_of_requests_in_trouble_are_late(
     assert 5 < late < begun
 
 
-@pytest.mark.parametrize("first", [0, 20, 100])
+@pytest.mark.parametrize("first", [0, 20, 100] if EVERY else [0])
 def test_drafts_of_requests_in_trouble(
     drafting_config: Any, index: Index, others: list[Index], monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:

@@ -71,8 +71,9 @@ def test_limits_that_suffice_are_found_in_one_call(
 ) -> None:
     """Once it is known which limits may change a mask, only their requests are asked."""
     paths, asked = [[], [A], [A, A]], []
-    limit_rows = RequestGrammar.limit_rows
-    monkeypatch.setattr(RequestGrammar, "limit_rows", lambda self, *a: asked.append(self) or limit_rows(self, *a))
+    change_rows = AnswerLimit.change_rows
+    noted = staticmethod(lambda grammar, *a: asked.append(grammar) or change_rows(grammar, *a))
+    monkeypatch.setattr(AnswerLimit, "change_rows", noted)
     monkeypatch.setattr(RequestGrammar, "limited", True)
 
     def step(*lefts: int) -> tuple[list[int], list[int]]:

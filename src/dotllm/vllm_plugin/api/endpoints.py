@@ -18,6 +18,9 @@ nothing before the reasoning ends, but no parser looks for reasoning in a comple
 We tell the engine that the reasoning has ended. A rendered request (``/v1/completions/render``) says the same in a
 field, which reaches ``/inference/v1/generate``.
 
+A stream that has begun can only end with an error event. vLLM logs a traceback for it, as for a bug; here a refusal has
+none.
+
 A forced call follows the schema of its tool, even if the client has not asked for that (`unasked`). If the engine
 refuses such a schema, the request is sent again with the constraint that vLLM would make.
 """
@@ -25,6 +28,7 @@ refuses such a schema, the request is sent again with the constraint that vLLM w
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -41,10 +45,12 @@ from dotllm.vllm_plugin.enforce import engine_info, request_errors, validation
 from dotllm.vllm_plugin.extra.mass import record
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.tools import constraints, custom_tools, cut_calls
-from dotllm.vllm_plugin.vllm_types import AsyncLLM, PoolingParams, RequestOutputCollector, SamplingParams
+from dotllm.vllm_plugin.vllm_types import AsyncLLM, RequestOutputCollector, SamplingParams
 
 _OPENAI = "vllm.entrypoints.openai"
 _TOKENS = "vllm.entrypoints.scale_out.token_in_token_out"
+_STREAMING = (f"{_OPENAI}.chat_completion.serving", f"{_OPENAI}.completion.serving", f"{_TOKENS}.serving")
+"""vLLM's loggers that log the exception that ends a stream."""
 _WITH_CODES = (_OPENAI, _TOKENS, "vllm.entrypoints.anthropic")
 
 HOOK = Hook(
@@ -60,6 +66,7 @@ HOOK = Hook(
     without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads are "
     "ignored, and constraints with online beam search; with a reasoning parser, completions of a model that does not "
     "reason are free text",
+    apply=lambda: _log_no_traceback_of_refusals(),
 )
 
 
@@ -188,6 +195,21 @@ async def _endpoint(self: object, request: Any, *args: Any, original: Original, 
             current.reset(token)
 
 
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """A log filter: a refusal is logged in one line, as a warning."""
+    error = record.exc_info[1] if record.exc_info else None
+    if getattr(error, "dotllm_code", None) is not None:
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg, record.args = "a stream was ended: %s", (str(error),)
+    return True
+
+
+def _log_no_traceback_of_refusals() -> None:
+    for name in _STREAMING:
+        logging.getLogger(name).addFilter(_without_traceback)
+
+
 @HOOK.replaces("vllm.entrypoints.serve.exception_handling.error_response:create_error_response")
 def _create_error_response(message: str | Exception, *args: Any, original: Original, **kwargs: Any) -> Any:
     """vLLM also calls this for an error that ends a stream."""
@@ -243,7 +265,7 @@ async def _add_request(
     self: AsyncLLM,
     request_id: str,
     prompt: object,
-    params: SamplingParams | PoolingParams,
+    params: object,
     *args: Any,
     original: Original,
     **kwargs: Any,

@@ -27,6 +27,7 @@ from dotllm.errors import InvalidSpecError, shown
 from dotllm.languages.json_input import refuse_what_cannot_be_sent
 from dotllm.vllm_plugin.api import foreign_fields
 from dotllm.vllm_plugin.enforce import engine_info
+from dotllm.vllm_plugin.enforce.errors import logits_processors
 from dotllm.vllm_plugin.enforce.validation import refuse, refused_as_by_vllm, require_object
 from dotllm.vllm_plugin.hook import Hook, Original, Target, replace_once, require_that_it_fits
 from dotllm.vllm_plugin.specification import KINDS, OPTIONS, OURS, refuse_unknown
@@ -186,7 +187,7 @@ def _refuse_in_arguments(read: Mapping[str, object], instead: Mapping[str, str])
         return
     with refused_as_by_vllm():
         refuse_unknown(fields)
-    if not engine_info.has_processors():
+    if not logits_processors(getattr(engine_info.configuration(), "model_config", None)):
         others = {name: value for name, value in fields.items() if name not in OURS}
         _refuse_foreign(read, others, instead, "vllm_xargs")
 

@@ -12,12 +12,10 @@ from vllm.v1.structured_output.backend_types import StructuredOutputBackend, Str
 
 from dotllm.compilation import Compiled, Specification
 from dotllm.device_masks.sender import StepMasks
-from dotllm.index import Guide
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.enforce import per_process
 from dotllm.vllm_plugin.enforce.extras import GIVEN
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.enforce.request_state import tokens_left
 from dotllm.vllm_plugin.vllm_types import Request
 
 
@@ -49,12 +47,8 @@ class EngineBackend(StructuredOutputBackend):
         max_model_len = self.vllm_config.model_config.max_model_len
 
         def make(compiled: Compiled) -> RequestGrammar:
-            begun: Guide | Compiled = compiled
-            if limit is not None:
-                begun = guide = compiled.guide()  # (a warmer index may not know the shortest ways)
-                limit.begin(request, max_model_len, guide.tokens_to_finish)
-                guide.mask_within(tokens_left(request, max_model_len))  # first mask here, not in the engine's loop
-            return RequestGrammar(begun, stops, vocabulary, spelling_of=spelling_of, limit=limit)
+            guide = compiled if limit is None else limit.guide(compiled, request, max_model_len)
+            return RequestGrammar(guide, stops, vocabulary, spelling_of=spelling_of, limit=limit)
 
         return self.compiler.submit(specification, make, slow=limit is not None)
 

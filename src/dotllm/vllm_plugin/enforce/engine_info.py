@@ -6,39 +6,26 @@ module remembers that configuration. A process may have several engines; `of` se
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from dotllm.compilation import Kind, Specification, validation_cache
-from dotllm.vllm_plugin.enforce import per_process, reasoning_warning
-from dotllm.vllm_plugin.enforce.preparation import in_background
+from dotllm.vllm_plugin.enforce import per_process
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams
-from dotllm.vllm_plugin.vllm_types import (
-    ModelConfig,
-    PoolingParams,
-    SamplingParams,
-    StructuredOutputsConfig,
-    VllmConfig,
-)
+from dotllm.vllm_plugin.vllm_types import ModelConfig, StructuredOutputsConfig, VllmConfig
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
-
-_PROCESSORS = "vllm.logits_processors"
-"""The entry points of installed logits processors."""
 
 _last: VllmConfig | None = None
 _of_request: ContextVar[VllmConfig | None] = ContextVar("dotllm_engine", default=None)
 
 HOOK = Hook(
     name="front-end",
-    summary="the front end knows its engine's backend, and says at start which reasoning parser is missing",
+    summary="the front end knows its engine's backend",
     targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
     without_it="streams that are refused get HTTP 200 and an error event; the backend is taken for auto",
 )
@@ -77,7 +64,7 @@ def serves(backend: str | None = None) -> bool:
     return backend == BACKEND or is_ours(backend or ("auto" if configured is None else configured.backend))
 
 
-def is_constrained(params: SamplingParams | PoolingParams | None) -> TypeGuard[ConstrainedParams]:
+def is_constrained(params: object) -> TypeGuard[ConstrainedParams]:
     """Whether ``params`` have a constraint that dotllm enforces; those of pooling models have none."""
     structured = getattr(params, "structured_outputs", None)
     return bool(structured and not structured.all_constraints_none() and config() and serves(structured._backend))
@@ -87,18 +74,6 @@ def may_reason() -> bool:
     """Whether requests may generate text before their constraint begins, and before it has been compiled."""
     configured = config()
     return configured is not None and bool(configured.reasoning_parser)
-
-
-def has_processors() -> bool:
-    """Whether the server's operator has added logits processors, which may read any field of ``vllm_xargs``."""
-    vllm_config = configuration()
-    model_config = getattr(vllm_config, "model_config", None)
-    return bool(getattr(model_config, "logits_processors", None)) or _installed()
-
-
-@functools.cache
-def _installed() -> bool:
-    return bool(entry_points(group=_PROCESSORS))
 
 
 def token_names() -> TokenNames | None:
@@ -116,20 +91,7 @@ def tokenizer_and_model() -> tuple[Any, ModelConfig]:
     return cached_tokenizer_from_config(model_config=model_config), model_config
 
 
-def prepare(vllm_config: VllmConfig) -> None:
-    """Warn about a missing reasoning parser. Load what is needed for the warnings of a specification and for the types
-    of arguments; with a reasoning parser, also what checking needs (`endpoints`)."""
-    reasoning_warning.warn(vllm_config)
-    from dotllm.compilation import spec_warnings  # noqa: F401
-    from dotllm.languages.json_schema import flat_properties  # noqa: F401
-
-    if may_reason():
-        for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
-            validation_cache.check(Specification.create(kind, text))
-
-
 @HOOK.replaces("vllm.v1.engine.input_processor:InputProcessor.__init__")
 def _init(self: object, vllm_config: VllmConfig, *args: Any, original: Original, **kwargs: Any) -> None:
     remember(vllm_config)
-    in_background(prepare, vllm_config)
     original(self, vllm_config, *args, **kwargs)

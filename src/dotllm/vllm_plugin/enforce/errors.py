@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from dotllm.compilation.errors import Unavailable
 from dotllm.diagnosis.openai_error import beside
 from dotllm.errors import InvalidSpecError, SpecError, without_frames
-from dotllm.vllm_plugin.enforce.request_state import tokens_left
 from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, ModelConfig, Request, Scheduler
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,29 @@ logger = logging.getLogger(__name__)
 _MARK = "\0dotllm "
 # Parameters of a request that can forbid every token that its constraint allows.
 _FORBIDDING = ("allowed_token_ids", "bad_words")
+
+
+Method = TypeVar("Method", bound=Callable[..., object])
+
+
+def contained(otherwise: Callable[[], object]) -> Callable[[Method], Method]:
+    """A decorator of functions of a `RequestGrammar`: an error ends its request, and this and all later calls return
+    ``otherwise()``. If the guide moves because its index is full, the function begins again."""
+
+    def decorate(function: Method) -> Method:
+        @wraps(function)
+        def contained_function(grammar: Any, *args: object) -> object:
+            while not grammar.failed and (grammar.has_begun or grammar.begin()):
+                try:
+                    return function(grammar, *args)
+                except Exception as error:
+                    if not grammar.survives(error):
+                        grammar.fail(function.__name__, error)
+            return otherwise()
+
+        return cast(Method, contained_function)
+
+    return decorate
 
 
 class TokenNotAllowed(RuntimeError):
@@ -91,7 +114,9 @@ class Failures:
                 request = ended.get(output.request_id) or self._scheduler.requests[output.request_id]
                 how = str(output.finish_reason)
                 if how == "stop":
-                    self._tell_if_closed(request, output)
+                    limit = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
+                    if limit is not None:
+                        limit.tell(request, output, self._scheduler)
                 elif how == "error":
                     self._tell_reason(request, output)
 
@@ -105,14 +130,6 @@ class Failures:
         if error is not None:  # since 0.33, of a compile that failed
             output.error = _in_our_words(error, reason)  # type: ignore[attr-defined]
 
-    def _tell_if_closed(self, request: Request, output: EngineCoreOutput) -> None:
-        """If an answer ended because of its limit, say so."""
-        limit = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
-        if limit is not None and limit.was_needed(tokens_left(request, self._scheduler.max_model_len)):
-            output.stop_reason = limit.CLOSED
-            backend: Any = self._scheduler.structured_output_manager.backend  # ours, as the grammar is
-            backend.compiler.metrics.add("dotllm_answers_closed")
-
 
 def _in_our_words(error: Any, reason: str) -> Any:
     """vLLM's ``RequestError``, which every front end understands, with the status and the message of ``reason``."""
@@ -121,11 +138,15 @@ def _in_our_words(error: Any, reason: str) -> Any:
     return type(error)(code=code, message=message, retryable=status == 503)
 
 
-def logits_processors(model_config: ModelConfig) -> tuple[str, ...]:
+def logits_processors(model_config: ModelConfig | None) -> tuple[str, ...]:
     """Names of the logits processors that the server's operator has added to vLLM's."""
-    named = model_config.logits_processors or ()
-    installed = (point.value for point in entry_points(group="vllm.logits_processors"))
-    return (*(one if isinstance(one, str) else one.__qualname__ for one in named), *installed)
+    named = getattr(model_config, "logits_processors", None) or ()
+    return (*(one if isinstance(one, str) else one.__qualname__ for one in named), *_installed_processors())
+
+
+@cache
+def _installed_processors() -> tuple[str, ...]:
+    return tuple(point.value for point in entry_points(group="vllm.logits_processors"))
 
 
 def _reason(request: Request, processors: tuple[str, ...]) -> str | None:

@@ -3,9 +3,6 @@
 A refusal is HTTP 400, a full queue or a lack of compile processes 503, anything else 500, each with its message.
 Offline, vLLM raises nothing, so the outputs of other requests are not lost. The failed request has an output with the
 finish reason "error"; we put the message into its ``stop_reason``, and log it.
-
-A stream that has begun can only end with an error event. (Without the tier api, a refused stream has begun.) vLLM logs
-a traceback for it, as for a bug; here a refusal has none.
 """
 
 from __future__ import annotations
@@ -30,16 +27,9 @@ HOOK = Hook(
         ),
     ),
     without_it='the client is only told "Internal server error"',
-    apply=lambda: _log_no_traceback_of_refusals(),
 )
 UNAVAILABLE = "unavailable"
 """The code of HTTP 503. (`dotllm.errors.CODES` has the codes of specifications.)"""
-_STREAMING = (
-    "vllm.entrypoints.openai.chat_completion.serving",
-    "vllm.entrypoints.openai.completion.serving",
-    "vllm.entrypoints.scale_out.token_in_token_out.serving",
-)
-"""vLLM's loggers that log the exception that ends a stream."""
 
 
 def _failed(output: RequestOutput) -> Iterator[tuple[CompletionOutput, Failure]]:
@@ -102,21 +92,6 @@ def _process_outputs(
 def _put(self: object, output: RequestOutput, *, original: Original) -> None:
     # Each of n answers ends separately, and an output is finished when its last answer is, so all are examined.
     original(self, as_exception(output) or output)
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """A log filter: a refusal is logged in one line, as a warning."""
-    error = record.exc_info[1] if record.exc_info else None
-    if getattr(error, "dotllm_code", None) is not None:
-        record.exc_info = record.exc_text = None
-        record.levelno, record.levelname = logging.WARNING, "WARNING"
-        record.msg, record.args = "a stream was ended: %s", (str(error),)
-    return True
-
-
-def _log_no_traceback_of_refusals() -> None:
-    for name in _STREAMING:
-        logging.getLogger(name).addFilter(_without_traceback)
 
 
 @HOOK.replaces("vllm.v1.engine.llm_engine:LLMEngine.step")

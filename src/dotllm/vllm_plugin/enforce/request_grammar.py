@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar
 
 import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
@@ -18,42 +17,18 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from dotllm.arrays import Int32
 from dotllm.automata.machine.arena import ArenaFull
 from dotllm.compilation.compiled import Compiled
-from dotllm.errors import InvalidSpecError, SpecError, TooFewTokensError, without_frames
+from dotllm.errors import InvalidSpecError, SpecError, without_frames
 from dotllm.index import Guide
-from dotllm.index.draft_rows import NO_MASK, is_set, limit_rows
+from dotllm.index.draft_rows import NO_MASK, is_set
 from dotllm.index.mask_table import END_ROW
 from dotllm.index.stops import can_finish_after, mask_stops, row_with_stops, set_token
-from dotllm.vllm_plugin.enforce.errors import TokenNotAllowed
+from dotllm.vllm_plugin.enforce.errors import TokenNotAllowed, contained
 from dotllm.vllm_plugin.enforce.extras import SpellingOf
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
 _MOST_NAMED = 8  # stop tokens in a message
-
-Method = TypeVar("Method", bound=Callable[..., object])
-
-
-def contained(otherwise: Callable[[], object]) -> Callable[[Method], Method]:
-    """A decorator of methods: an error ends the request, and this and all later calls return ``otherwise()``. If the
-    guide moves because its index is full, the method begins again."""
-
-    def decorate(method: Method) -> Method:
-        @wraps(method)
-        def contained_method(self: RequestGrammar, *args: object) -> object:
-            while not self.failed and (self.has_begun or self.begin()):
-                try:
-                    return method(self, *args)
-                except ArenaFull as error:
-                    if not self.guide.move_on():
-                        self.fail(method.__name__, error)
-                except Exception as error:
-                    self.fail(method.__name__, error)
-            return otherwise()
-
-        return cast(Method, contained_method)
-
-    return decorate
 
 
 class RequestGrammar(StructuredOutputGrammar):
@@ -66,8 +41,8 @@ class RequestGrammar(StructuredOutputGrammar):
     """
 
     __slots__ = (
-        "_compiled", "_eos", "_further_eos", "_guide", "_spelling", "_spelling_of", "accepted_ahead",
-        "allowed_ahead", "error", "failed", "has_begun", "is_plain", "limit", "spells_forced_text", "stop_running",
+        "_compiled", "_eos", "_further_eos", "_guide", "_spelling", "accepted_ahead",
+        "allowed_ahead", "error", "failed", "has_begun", "is_plain", "limit", "spelling_of", "stop_running",
         "stopped", "stops",
     )  # fmt: skip
     # (A step looks at all grammars of a batch several times: a dictionary would take twice the memory reads.)
@@ -103,8 +78,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self.failed = False  # whether an internal error has ended this request
         self.error: Exception | None = None
         """Why the request is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
-        self.spells_forced_text = spelling_of is not None
-        self._spelling_of = spelling_of
+        self.spelling_of = spelling_of
         self.accepted_ahead = False
         """Whether `batch_accept` has let it accept the tokens of the step being read, ahead of vLLM's call."""
         self.allowed_ahead = -1  # how many of its drafts it allows, if `batch_accept` has found that
@@ -133,8 +107,8 @@ class RequestGrammar(StructuredOutputGrammar):
             named = [token for token in self._further_eos if any(is_set(row, token) for row in index.token_rows)]
             if named:
                 self.stops = tuple(sorted({*self.stops, *named}))
-        spells = self._spelling_of is not None and not guide.is_stateful
-        self._spelling = self._spelling_of(index) if self._spelling_of is not None and spells else None
+        spells = self.spelling_of is not None and not guide.is_stateful
+        self._spelling = self.spelling_of(index) if self.spelling_of is not None and spells else None
         self.is_plain = not (self.failed or self.stops or self.limit is not None or spells or guide.is_stateful)
         self._guide = guide
         self.has_begun = True
@@ -152,8 +126,8 @@ class RequestGrammar(StructuredOutputGrammar):
         """How forced text is spelt on the guide's index (`ForcedSpelling`); None where that is the model's choice."""
         spelling = self._spelling
         if spelling is not None and spelling.index() is not self.guide.index:  # the guide has moved
-            assert self._spelling_of is not None
-            spelling = self._spelling = self._spelling_of(self.guide.index)
+            assert self.spelling_of is not None
+            spelling = self._spelling = self.spelling_of(self.guide.index)
         return spelling
 
     @contained(bool)
@@ -229,34 +203,6 @@ class RequestGrammar(StructuredOutputGrammar):
         self.stopped = False
         self.guide.reset()
 
-    @contained(tuple)
-    def forced_after(self, token: int, left: int) -> Sequence[int]:
-        """The tokens that must come after ``token``, which has been sampled; none if nothing is forced, or if the text
-        could not end after them. ``left``: the number of tokens left after ``token``."""
-        spelling, guide = self.spelling, self.guide
-        if spelling is None or self.stopped or token in self.stops:
-            return ()
-        config = guide.config if self.accepted_ahead else guide.index.advance(guide.config, token)
-        tokens = () if config < 0 else spelling.after(guide.index, config)
-        return () if self._stops_within(tokens) or not self._ends_behind(config, tokens, left) else tokens
-
-    def _ends_behind(self, config: int, tokens: Sequence[int], left: int) -> bool:
-        """Whether a text under a limit can end after ``tokens``, with ``left`` tokens left at ``config``."""
-        if self.limit is not None and tokens:
-            for token in tokens:
-                config = self.guide.index.advance(config, token)
-            try:
-                self.guide.index.mask_within(config, left - len(tokens))
-            except TooFewTokensError:
-                return False
-        return True
-
-    @contained(type(None))
-    def accept_forced(self, tokens: Iterable[int]) -> None:
-        """Advance by forced tokens."""
-        if self.spelling is None or not self.spelling.follow(self.guide, tokens):
-            raise RuntimeError("a forced token is not allowed")
-
     @contained(lambda: -1)
     def only_row(self) -> int:
         """The mask row of forced text, which allows only the next token of its spelling; -1 if nothing is forced."""
@@ -264,23 +210,9 @@ class RequestGrammar(StructuredOutputGrammar):
         if spelling is None or self.stopped:
             return -1
         index, config = self.guide.index, self.guide.config
-        return -1 if self._stops_within(spelling.after(index, config)) else spelling.row(index, config)
+        return -1 if self.stops_within(spelling.after(index, config)) else spelling.row(index, config)
 
-    @contained(lambda: -1)
-    def limit_rows(self, drafts: Sequence[int], left: int, rows: Int32, configs: Int32) -> int:
-        """`draft_rows.limit_rows` with ``left`` tokens left."""
-        assert self.limit is not None
-        changed = limit_rows(self.guide, drafts, left, rows, configs)
-        self.limit.note(left, changed)
-        return changed
-
-    @contained(tuple)
-    def too_late(self, tokens: Sequence[int], left: int) -> tuple[int, ...]:
-        """Those of ``tokens`` after which an answer could not end in time, with ``left`` tokens left before them."""
-        mask = self.guide.mask_within(left) if tokens else None
-        return () if mask is None else tuple(token for token in tokens if not is_set(mask, token))
-
-    def _stops_within(self, tokens: Sequence[int]) -> bool:
+    def stops_within(self, tokens: Sequence[int]) -> bool:
         """Whether a stop token in forced text would end the answer; such a text is spelt as without coalescence."""
         return bool(self.stops) and not set(self.stops).isdisjoint(tokens)
 
@@ -307,6 +239,10 @@ class RequestGrammar(StructuredOutputGrammar):
         named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
         message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
         return InvalidSpecError(message, keyword="stop_token_ids", code="conflict")
+
+    def survives(self, error: Exception) -> bool:
+        """Whether the call that raised ``error`` may begin again: the index was full, and the guide has moved."""
+        return isinstance(error, ArenaFull) and self.guide.move_on()
 
     def fail(self, where: str, error: Exception) -> None:
         """End this request with an error of the engine."""

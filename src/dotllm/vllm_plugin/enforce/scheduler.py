@@ -205,11 +205,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         return super()._free_request(request, *args, **kwargs)
 
 
-OVERRIDDEN = (
-    *("schedule", "_handle_blocked_waiting_request", "_update_after_schedule", "get_grammar_bitmask"),
-    *("update_draft_token_ids", "update_draft_token_ids_in_output", "update_from_output"),
-    *("_preempt_request", "_update_request_as_session", "_free_request"),
-)
+OVERRIDDEN = {name: method for name, method in vars(DotllmScheduler).items() if not name.startswith("__")}
 """The methods of vLLM's scheduler that `DotllmScheduler` overrides."""
 
 
@@ -224,8 +220,8 @@ HOOK = Hook(
     name="scheduler",
     summary="the scheduler does our part of each step, and says why a request has failed",
     targets=[
-        Target("vllm.v1.core.sched.scheduler", f"Scheduler.{method}", positional(getattr(DotllmScheduler, method)))
-        for method in OVERRIDDEN
+        Target("vllm.v1.core.sched.scheduler", f"Scheduler.{name}", positional(method))
+        for name, method in OVERRIDDEN.items()
     ],
     apply=_require_what_is_overridden,
     without_it='the client of a request that fails is only told "Internal server error"; steps are as slow as vLLM\'s; '

@@ -17,6 +17,7 @@ from dotllm.errors import SpecError
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.enforce import engine_info, per_process, validation
 from dotllm.vllm_plugin.extra.mass import record
+from dotllm.vllm_plugin.extra.mass.answers import masses_of
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.vllm_types import EngineCoreOutput
 
@@ -88,11 +89,14 @@ def _add_request(self: object, request: Any, prompt: str | None, *args: Any, ori
 
 @HOOK.replaces(f"{_PROCESSOR}.process_outputs")
 def _process_outputs(
-    self: object, engine_core_outputs: Sequence[EngineCoreOutput], *args: Any, original: Original, **kwargs: Any
+    self: Any, engine_core_outputs: Sequence[EngineCoreOutput], *args: Any, original: Original, **kwargs: Any
 ) -> Any:
     from dotllm.inspector import inspector
 
-    for output in engine_core_outputs:
-        places = record.places_of(output.new_logprobs) if output.request_id in _live else ()
+    known = [(output, self.request_states.get(output.request_id)) for output in engine_core_outputs]
+    answer = original(self, engine_core_outputs, *args, **kwargs)
+    for output, state in known:
+        is_shown = state is not None and output.request_id in _live
+        places = record.places_of(output.new_logprobs, masses_of(state.logprobs_processor)) if is_shown else ()
         inspector.take(_live, output.request_id, output.new_token_ids, output.finish_reason, places)
-    return original(self, engine_core_outputs, *args, **kwargs)
+    return answer

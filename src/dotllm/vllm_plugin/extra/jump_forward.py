@@ -21,18 +21,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dotllm.errors import TooFewTokensError
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
-from dotllm.vllm_plugin.enforce.errors import logits_processors
+from dotllm.vllm_plugin.enforce.errors import contained, logits_processors
 from dotllm.vllm_plugin.enforce.extras import GIVEN, SpellingOf
-from dotllm.vllm_plugin.enforce.parameters import beyond
-from dotllm.vllm_plugin.enforce.request_state import tokens_left
 from dotllm.vllm_plugin.enforce.scheduler import FORCED, Part, takes_part
 from dotllm.vllm_plugin.extra import runners
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
+from dotllm.vllm_plugin.extra.mass.wire import asks
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import coalescence
+from dotllm.vllm_plugin.speed.request_state import beyond, tokens_left
 from dotllm.vllm_plugin.vllm_types import (
     CompilationConfig,
     ModelConfig,
@@ -42,6 +43,10 @@ from dotllm.vllm_plugin.vllm_types import (
     SchedulerOutput,
     VllmConfig,
 )
+
+if TYPE_CHECKING:
+    from dotllm.index import Walkable
+    from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
 logger = logging.getLogger(__name__)
 
@@ -104,13 +109,13 @@ def may_be(request: Request, *, keeps_generators: bool) -> bool:
     It is not coalesced if the sampler must see each token, to count it or report its probability, or if the request
     itself restricts tokens (bad_words, allowed_token_ids, logit_bias): the canonical token may be excluded. A parameter
     that a later vLLM adds is unknown, and so not harmless. Stop tokens are examined one by one
-    (`RequestGrammar.forced_after`).
+    (`forced_after`). A request that asks for masses gets one for each token, from the step that samples it.
 
     keeps_generators: for a request with a seed, the runner draws from the request's own generator (V1), so a draw
     depends on the number of earlier draws. (V2 draws by position.)
     """
     parameters = request.sampling_params
-    if parameters is None or request.resumable:
+    if parameters is None or request.resumable or asks(parameters):
         return False
     return all(
         (name in _HARMLESS_EMPTY and not value) or (name == "seed" and not keeps_generators)
@@ -185,6 +190,38 @@ def _fitting(offers: Sequence[Offer], room: float) -> Sequence[Offer]:
             room -= len(one.tokens) - 1
             fitting.append(one)
     return fitting
+
+
+@contained(tuple)
+def forced_after(grammar: RequestGrammar, token: int, left: int) -> Sequence[int]:
+    """The tokens that must come after ``token``, which has been sampled; none if nothing is forced, or if the text
+    could not end after them. ``left``: the number of tokens left after ``token``."""
+    spelling, guide = grammar.spelling, grammar.guide
+    if spelling is None or grammar.stopped or token in grammar.stops:
+        return ()
+    config = guide.config if grammar.accepted_ahead else guide.index.advance(guide.config, token)
+    tokens: Sequence[int] = () if config < 0 else spelling.after(guide.index, config)
+    if not tokens or grammar.stops_within(tokens):
+        return ()
+    return tokens if grammar.limit is None or _end_in_time(guide.index, config, tokens, left) else ()
+
+
+def _end_in_time(index: Walkable, config: int, tokens: Sequence[int], left: int) -> bool:
+    """Whether a text under a limit can end after ``tokens``, with ``left`` tokens left at ``config``."""
+    for token in tokens:
+        config = index.advance(config, token)
+    try:
+        index.mask_within(config, left - len(tokens))
+    except TooFewTokensError:
+        return False
+    return True
+
+
+@contained(type(None))
+def accept_forced(grammar: RequestGrammar, tokens: Sequence[int]) -> None:
+    """Advance by forced tokens."""
+    if grammar.spelling is None or not grammar.spelling.follow(grammar.guide, tokens):
+        raise RuntimeError("a forced token is not allowed")
 
 
 STEPS_TO_LOOK_AGAIN = 32
@@ -262,11 +299,11 @@ class JumpForward(Part):
             if reasons and not structured.reasoning_ended:
                 continue
             grammar = structured._grammar
-            if type(grammar) is not RequestGrammar or not grammar.spells_forced_text:
+            if type(grammar) is not RequestGrammar or grammar.spelling_of is None:
                 continue
             in_flight = request.num_output_placeholders > 1
             counts = request.status is RequestStatus.RUNNING and not request.num_stale_output_tokens
-            tokens = grammar.forced_after(sampled[0], self._room(request)) if counts else ()
+            tokens = forced_after(grammar, sampled[0], self._room(request)) if counts else ()
             if len(tokens) > in_flight:
                 tokens = tokens[: max(0, self._room(request))]
                 if len(tokens) > in_flight:
@@ -280,7 +317,7 @@ class JumpForward(Part):
     def _append(self, request: Request, sampled: list[int], one: Offer) -> None:
         """Make it look as if the step had produced the forced tokens after ``sampled``, and nothing were in flight."""
         if one.grammar.accepted_ahead:
-            one.grammar.accept_forced(one.tokens)  # (else vLLM passes it everything that was produced)
+            accept_forced(one.grammar, one.tokens)  # (else vLLM passes it everything that was produced)
         self._entered.setdefault(request.request_id, request.num_tokens)
         if request.num_output_placeholders:  # asynchronous: for the result that has come, and for those in flight
             request.num_output_placeholders = 1 + len(one.tokens)

@@ -24,6 +24,15 @@ HOOK = Hook(
     targets=(
         Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", ("self", "scheduler_output")),
         Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.add_requests", ("self", "scheduler_output")),
+        Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.req_states"),
+        *(
+            Target("vllm.v1.worker.gpu.states", f"RequestState.{name}")
+            for name in ("all_token_ids", "num_computed_tokens", "prefill_len", "req_id_to_index", "total_len")
+        ),
+        Target("vllm.v1.worker.gpu.states", "RequestState.apply_staged_writes", ("self",)),
+        Target("vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.stage_write", ("self", "index", "start", "x")),
+        Target("vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.stage_write_elem", ("self", "index", "x")),
+        Target("vllm.v1.worker.gpu.buffer_utils", "UvaBackedTensor.np"),
     ),
     without_it="no text may be entered (the engine core looks at this hook, too)",
 )
@@ -100,9 +109,7 @@ def write_v1(
         batch.prev_req_id_to_index.pop(entered.request_id, None)
 
 
-def _add_requests(
-    self: vllm_types.GPUModelRunnerV2, scheduler_output: vllm_types.SchedulerOutput, *, original: Original
-) -> Any:
+def _add_requests(self: Any, scheduler_output: vllm_types.SchedulerOutput, *, original: Original) -> Any:
     entered = getattr(scheduler_output, ENTERED, None)
     if entered is None:
         return original(self, scheduler_output)
@@ -113,7 +120,7 @@ def _add_requests(
     return result
 
 
-def stage_v2(states: vllm_types.RequestState, entered: list[Entered]) -> None:
+def stage_v2(states: Any, entered: list[Entered]) -> None:
     """Write entered text into the V2 runner's ``RequestState``; its ``apply_staged_writes`` brings it to the device.
 
     A request that has since been preempted has no state here, and is sent whole when it is resumed.

@@ -54,8 +54,10 @@ class BatchAccept(Part):
         from vllm.v1.request import RequestStatus
 
         super().__init__(scheduler)
-        self._accepts_batches = not why_not(scheduler)
-        manager = scheduler.structured_output_manager
+        config, manager = scheduler.vllm_config, scheduler.structured_output_manager
+        # (A KV connector may fail, and then results do not count. The others have not been tried.)
+        excluded = config.parallel_config.pipeline_parallel_size > 1 or config.model_config.is_diffusion
+        self._accepts_batches = not excluded and scheduler.connector is None
         self._may_reason = manager.reasoner_cls is not None and not manager.enable_in_reasoning
         self._accepted: list[RequestGrammar] = []
         self._validated: list[RequestGrammar] = []
@@ -279,17 +281,6 @@ def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[Requ
         for grammar in grammars:
             grammar.fail("accept", error)
     return accepted
-
-
-def why_not(scheduler: vllm_types.Scheduler) -> str:
-    """Why this engine uses only vLLM's calls; "" if it does not."""
-    config = scheduler.vllm_config
-    checks = (
-        (config.parallel_config.pipeline_parallel_size > 1, "pipeline parallelism"),
-        (scheduler.connector is not None, "a KV connector may fail, then results do not count"),
-        (config.model_config.is_diffusion, "the model is a diffusion model"),
-    )
-    return next((reason for applies, reason in checks if applies), "")
 
 
 HOOK = Hook(

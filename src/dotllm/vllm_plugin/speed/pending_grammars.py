@@ -9,8 +9,8 @@ If the grammar is still missing then, the scheduler preempts the request with vL
 samples for it is dropped, and the request waits as in vLLM. When it goes on, its tokens lie in the prefix cache. If all
 requests of a step are such requests, the step first waits up to `COMPILE_WAIT_S` for their compiles: a preemption costs
 more than most compiles take, and no other request is delayed. (Data-parallel ranks of a mixture of experts step
-together, so there the step does not wait.) In engines that `why_not` or `why_no_reasoning` excludes, requests wait for
-their grammar from the beginning, as in vLLM.
+together, so there the step does not wait.) In engines that `why_not` excludes, requests wait for their grammar from the
+beginning, as in vLLM.
 
 What must not go wrong (each point has a test in test_pending_grammars.py or tests/serve/test_overlap.py):
  * No token that was sampled without the mask it needed may count.
@@ -31,11 +31,11 @@ from typing import Any
 from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
-from dotllm.vllm_plugin.enforce.parameters import beyond
 from dotllm.vllm_plugin.enforce.scheduler import PENDING, Part, takes_part
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.specification import answer_tokens
+from dotllm.vllm_plugin.speed.request_state import beyond
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,10 @@ class PendingGrammars(Part):
         self.requests: dict[str, Pending] = {}
         reason = why_not(scheduler) if CompilationOptions.from_environment().overlap else "switched off"
         self._runs_ahead = not reason
-        self._lets_reason = not why_no_reasoning(scheduler)
+        manager = scheduler.structured_output_manager
+        # (Speculative decoding needs masks within the step that ends the reasoning.)
+        reasons = manager.reasoner_cls is not None and not manager.enable_in_reasoning
+        self._lets_reason = reasons and scheduler.num_spec_tokens == 0
         config = scheduler.vllm_config
         self._in_lockstep = config.parallel_config.data_parallel_size > 1 and config.model_config.is_moe
         logger.info("prefill overlaps compilation: %s", f"no ({reason})" if reason else "yes")
@@ -227,17 +230,6 @@ def why_not(scheduler: vllm_types.Scheduler) -> str:
         (config.parallel_config.pipeline_parallel_size > 1, "pipeline stages"),
         (config.model_config.is_diffusion, "the model is a diffusion model"),
         (config.parallel_config.distributed_executor_backend == "external_launcher", "each rank has its own scheduler"),
-    )
-    return next((reason for applies, reason in checks if applies), "")
-
-
-def why_no_reasoning(scheduler: vllm_types.Scheduler) -> str:
-    """Why requests to this engine need their grammar at the end of the prompt even if they reason first; "" if not."""
-    manager = scheduler.structured_output_manager
-    checks = (
-        (manager.reasoner_cls is None, "no reasoning parser"),
-        (manager.enable_in_reasoning, "reasoning is constrained, too"),
-        (scheduler.num_spec_tokens > 0, "speculative decoding needs masks within the step that ends the reasoning"),
     )
     return next((reason for applies, reason in checks if applies), "")
 

@@ -17,10 +17,10 @@ from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.limits import tight_guides
 from dotllm.index.mask_table import END_ROW
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.enforce.request_state import reasoning_end, tokens_left
 from dotllm.vllm_plugin.settings import ends_in_reasoning
+from dotllm.vllm_plugin.speed.request_state import reasoning_end, tokens_left
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
-from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends, masked_ends
+from dotllm.vllm_plugin.workarounds.implicit_ends import masked_ends
 
 Drafts = Sequence[Sequence[int]]
 """The draft tokens of each request, padded with -1; empty where nothing is drafted."""
@@ -74,7 +74,7 @@ def rows_of_step(
             if i in tight and not grammar.failed and not grammar.is_terminated():
                 own = slice(starts[i], starts[i + 1])
                 along = np.array([grammar.guide.config]) if configs is None else configs[own]
-                changed = grammar.limit_rows(drafts[i] if drafts else (), lefts[i], rows[own], along)
+                changed = grammar.limit.change_rows(grammar, drafts[i] if drafts else (), lefts[i], rows[own], along)
                 only = only if changed < 0 else -1
             for at in range(starts[i], starts[i + 1]):
                 if grammar.failed:
@@ -143,22 +143,11 @@ def _reasoning_rows(
 ) -> list[int]:
     """The rows of a request that reasons, before each of ``drafts`` and after the last."""
     masked = _masked_in_reasoning(manager, request)
-    grammar: Any = getattr(request.structured_output_request, "_grammar", None)
-    limit = getattr(grammar, "limit", None)  # a grammar that still compiles has none
-    if limit is None:
+    limit: Any = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
+    if limit is None:  # (a grammar that still compiles has none)
         return [sender.row(masked, allowed=False)] * (1 + len(drafts))
-    rows, first, implicit = [], -1, implicit_ends(manager._get_reasoner(request))
-    said = [*request.all_token_ids[-len(limit.reasoning_end) :], *drafts]
-    for position in range(1 + len(drafts)):
-        here = left - position
-        token = limit.end_now(here, said[: len(said) - len(drafts) + position])
-        if token >= 0:
-            rows.append(sender.row((token,), allowed=True))
-            first = position if first < 0 else first
-        else:
-            rows.append(sender.row(masked + grammar.too_late(implicit, here), allowed=False))
-    limit.note(left, first)
-    return rows
+    found: list[int] = limit.reasoning_rows(sender, request, drafts, left, masked)
+    return found
 
 
 def _masked_in_reasoning(manager: StructuredOutputManager, request: Request) -> tuple[int, ...]:

@@ -8,12 +8,46 @@ that it starts first; the front end prepares what it needs. The engine core is r
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
-from dotllm.vllm_plugin.enforce import per_process
-from dotllm.vllm_plugin.enforce.preparation import in_background, is_constraining, kernels_first
+from dotllm import system
+from dotllm.vllm_plugin.enforce import per_process, preparation
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.vllm_types import VllmConfig
+
+logger = logging.getLogger(__name__)
+
+
+def in_background(prepare: Callable[[VllmConfig], None], vllm_config: VllmConfig) -> None:
+    """Run ``prepare(vllm_config)`` in a thread, if this engine `is_constraining`; a failure is logged."""
+    if not preparation.is_constraining(vllm_config):
+        return
+
+    def run() -> None:
+        started = time.monotonic()
+        try:
+            prepare(vllm_config)
+        except Exception:
+            # Not lost: the first request does the same work, and fails with the same error if there is one.
+            logger.warning("dotllm could not prepare for the first request", exc_info=True)
+        else:
+            logger.info("dotllm: %s done in %.1f s", prepare.__name__, time.monotonic() - started)
+
+    system.run_in_background(run, "dotllm-prepare")
+
+
+def kernels_and_engine(vllm_config: VllmConfig) -> None:
+    """Load the kernels, for which this engine core waits, and then `prepare_engine`."""
+    try:
+        preparation.load_kernels()
+    finally:
+        if preparation.loaded is not None:
+            preparation.loaded.set()
+    prepare_engine(vllm_config)
 
 
 def prepare_engine(vllm_config: VllmConfig) -> None:
@@ -51,6 +85,7 @@ HOOK = Hook(
 @HOOK.replaces("vllm.v1.executor.abstract:Executor.__init__")
 def _init(self: Any, vllm_config: VllmConfig, *args: Any, original: Original, **kwargs: Any) -> None:
     has_core = not vllm_config.parallel_config.node_rank_within_dp  # others have only workers (``--headless``)
-    if has_core and is_constraining(vllm_config):
-        in_background(kernels_first(prepare_engine), vllm_config)
+    if has_core and preparation.is_constraining(vllm_config):
+        preparation.loaded = threading.Event()
+        in_background(kernels_and_engine, vllm_config)
     original(self, vllm_config, *args, **kwargs)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dotllm.arrays import Int32
 from dotllm.device_masks.message import MaskRows, positions
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Original
@@ -46,13 +47,30 @@ def table(holder: object, device: torch.device) -> MaskTable:
     return made
 
 
-def first_rows(input_batch: vllm_types.InputBatchV1, step: vllm_types.SchedulerOutput) -> dict[str, int]:
-    """For each request in V1's batch, its first row of logits: it has one, and another for each of its drafts."""
-    drafts, first, at = step.scheduled_spec_decode_tokens, {}, 0
-    for name in input_batch.req_ids:
+def rows_v1(
+    names: list[str], counts: Int32 | None, batch: vllm_types.InputBatchV1, step: vllm_types.SchedulerOutput
+) -> Int32:
+    """int32 [sum(counts)]: the row of logits of each position of these requests in V1's batch; below 0: there is none.
+    counts: int32 [names], how many positions each has; None: one each."""
+    drafts = step.scheduled_spec_decode_tokens
+    if counts is None and not drafts and names == batch.req_ids:
+        return np.arange(len(names), dtype=np.int32)
+    first, at = {}, 0
+    for name in batch.req_ids:
         first[name] = at
         at += 1 + len(drafts.get(name, ()))
-    return first
+    # The runner may have trimmed drafts since the masks were found (ngram_gpu): it has no logits for trimmed drafts.
+    most = None if counts is None else [1 + len(drafts.get(name, ())) for name in names]
+    return positions(counts, [first.get(name, -1) for name in names], most)
+
+
+def rows_v2(names: list[str], counts: Int32 | None, batch: vllm_types.InputBatchV2, most: int) -> Int32:
+    """The same for V2's batch, whose requests have up to ``most`` rows: request * most + position. If vLLM trims
+    drafts, only the device knows how many a request has."""
+    if names == batch.req_ids:
+        return positions(counts, np.arange(0, most * len(names), most, np.int32))
+    place = {name: i * most for i, name in enumerate(batch.req_ids)}
+    return positions(counts, [place.get(name, -1) for name in names])
 
 
 @HOOK.replaces("vllm.v1.structured_output.utils:apply_grammar_bitmask")
@@ -69,11 +87,7 @@ def v1(
     if not isinstance(message, MaskRows):
         original(scheduler_output, grammar_output, input_batch, logits)
         return
-    drafts, first = scheduler_output.scheduled_spec_decode_tokens, first_rows(input_batch, scheduler_output)
-    ids = grammar_output.structured_output_request_ids
-    # The runner may have trimmed drafts since the masks were found (ngram_gpu): it has no logits for trimmed drafts.
-    most = [1 + len(drafts.get(name, ())) for name in ids] if drafts or len(message.slots) > len(ids) else None
-    where = positions(message.counts, [first.get(name, -1) for name in ids], most)
+    where = rows_v1(grammar_output.structured_output_request_ids, message.counts, input_batch, scheduler_output)
     table(input_batch, logits.device).apply(logits, where, message)
 
 
@@ -87,18 +101,13 @@ def v2(
     *,
     original: Original,
 ) -> None:
-    """The replacement for V2's method. If vLLM trims drafts, only the device knows how many a request has."""
+    """The replacement for V2's method."""
     most = self.mask_stride
     if not isinstance(grammar_bitmask, MaskRows):
         original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
         _warm(self, logits, grammar_bitmask.shape[1], input_batch.cu_num_logits, most)
         return
-    if grammar_req_ids == input_batch.req_ids:
-        first = np.arange(0, most * len(grammar_req_ids), most, np.int32)
-    else:
-        place = {name: i * most for i, name in enumerate(input_batch.req_ids)}
-        first = np.array([place.get(name, -1) for name in grammar_req_ids], np.int32)
-    where = positions(grammar_bitmask.counts, first)
+    where = rows_v2(grammar_req_ids, grammar_bitmask.counts, input_batch, most)
     table(self, logits.device).apply(logits, where, grammar_bitmask, input_batch.cu_num_logits, most)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin.enforce import engine_info
 from dotllm.vllm_plugin.hook import Hook, Original
-from dotllm.vllm_plugin.tools import tag_rewrite
+from dotllm.vllm_plugin.tools import marks_in_text, tag_rewrite
 
 _PARSER = "vllm.parser.abstract_parser"
 
@@ -108,6 +108,7 @@ def _is_json(text: str) -> bool:
 
 @HOOK.replaces(f"{_PARSER}:DelegatingParser.parse")
 def _parse(self: Any, model_output: str, request: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+    marks_in_text.leave_text_alone(self, request)
     reasoning, content, calls = original(self, model_output, request, *args, **kwargs)
     if not engine_info.serves():
         return reasoning, content, calls

@@ -21,7 +21,7 @@ from typing import Any
 
 from dotllm.vllm_plugin.enforce import engine_info
 from dotllm.vllm_plugin.hook import Hook, Original, Target
-from dotllm.vllm_plugin.tools import cut_calls, mistral_calls
+from dotllm.vllm_plugin.tools import cut_calls, marks_in_text, mistral_calls
 from dotllm.vllm_plugin.tools.tag_rewrite import BARE_CALL
 
 _PARSER = "vllm.parser.abstract_parser"
@@ -109,6 +109,22 @@ def _finalize_generation(self: Any, delta_message: Any, request: Any, state: Any
 @HOOK.replaces(f"{_PARSER}:DelegatingParser.parse_delta")
 def _parse_delta(
     self: Any, delta_text: str, delta_token_ids: list[int], request: Any, prompt_token_ids: list[int] | None = None, *,
+    finished: bool, original: Original,
+) -> Any:  # fmt: skip
+    if not hasattr(self, "_dotllm_in_step"):
+        marks_in_text.leave_text_alone(self, request)
+        self._dotllm_in_step = marks_in_text.in_step(self, request)
+    if self._dotllm_in_step is None:
+        return _parse_part(self, delta_text, delta_token_ids, request, prompt_token_ids, finished, original)
+    told, parts = None, self._dotllm_in_step.parts(delta_text, delta_token_ids, finished=finished)
+    for number, (text, tokens) in enumerate(parts, 1):
+        last = finished and number == len(parts)
+        told = _joined(told, _parse_part(self, text, tokens, request, prompt_token_ids, last, original))
+    return told
+
+
+def _parse_part(
+    self: Any, delta_text: str, delta_token_ids: list[int], request: Any, prompt_token_ids: list[int] | None,
     finished: bool, original: Original,
 ) -> Any:  # fmt: skip
     state = self._stream_state

@@ -13,6 +13,7 @@ import pytest
 from dotllm import Index
 from dotllm.diagnosis.why import byte_vocabulary
 from dotllm.languages.json_schema import json_schema_to_grammar
+from tests.cases import few
 from tests.effort import at_most
 
 
@@ -47,7 +48,7 @@ def test_chains_of_keys_that_need_each_other(required: list[str], turned: bool) 
         json_schema_to_grammar({"properties": properties, "required": required, "dependentRequired": needs})
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(few(30)))
 def test_keys_that_need_each_other_against_jsonschema(seed: int) -> None:
     """Also below `not`, and if some of the keys are not declared."""
     draw = random.Random(seed)
@@ -96,7 +97,7 @@ def random_branch(random_: random.Random) -> Any:
     return {"type": "object", "properties": properties, "required": required}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(few(40)))
 def test_one_of_many_branches_against_jsonschema(seed: int) -> None:
     """Eight or more branches are sorted by a property that tells them apart; some of them share its values."""
     random_ = random.Random(seed)

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema.reading import applicators
+from tests.cases import few
 from tests.languages.json_schema.verdicts import Acceptor
 
 ABSENT = object()
@@ -69,7 +70,7 @@ def combined(random: Random, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["object", "array"])
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(few(8)))
 def test_every_value(kind: str, block: int) -> None:
     for number in range(12):
         schema = combined(Random(f"{kind}/{block}/{number}"), kind)

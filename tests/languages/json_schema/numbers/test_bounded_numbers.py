@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from dotllm import Index, Vocabulary
 from dotllm.diagnosis.why import explain_schema
 from dotllm.errors import InvalidSpecError
+from tests.cases import few
 
 BYTES = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
 SCHEMAS: list[dict[str, Any]] = [
@@ -129,7 +130,7 @@ _TEXTS = st.builds(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=few(1500))
 @given(text=_TEXTS, schema=st.sampled_from(SCHEMAS))
 def test_what_is_allowed_is_read_as_a_member(text: str, schema: dict[str, Any]) -> None:
     allowed, exact = acceptor(schema)(text), acceptor(schema, bounded=False)(text)
@@ -139,7 +140,7 @@ def test_what_is_allowed_is_read_as_a_member(text: str, schema: dict[str, Any]) 
         assert value is not None and is_valid(value, schema), value
 
 
-@settings(max_examples=600)
+@settings(max_examples=few(600))
 @given(value=st.floats(-1e306, 1e306).filter(lambda x: x == 0 or abs(x) > 1e-300), schema=st.sampled_from(SCHEMAS))
 def test_every_double_of_a_set_can_be_written(value: float, schema: dict[str, Any]) -> None:
     """Also next to an exclusive bound, where texts that are read as the bound are left out."""

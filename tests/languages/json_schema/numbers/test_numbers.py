@@ -18,6 +18,7 @@ from dotllm.languages.json_schema.numbers.number_expression import number_expres
 from dotllm.languages.json_schema.numbers.number_language import ANY_NUMBER, INTEGERS, NumberLanguage
 from dotllm.languages.json_schema.numbers.number_text import NumberConstraint, magnitudes
 from dotllm.languages.json_schema.numbers.real_set import RealSet, exact
+from tests.cases import few
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of
 
 N = NumberLanguage
@@ -118,7 +119,7 @@ def judged(tree: object, value: Fraction) -> bool:
 
 
 @given(combinations(), st.lists(numbers, min_size=1, max_size=8))
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 def test_algebra(combination: tuple[NumberLanguage, object], values: list[int | float | Decimal]) -> None:
     language, tree = combination
     for value in values:
@@ -148,7 +149,7 @@ def texts(draw: st.DrawFn) -> str:
 
 
 @given(combinations(), st.lists(texts(), min_size=1, max_size=10))
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 def test_texts_against_values(combination: tuple[NumberLanguage, object], candidates: list[str]) -> None:
     language, tree = combination
     accepts = acceptor(language)
@@ -169,7 +170,7 @@ def test_texts_against_values(combination: tuple[NumberLanguage, object], candid
 
 
 @given(combinations(), numbers)
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 def test_what_serialisers_print_is_accepted(combination: tuple[NumberLanguage, object], value: int | Decimal) -> None:
     language, _ = combination
     value = int(value) if value == int(value) else float(value)

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from dotllm.errors import BudgetExceededError, SpecError
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.objects import expansion
+from tests.cases import few
 from tests.effort import at_most
 from tests.languages.json_schema.verdicts import Acceptor
 
@@ -79,7 +80,7 @@ def document(random: Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("make", [told_apart_by_a_key, one_key_of_many, allowed_beside])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(few(12)))
 @pytest.mark.parametrize("most", [expansion.MAX_EXPANDED, 9])
 def test_verdicts(make: Any, seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If ``most`` is small, excluded shapes are broken one by one, or an automaton is made."""

@@ -13,6 +13,7 @@ from jsonschema.exceptions import SchemaError
 
 from dotllm import Index
 from dotllm.errors import SpecError
+from tests.cases import few
 from tests.languages.json_schema.random_schemas import random_document, random_schema
 from tests.languages.json_schema.verdicts import Acceptor, accepts, byte_vocabulary
 
@@ -169,7 +170,7 @@ def test_a_key_that_is_required_and_not_named() -> None:
 
 
 @pytest.mark.parametrize("option", ["closed", False])
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(few(6)))
 def test_nothing_is_allowed_that_is_not_without(block: int, option: Any) -> None:
     """Also, if there is a document with open objects, there is one with closed objects."""
     compared = allowed = 0

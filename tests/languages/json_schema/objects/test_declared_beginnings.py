@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dotllm import Guide
+from tests.cases import few
 from tests.languages.json_schema.verdicts import Acceptor
 
 TITLE = {"type": "string"}
@@ -63,7 +64,7 @@ def test_what_is_not_declared_may_begin_a_key() -> None:
         assert Acceptor(schema).text(text), schema
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(few(8)))
 def test_by_brute_force(block: int) -> None:
     """In declared order, every prefix that spells a declared key can be closed, or only declared keys continue it."""
     spelt = closed = 0
@@ -100,7 +101,7 @@ def test_by_brute_force(block: int) -> None:
     assert spelt >= closed
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(few(4)))
 def test_verdicts(block: int) -> None:
     """In any order, the verdicts are those of `jsonschema`; in declared order, a valid document is rejected only for
     its order or for such a key."""

@@ -11,6 +11,7 @@ import pytest
 from dotllm import Index, Vocabulary
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.objects import members
+from tests.cases import few
 
 VOCABULARY = Vocabulary.from_bytes(
     [*(bytes([byte]) for byte in range(256)), b'"a', b'":', b", ", None], eos_token_ids=259
@@ -43,7 +44,7 @@ def _masks(index: Index, text: str) -> list[bytes]:
     return [*masks, index.masks[guide.mask_row].tobytes()]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(few(60)))
 def test_runs_allow_what_a_line_allows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
     schema = _schema(draw)

@@ -19,6 +19,7 @@ from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.objects import unnamed_keys
 from dotllm.languages.json_schema.strings import string_language
 from dotllm.languages.regex import regex_to_dfa
+from tests.cases import few
 from tests.effort import at_most
 
 Schema = dict[str, Any]
@@ -47,7 +48,7 @@ NODES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(few(30)))
 def test_classes_are_those_of_re(seed: int) -> None:
     draw = random.Random(seed)
     patterns = [draw.choice(PATTERNS) for _ in range(draw.randint(1, 9))]
@@ -85,7 +86,7 @@ def random_schema(draw: random.Random) -> Schema:
     ])  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(few(40)))
 def test_documents_against_jsonschema(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with few patterns and pairs, which are otherwise treated one by one."""
     draw = random.Random(seed)

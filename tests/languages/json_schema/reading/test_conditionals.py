@@ -12,6 +12,7 @@ import pytest
 from dotllm import Index, Vocabulary
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.reading import conditionals
+from tests.cases import few
 
 VOCABULARY = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
 Schema = dict[str, Any]
@@ -76,7 +77,7 @@ def _accepts(index: Index, text: str) -> bool:
     return len(masks) == len(text.encode()) + 1 and bool(masks[-1][32] & 1)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(few(150)))
 def test_cases_mean_what_the_product_means(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
     schema = _schema(draw)

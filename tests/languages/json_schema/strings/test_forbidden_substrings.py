@@ -17,6 +17,7 @@ from dotllm.languages.json_schema.build import schema_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_substrings
 from dotllm.languages.json_schema.strings.spelling import quoted
+from tests.cases import EVERY, few
 from tests.grammar.reference import accepts
 
 BYTES = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
@@ -31,7 +32,7 @@ def grammar_of(schema: Any, texts: tuple[str, ...]) -> Grammar:
     return grammar
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(texts=_TEXTS, value=st.text(_LETTERS, max_size=6))
 def test_a_value_is_left_out_if_a_spelling_of_it_holds_a_text(texts: tuple[str, ...], value: str) -> None:
     spellings = [""]
@@ -44,7 +45,7 @@ def test_a_value_is_left_out_if_a_spelling_of_it_holds_a_text(texts: tuple[str, 
     assert forbidden_substrings(texts).strings.contains(value) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(
     texts=_TEXTS,
     inside=st.lists(
@@ -77,8 +78,11 @@ DOCUMENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
-@pytest.mark.parametrize("texts", [("<a",), ("zz",), ("/", "<<"), ("\\n", "b")], ids=str)
+FORBIDDEN: list[tuple[str, ...]] = [("<a",), ("zz",), ("/", "<<"), ("\\n", "b")]
+PAIRS = [*(itertools.product(SCHEMAS, FORBIDDEN) if EVERY else zip(SCHEMAS, itertools.cycle(FORBIDDEN), strict=False))]
+
+
+@pytest.mark.parametrize(("schema", "texts"), PAIRS, ids=str)
 def test_documents(schema: Any, texts: tuple[str, ...]) -> None:
     """The documents that a schema allows, without those whose strings contain one of the texts."""
     plain, left = Grammar(), grammar_of(schema, texts)

@@ -22,6 +22,7 @@ from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.strings import formats
 from dotllm.languages.json_schema.strings.formats.regex import is_pattern
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from tests.cases import few
 from tests.conftest import SHARED_DATA
 from tests.grammar.reference import Recogniser, accepts
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, spelled
@@ -126,7 +127,7 @@ def is_date(text: str) -> bool:
 
 
 @given(some_edits(["2024-02-29", "1900-02-28", "0000-12-31", "9999-04-30"], "0123456789-T "))
-@settings(max_examples=400)
+@settings(max_examples=few(400))
 def test_date(text: str) -> None:
     assert formats.FORMATS["date"].accepts(text) == is_date(text)
 
@@ -149,7 +150,7 @@ def is_ip(kind: Any, text: str) -> bool:
 
 
 @given(some_edits(["1.2.3.4", "255.255.255.255", "0.10.99.200"], "0123456789. "))
-@settings(max_examples=400)
+@settings(max_examples=few(400))
 def test_ipv4(text: str) -> None:
     assert formats.FORMATS["ipv4"].accepts(text) == is_ip(ipaddress.IPv4Address, text)
 
@@ -159,13 +160,13 @@ def test_ipv4(text: str) -> None:
         ["::", "1::", "::1", "1:2:3:4:5:6:7:8", "1:2:3::8", "::ffff:1.2.3.4", "1:2:3:4:5:6:1.2.3.4"], "0129aFg:.%"
     )
 )
-@settings(max_examples=800)
+@settings(max_examples=few(800))
 def test_ipv6(text: str) -> None:
     assert formats.FORMATS["ipv6"].accepts(text) == is_ip(ipaddress.IPv6Address, text)
 
 
 @given(some_edits(["2024-02-29T12:30:59Z", "1999-12-31t23:59:59.123+01:30"], "0123456789-:TZ.+ "))
-@settings(max_examples=400)
+@settings(max_examples=few(400))
 def test_date_time(text: str) -> None:
     shape = re.fullmatch(r"(.{10})T([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?(Z|[+-]([0-9]{2}):([0-9]{2}))", text)
     expected = False
@@ -178,7 +179,7 @@ def test_date_time(text: str) -> None:
 
 
 @given(some_edits(["ann@example.com", "a.b+c@x-1.de", "a@b", "joe@1.2.3.4", "a@sub.example.museum"], "a1.-@Z"))
-@settings(max_examples=400)
+@settings(max_examples=few(400))
 def test_domains_of_mailboxes_are_fully_qualified(text: str) -> None:
     """Pydantic and zod require a fully qualified domain; the pattern here is RFC 5321's atoms with zod's domain."""
     atom = "[A-Za-z0-9+-]+"
@@ -190,7 +191,7 @@ def test_domains_of_mailboxes_are_fully_qualified(text: str) -> None:
 
 
 @given(some_edits(["2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380"], "0af-Gg{"))
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 def test_uuid(text: str) -> None:
     expected = re.fullmatch("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text) is not None
     assert formats.FORMATS["uuid"].accepts(text) == expected
@@ -235,7 +236,7 @@ URIS = [
 
 
 @given(some_edits(URIS, "aZ0:/?#[]@!%4{\\é "))
-@settings(max_examples=800)
+@settings(max_examples=few(800))
 def test_uri(text: str) -> None:
     assert formats.FORMATS["uri"].accepts(text) == uri_parts(text)
 
@@ -384,7 +385,7 @@ def test_uuids_of_a_version() -> None:
 
 
 @given(st.binary(max_size=12), st.text("AQgw=+/-_", max_size=9))
-@settings(max_examples=400)
+@settings(max_examples=few(400))
 def test_base64(data: bytes, text: str) -> None:
     """Precisely what an encoder writes (RFC 4648 §3.5)."""
     for name, encode, decode in (

@@ -13,6 +13,7 @@ from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.languages.json_schema.strings import spelling
 from dotllm.languages.json_schema.strings.string_language import ANY_STRING, StringLanguage
+from tests.cases import few
 from tests.grammar.reference import accepts
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, spelled
 
@@ -38,14 +39,14 @@ def is_json_string(text: str) -> bool:
 @given(st.lists(pieces, max_size=5).map("".join))
 @example("\\ud83d\\u0041")
 @example("\\uD83D\\uD83D\\uDE00")
-@settings(max_examples=400)
+@settings(max_examples=few(400))
 def test_any_string_is_every_json_string(inside: str) -> None:
     text = f'"{inside}"'
     assert ANY(text) == is_json_string(text)
 
 
 @given(st.text(max_size=6))
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 def test_what_serialisers_write(value: str) -> None:
     assert ANY(json.dumps(value)) and ANY(spelled(value)) and KEY(spelled(value))
     # Escapes that JSON does not require are not a canonical spelling.
@@ -79,7 +80,7 @@ def test_one_node_where_nothing_needs_an_escape() -> None:
     st.sets(st.one_of(st.integers(0, 0x80), st.sampled_from([0xE9, 0xD7FF, 0xE000, 0x1F600, 0x10FFFF])), max_size=30),
     st.text(max_size=3),
 )
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 def test_one_of_is_chars(points: set[int], text: str) -> None:
     characters = CharSet.of(*points) - spelling.MUST_ESCAPE
     for charset in (characters, spelling.RAW - characters):

@@ -24,6 +24,7 @@ from dotllm.languages.json_schema.strings import string_automata, string_network
 from dotllm.languages.json_schema.strings.string_language import ANY_STRING, NO_STRING, StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression, string_expression
 from dotllm.languages.regex import regex_to_dfa
+from tests.cases import few
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, machine_acceptor, spelled
 
 S = StringLanguage
@@ -79,7 +80,7 @@ def judged(tree: object, text: str) -> bool:
 
 
 @given(combinations(), st.lists(TEXTS, min_size=1, max_size=8))
-@settings(max_examples=250)
+@settings(max_examples=few(250))
 def test_algebra_and_texts(combination: tuple[StringLanguage, object], candidates: list[str]) -> None:
     language, tree = combination
     listed = language.finite_values(20)
@@ -96,14 +97,14 @@ def test_algebra_and_texts(combination: tuple[StringLanguage, object], candidate
 
 
 @given(combinations(), TEXTS)
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 def test_automaton(combination: tuple[StringLanguage, object], text: str) -> None:
     language, tree = combination
     assert language.dfa().accepts(text) == judged(tree, text)
 
 
 @given(st.lists(st.text('abcé"\n_', max_size=5), max_size=12), st.lists(st.text('abcé"\n_', max_size=6), max_size=12))
-@settings(max_examples=150)
+@settings(max_examples=few(150))
 def test_all_but_some_names(names: list[str], others: list[str]) -> None:
     accepts = acceptor(S.excluding(names), as_key=True)
     for text in [*names, *others]:
@@ -142,7 +143,7 @@ def test_pattern_with_length(pattern: str, low: int, high: int | None, inside: l
     assert [text for text in outside if accepts(spelled(text))] == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(
     pattern=st.sampled_from(
         [

@@ -14,9 +14,10 @@ vllm = pytest.importorskip("vllm")
 from benchmarks.walks import parse, validator  # noqa: E402
 from dotllm import Index, Vocabulary  # noqa: E402
 from tests import real_tools  # noqa: E402
+from tests.cases import sample  # noqa: E402
 from tests.vllm_plugin.frontend.tool_calls import several_calls, test_several_calls, test_tool_parsers  # noqa: E402
 
-PARSERS = (*test_tool_parsers.PARSERS, *test_several_calls.LISTS, "llama4_json", "qwen3_json")
+PARSERS = (*test_tool_parsers.PARSERS, *sample(test_several_calls.LISTS), "llama4_json", "qwen3_json")
 
 
 @pytest.mark.parametrize("name", PARSERS)

@@ -12,6 +12,7 @@ import pytest
 vllm = pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
+from tests.cases import EVERY, sample  # noqa: E402
 from tests.vllm_plugin.frontend.tool_calls import several_calls, test_tool_parsers  # noqa: E402
 from tests.vllm_plugin.frontend.tool_calls.several_calls import Asked  # noqa: E402
 
@@ -32,7 +33,7 @@ LISTS = (
     "internlm", "jamba", "lfm2", "llama4_pythonic", "minicpm5", "olmo3", "phi4_mini_json", "pythonic", "seed_oss", "step3",
     "xlam",
 )  # fmt: skip
-"""The parsers that use JSON Schema for demanded calls, and otherwise leave the text free."""
+"""The parsers that use JSON Schema for demanded calls, and otherwise leave the text free: one way for all of them."""
 
 
 def judge(asked: Asked, tokens: list[int], tokenizer: Any, random: Random) -> int:
@@ -49,7 +50,7 @@ def judge(asked: Asked, tokens: list[int], tokenizer: Any, random: Random) -> in
 
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize("choice", ["required", "auto"])
-@pytest.mark.parametrize("name", [*test_tool_parsers.PARSERS, *LISTS, "llama4_json", "qwen3_json"])
+@pytest.mark.parametrize("name", [*test_tool_parsers.PARSERS, *sample(LISTS), "llama4_json", "qwen3_json"])
 def test_calls_come_back(name: str, choice: str, parallel: bool, tokenizer: Any, vocabulary: Vocabulary) -> None:
     asked = several_calls.ask(name, TOOLS, choice, tokenizer, parallel=parallel)
     if asked.tag is None:
@@ -63,6 +64,8 @@ def test_calls_come_back(name: str, choice: str, parallel: bool, tokenizer: Any,
         found = 0 if tokens is None else judge(asked, tokens, tokenizer, random)
         assert parallel or found <= 1
         seen += found
+        if seen and not EVERY:
+            break
     assert seen or choice == "auto"
 
 
@@ -238,11 +241,11 @@ LONG = {
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}], ids=["any", "named"])
-@pytest.mark.parametrize("name", [*test_tool_parsers.PARSERS, *LISTS, "llama4_json", "qwen3_json"])
+@pytest.mark.parametrize("name", [*test_tool_parsers.PARSERS, *sample(LISTS), "llama4_json", "qwen3_json"])
 def test_a_call_that_is_cut_does_not_look_complete(
     name: str, choice: Any, tokenizer: Any, vocabulary: Vocabulary
 ) -> None:
-    """Cut at any token: only finished calls come back as a whole, and a stream's arguments are not JSON."""
+    """Cut at any token (or at some, and near the end at any): only finished calls come back as a whole, and a stream's arguments are not JSON."""
     tool = {"type": "function", "function": {"name": "f", "parameters": LONG, "strict": True}}
     asked = several_calls.ask(name, [tool], choice, tokenizer, parallel=False)
     assert asked.tag is not None
@@ -255,12 +258,14 @@ def test_a_call_that_is_cut_does_not_look_complete(
         if guide.can_finish:
             continue
         cuts += 1
+        if not EVERY and at % 3 and at + 8 < len(tokens):
+            continue
         text = tokenizer.decode(tokens[:at], skip_special_tokens=False)
         assert [json.loads(read) for _, read in several_calls.read(asked, tokens[:at], tokenizer)] in (
             [],
             [json.loads(whole[1])],
         ), text
-        if at % 3 and at + 8 < len(tokens):
+        if at % (3 if EVERY else 9) and at + 8 < len(tokens):
             continue
         content, calls = several_calls.stream_with_text(asked, tokens[:at], tokenizer)
         assert "{" not in content and "call" not in content and "invoke" not in content, (text, content)

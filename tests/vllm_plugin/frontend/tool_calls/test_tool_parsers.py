@@ -23,6 +23,7 @@ vllm = pytest.importorskip("vllm")
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.vllm_plugin import registry  # noqa: E402
 from dotllm.vllm_plugin.enforce import engine_info  # noqa: E402
+from tests.cases import few  # noqa: E402
 from tests.serve.releases import before  # noqa: E402
 
 SCHEMA = {
@@ -106,7 +107,7 @@ def test_a_call_comes_back(name: str, choice: Any, tokenizer: Any, vocabulary: V
 
     parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
     generator = random.Random(name)
-    for _ in range(4):
+    for _ in range(few(4)):
         request = ChatCompletionRequest(
             model="m", messages=[], tools=TOOLS, tool_choice=choice, parallel_tool_calls=False
         )
@@ -419,7 +420,7 @@ def test_types_that_properties_do_not_name_come_back(
     tag = with_strict_tool(name, schema, tokenizer)[1].structured_outputs.structural_tag
     index = Index.from_structural_tag(tag, vocabulary, any_whitespace=False)
     judge = jsonschema.Draft202012Validator(schema)
-    for seed in range(3):
+    for seed in range(few(3)):
         parser, request = with_strict_tool(name, schema, tokenizer)
         tokens = walk(index, random.Random(f"{name} {seed}"))
         text = tokenizer.decode(tokens, skip_special_tokens=False)

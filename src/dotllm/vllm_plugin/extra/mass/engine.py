@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from dotllm.vllm_plugin.enforce.scheduler import MASS, Part, takes_part
 from dotllm.vllm_plugin.extra.mass import worker
-from dotllm.vllm_plugin.extra.mass.wire import asks, with_masses
+from dotllm.vllm_plugin.extra.mass.wire import asks, carrier
 from dotllm.vllm_plugin.extra.mass.worker import ASKED, MASSES
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.vllm_types import GrammarOutput, ModelRunnerOutput, Request, Scheduler, SchedulerOutput
@@ -28,20 +30,23 @@ class Masses(Part):
         """Tell the workers which requests ask, with the masks of ``step``."""
         if not self._asking or masks is None:
             return
-        drafts = step.scheduled_spec_decode_tokens
-        names = self._asking.intersection(masks.structured_output_request_ids)
+        names = [name for name in masks.structured_output_request_ids if name in self._asking]
         if names:
-            setattr(masks, ASKED, {name: 1 + len(drafts.get(name, ())) for name in names})
+            drafts = step.scheduled_spec_decode_tokens
+            counts = np.array([1 + len(drafts.get(name, ())) for name in names], np.int32) if drafts else None
+            setattr(masks, ASKED, (names, counts))
 
     def answered(self, output: ModelRunnerOutput, outputs: Mapping[int, Any]) -> None:
-        """Put the masses of the tokens into vLLM's ``outputs``, by client."""
-        masses: dict[str, list[float]] | None = getattr(output, MASSES, None)
+        """Put the masses of the tokens before vLLM's ``outputs``, by client."""
+        masses: dict[str, float | list[float]] | None = getattr(output, MASSES, None)
         if masses is None:
             return
         for client in outputs.values():
-            for answer in client.outputs:
-                if answer.new_logprobs is not None and answer.request_id in masses:
-                    answer.new_logprobs = with_masses(answer.new_logprobs, masses[answer.request_id])
+            own = masses
+            if len(outputs) > 1:
+                own = {one.request_id: masses[one.request_id] for one in client.outputs if one.request_id in masses}
+            if own:
+                client.outputs.insert(0, carrier(own))
 
     def ended(self, request: Request) -> None:
         """``request`` asks no more."""
@@ -57,8 +62,8 @@ HOOK = Hook(
     name="mass",
     summary="answers say how much probability each mask left, where a request asks",
     targets=(
-        Target("vllm.v1.engine", "EngineCoreOutput.new_logprobs"),
-        Target("vllm.v1.outputs", "LogprobsLists.logprobs"),
+        Target("vllm.v1.engine", "EngineCoreOutput.kv_transfer_params"),
+        Target("vllm.v1.engine", "EngineCoreOutputs.outputs"),
         Target("vllm.v1.core.sched.output", "NewRequestData.sampling_params"),
     ),
     apply=_require_workers_that_sum,

@@ -1,8 +1,8 @@
 """What the answers to one API request say about their masses: read from vLLM's outputs, put into the response.
 
-Each choice and each event of a stream has ``dotllm``: the ``mass`` of its tokens, and the log probability of each
-token ``before`` its mask and ``after`` it. With confidence, a whole choice, or the last event of a choice, also has its
-``fields``.
+Each choice and each event of a stream has ``dotllm``: the ``mass`` of its tokens and, if the request asks for log
+probabilities, the log probability of each token ``before`` its mask and ``after`` it. With confidence, a whole choice,
+or the last event of a choice, also has its ``fields``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import contextvars
 import functools
 import json
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dotllm.cancellation import Cancelled
@@ -42,6 +42,13 @@ class Position(dict[int, Any]):
 
     log_mass: float | None = None
 
+    @classmethod
+    def with_mass(cls, mass: float | None, logprobs: Mapping[int, Any] = MappingProxyType({})) -> Position:
+        """The position of a token with this ``mass``, and ``logprobs`` if they are known."""
+        position = cls(logprobs)
+        position.log_mass = mass
+        return position
+
 
 def positions_of(logprobs: Any) -> list[Place]:
     """The places of vLLM's positions of log probabilities; the sampled token comes first in each."""
@@ -53,12 +60,12 @@ def positions_of(logprobs: Any) -> list[Place]:
     ]
 
 
-def places_of(logprobs: Any) -> list[Place]:
-    """The places of vLLM's ``LogprobsLists``, as the engine core sends them; it may send None."""
+def places_of(logprobs: Any, masses: Sequence[float | None]) -> list[Place]:
+    """The places of vLLM's ``LogprobsLists``, as the engine core sends them, with the masses of the same tokens; it may
+    send None."""
     if logprobs is None:
         return []
-    alone, masses = wire.taken_off(logprobs)
-    rows = zip(alone.logprob_token_ids.tolist(), alone.logprobs.tolist(), masses or repeat(None), strict=False)
+    rows = zip(logprobs.logprob_token_ids.tolist(), logprobs.logprobs.tolist(), masses, strict=False)
     return [Place(mass, dict(zip(ids, values, strict=True))) for ids, values, mass in rows]
 
 
@@ -80,9 +87,11 @@ class _Choice:
         at, self.told = self.told, len(self.tokens)
         pairs = list(zip(self.tokens[at:], self.places[at:], strict=True))
         masses = [place.log_mass for _, place in pairs]
-        after = [place.likeliest.get(token) for token, place in pairs]
-        before = [None if a is None or mass is None else a + mass for a, mass in zip(after, masses, strict=True)]
-        said = {"mass": masses, "before": before, "after": after}
+        said = {"mass": masses}
+        if any(place.likeliest for _, place in pairs):
+            after = [place.likeliest.get(token) for token, place in pairs]
+            before = [None if a is None or mass is None else a + mass for a, mass in zip(after, masses, strict=True)]
+            said |= {"before": before, "after": after}
         return {name: list(map(_rounded, values)) for name, values in said.items()}
 
 

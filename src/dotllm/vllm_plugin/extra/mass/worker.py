@@ -1,26 +1,24 @@
 """The workers' side: sums the rows of requests that ask, before their mask is applied and after it.
 
 Both model runners mask logits in a function of the same name (`worker_hooks`), whatever form the masks have. The sums
-are made on the device, and copied to the host while the device goes on. vLLM waits for the tokens of the step, which
-come after the sums on the same stream, or on one that waits for it. So nothing waits for the sums. A step in which no
+are made on the device, which writes their differences to the host. vLLM waits for the tokens of the step, which come
+after the sums on the same stream, or on one that waits for it. So nothing waits for the sums. A step in which no
 request asks runs as usual.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dotllm.arrays import Int32
-from dotllm.device_masks.message import positions
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Original, Target
-from dotllm.vllm_plugin.speed.worker_hooks import first_rows
+from dotllm.vllm_plugin.speed.worker_hooks import rows_v1, rows_v2
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from dotllm.device_masks.log_sums import LogSums
 
 logger = logging.getLogger(__name__)
+_FAILED = "could not measure how much probability the masks of this step leave"
 
 HOOK = Hook(
     name="mass-sums",
@@ -40,39 +39,38 @@ HOOK = Hook(
 )
 
 ASKED = "dotllm_mass_asked"
-"""The attribute of a ``GrammarOutput``: for each request that asks, how many positions it has in the step."""
+"""The attribute of a ``GrammarOutput``: the names of the requests that ask, and how many positions each has in the
+step (int32 [names]; None: one each)."""
 MASSES = "dotllm_masses"
-"""The attribute of a ``ModelRunnerOutput``: for each request that asks, the masses of its positions."""
+"""The attribute of a ``ModelRunnerOutput``: for each request that asks, the mass of its position, or a list of those of
+its positions."""
 _SUMS = "_dotllm_log_sums"  # attribute of what a model runner keeps for as long as it lives
 
 
 class Step:
     """A step in which some requests ask for masses."""
 
-    def __init__(self, asked: Mapping[str, int]) -> None:
-        self.asked = asked
-        self._counts: dict[str, int] = {}
-        self._where: Int32 = np.zeros(0, np.int32)
-        self._sums: LogSums | None = None
+    def __init__(self, names: list[str], counts: Int32 | None) -> None:
+        self.names, self.counts = names, counts
         self._masses: torch.Tensor | None = None
 
-    def before(
-        self, holder: object, logits: torch.Tensor, first: Mapping[str, int], counts: Mapping[str, int], *starts: Any
-    ) -> Any:
-        """Sums of the rows before the mask. first: the first row of each request in the batch. counts: the number of
-        rows of each request that asks. starts: see `kernels.log_sums`."""
-        self._counts = {name: count for name, count in counts.items() if name in first}
-        if not self._counts:
-            return None
-        numbers = np.array(list(self._counts.values()), np.int32)
-        self._where = positions(numbers, [first[name] for name in self._counts])
-        return self._log_sums(holder, logits)(logits, self._where, *starts)
-
-    def after(self, logits: torch.Tensor, before: Any, *starts: Any) -> None:
-        """Find what the mask, which has been applied, left of ``before``."""
-        if before is not None and self._sums is not None:
-            masses = self._sums(logits, self._where, *starts) - before
-            self._masses = masses.to("cpu", non_blocking=True)
+    def measure(
+        self, holder: object, logits: torch.Tensor, where: Int32, mask: Callable[[], None], *starts: Any
+    ) -> None:
+        """Call ``mask``, and find what it leaves of the rows at ``where``; starts: see `LogSums`. An error is logged,
+        and the answers say that nothing is known."""
+        sums, before = None, None
+        try:
+            sums = self._log_sums(holder, logits)
+            before = sums(logits, where, *starts)
+        except Exception:
+            logger.exception(_FAILED)
+        mask()
+        try:
+            if sums is not None and before is not None:
+                self._masses = sums.masses(before, sums(logits, where, *starts))
+        except Exception:
+            logger.exception(_FAILED)
 
     def _log_sums(self, holder: object, logits: torch.Tensor) -> LogSums:
         made: LogSums | None = getattr(holder, _SUMS, None)
@@ -83,7 +81,6 @@ class Step:
 
             made = LogSums(logits.device, by_kernel=logits.is_cuda and current_platform.is_pin_memory_available())
             setattr(holder, _SUMS, made)
-        self._sums = made
         return made
 
     def told(self, output: Any) -> Any:
@@ -97,14 +94,14 @@ class Step:
         setattr(output, MASSES, self.found())
         return output
 
-    def found(self) -> dict[str, list[float]]:
-        """By request, the masses of its positions, once the device has written them."""
+    def found(self) -> dict[str, float | list[float]]:
+        """What `MASSES` has, once the device has written it."""
         assert self._masses is not None
-        masses, found, at = self._masses.tolist(), {}, 0
-        for name, count in self._counts.items():
-            found[name] = masses[at : at + count]
-            at += count
-        return found
+        masses = self._masses.tolist()
+        if self.counts is None:
+            return dict(zip(self.names, masses, strict=True))
+        rest = iter(masses)
+        return {name: list(islice(rest, count)) for name, count in zip(self.names, self.counts.tolist(), strict=True)}
 
 
 @cache
@@ -135,7 +132,7 @@ def _sample_tokens(self: object, grammar_output: Any, *, original: Original) -> 
     asked = getattr(grammar_output, ASKED, None)
     if asked is None:
         return original(self, grammar_output)
-    step = Step(asked)
+    step = Step(*asked)
     token = _step.set(step)
     try:
         return step.told(original(self, grammar_output))
@@ -156,11 +153,9 @@ def _v1(
     if step is None:
         original(scheduler_output, grammar_output, input_batch, logits)
         return
-    first, drafts = first_rows(input_batch, scheduler_output), scheduler_output.scheduled_spec_decode_tokens
-    counts = {name: 1 + len(drafts.get(name, ())) for name in step.asked}  # (drafts may have been trimmed)
-    before = _contained(step.before, input_batch, logits, first, counts)
-    original(scheduler_output, grammar_output, input_batch, logits)
-    _contained(step.after, logits, before)
+    mask = partial(original, scheduler_output, grammar_output, input_batch, logits)
+    where = rows_v1(step.names, step.counts, input_batch, scheduler_output)
+    step.measure(input_batch, logits, where, mask)
 
 
 @HOOK.replaces("vllm.v1.worker.gpu.structured_outputs:StructuredOutputsWorker.apply_grammar_bitmask")
@@ -177,18 +172,7 @@ def _v2(
     if step is None:
         original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
         return
+    mask = partial(original, self, logits, input_batch, grammar_req_ids, grammar_bitmask)
     most = self.mask_stride
-    first = {name: i * most for i, name in enumerate(input_batch.req_ids)}
-    starts = (input_batch.cu_num_logits, most)
-    before = _contained(step.before, self, logits, first, step.asked, *starts)
-    original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
-    _contained(step.after, logits, before, *starts)
-
-
-def _contained(measure: Any, *arguments: Any) -> Any:
-    """What ``measure`` returns; an error is logged, and the answers say that nothing is known."""
-    try:
-        return measure(*arguments)
-    except Exception:
-        logger.exception("could not measure how much probability the masks of this step leave")
-        return None
+    where = rows_v2(step.names, step.counts, input_batch, most)
+    step.measure(self, logits, where, mask, input_batch.cu_num_logits, most)

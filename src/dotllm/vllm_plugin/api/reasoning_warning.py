@@ -1,4 +1,5 @@
-"""Warns at start if the model thinks before it answers and nothing tells its thoughts from its answers.
+"""A front end's start: it warns if the model thinks before it answers and nothing tells its thoughts from its answers,
+and loads what its first constrained request needs.
 
 Without ``--reasoning-parser`` a constraint holds from the first token. So a model whose chat template lets it think
 cannot think, or writes its answer in place of its thoughts. Its answers are valid but worse. The text of the template
@@ -10,11 +11,22 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
+from dotllm.compilation import Kind, Specification, validation_cache
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import is_ours
+from dotllm.vllm_plugin.speed.warm_start import in_background
 from dotllm.vllm_plugin.vllm_types import VllmConfig
 
 logger = logging.getLogger(__name__)
+
+HOOK = Hook(
+    name="front-end-start",
+    summary="a front end says at its start which reasoning parser is missing, and loads what its first request needs",
+    targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
+    without_it="nothing says that a model that thinks needs a reasoning parser; the first request takes longer",
+)
 
 _MARKS = re.compile(r"</?(?:\w+:)?think>|\[/?THINK\]|<\|(?:START|END)_THINKING\|>|\benable_thinking\b|\bthinking is\b")
 _OFF = "enable_thinking"  # a template's variable by which a request decides; "thinking is" shows one, too
@@ -69,3 +81,21 @@ def warn(vllm_config: VllmConfig) -> None:
     text = text_for(model_config.hf_config.model_type, str(template))
     if text:
         logger.warning("dotllm: %s", text)
+
+
+def prepare(vllm_config: VllmConfig) -> None:
+    """Warn about a missing reasoning parser. Load what is needed for the warnings of a specification and for the types
+    of arguments; with a reasoning parser, also what checking needs (`endpoints`)."""
+    warn(vllm_config)
+    from dotllm.compilation import spec_warnings  # noqa: F401
+    from dotllm.languages.json_schema import flat_properties  # noqa: F401
+
+    if vllm_config.structured_outputs_config.reasoning_parser:
+        for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
+            validation_cache.check(Specification.create(kind, text))
+
+
+@HOOK.replaces("vllm.v1.engine.input_processor:InputProcessor.__init__")
+def _init(self: object, vllm_config: VllmConfig, *args: Any, original: Original, **kwargs: Any) -> None:
+    in_background(prepare, vllm_config)
+    original(self, vllm_config, *args, **kwargs)
