@@ -10,12 +10,12 @@ import pytest
 from dotllm import Index, InvalidSpecError, UnsupportedError
 from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.grammar.transform import prepare
 from dotllm.vocabulary import Vocabulary
 from tests.automata.grammars import random_vocabulary
 from tests.automata.test_machine import check_walk
 from tests.cases import few
+from tests.grammar.reference import accepts
 
 BYTES = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
 

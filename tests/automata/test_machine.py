@@ -8,10 +8,10 @@ import pytest
 
 from dotllm import BudgetExceededError, Index, InvalidSpecError
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import Recogniser
 from dotllm.vocabulary import Vocabulary
 from tests.automata.grammars import random_grammar, random_vocabulary
 from tests.cases import few
+from tests.grammar.reference import Recogniser
 
 
 def allowed_by_reference(recogniser: Recogniser, vocabulary: Vocabulary) -> set[int]:

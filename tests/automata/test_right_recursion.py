@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dotllm import Index
-from dotllm.grammar.reference import Recogniser
 from dotllm.languages.lark import lark_to_grammar
 from dotllm.vocabulary import Vocabulary
 from tests.effort import at_most
+from tests.grammar.reference import Recogniser
 
 TOKENS = [
     *(bytes([byte]) for byte in range(256)),

@@ -9,12 +9,12 @@ import pytest
 
 from dotllm import Index, InvalidSpecError
 from dotllm.grammar import Expression, Grammar
-from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.grammar.transform import prepare
 from dotllm.vocabulary import Vocabulary
 from tests.automata.grammars import random_vocabulary
 from tests.automata.test_machine import check_walk
 from tests.cases import few
+from tests.grammar.reference import Recogniser, accepts
 
 BYTES = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
 

@@ -1,6 +1,6 @@
 """The fuzzing targets: functions of a random number generator, which raise if something is wrong.
 
-The judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`), `tags.judge`, vLLM's
+The judges are `re`, `jsonschema`, the recogniser of grammars (`tests.grammar.reference`), `tags.judge`, vLLM's
 parsers, and brute force over a vocabulary. `peers` are also compared with them. A specification may be refused only
 with a `SpecError`, a file only with a ValueError, and an argument only with a TypeError, ValueError or IndexError.
 """
@@ -290,8 +290,8 @@ def documents(random: Random) -> None:
 @target
 def grammars(random: Random) -> None:
     """Against peers and the recogniser (which uses our reader): verdicts on walks and spoilt walks."""
-    from dotllm.grammar.reference import accepts
     from dotllm.languages.cfg import grammar_to_grammar
+    from tests.grammar.reference import accepts
 
     text = makers.grammar(random)
     try:
@@ -317,8 +317,8 @@ def grammars(random: Random) -> None:
 @target
 def recursions(random: Random) -> None:
     """Masks of rules that may all end together, against the recogniser."""
-    from dotllm.grammar.reference import Recogniser
     from dotllm.languages.lark import lark_to_grammar
+    from tests.grammar.reference import Recogniser
 
     text = makers.recursion(random)
     tokens = [b"a", b"b", b",", b"ab", b"a,", b",a", b"bb", b"aab", b"b,,", b"a" * 5, b",,,,", b"abababab"]
@@ -343,8 +343,8 @@ def recursions(random: Random) -> None:
 @target
 def terminals(random: Random) -> None:
     """``lazy`` and ``suffix`` under operators, against their definition; tools with free text, against llguidance."""
-    from dotllm.grammar.reference import accepts
     from dotllm.languages.lark import lark_to_grammar
+    from tests.grammar.reference import accepts
     from tests.languages.lark import test_lazy as lazy
 
     made = lazy.Terminals(random)

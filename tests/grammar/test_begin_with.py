@@ -11,7 +11,7 @@ from dotllm.charset import CharSet
 from dotllm.grammar import Grammar
 from dotllm.grammar.analysis import LEFT_RECURSION, NULLABLE_LOOP, analyse
 from dotllm.grammar.grammar import Expression, Rule
-from dotllm.grammar.reference import accepts
+from tests.grammar.reference import accepts
 
 
 def beginning() -> tuple[Grammar, Expression]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dotllm.grammar import Expression, Grammar
-from dotllm.grammar.reference import accepts
+from tests.grammar.reference import accepts
 
 
 def included(other: Grammar) -> Grammar:

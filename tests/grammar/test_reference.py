@@ -10,10 +10,10 @@ import pytest
 from dotllm.charset import CharSet
 from dotllm.grammar import Grammar
 from dotllm.grammar.kinds import UNDEFINED, ExpressionKind
-from dotllm.grammar.reference import Recogniser, accepts
 from tests.cases import few
 from tests.effort import at_most
 from tests.grammar.random_grammars import ALPHABET, random_grammar
+from tests.grammar.reference import Recogniser, accepts
 
 LONGEST = 5
 

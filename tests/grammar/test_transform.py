@@ -11,11 +11,11 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.kinds import ExpressionKind
-from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.grammar.transform import children_of, prepare
 from tests.cases import few
 from tests.effort import at_most
 from tests.grammar.random_grammars import ALPHABET, random_grammar
+from tests.grammar.reference import Recogniser, accepts
 
 
 def assert_same_language(grammar: Grammar, prepared: Grammar, longest: int, label: object = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import Recogniser
+from tests.grammar.reference import Recogniser
 
 LONGEST_WALK = 40
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotllm.errors import InvalidSpecError
-from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.choice import choice_to_grammar
 from tests.cases import few
 from tests.effort import at_most
+from tests.grammar.reference import Recogniser, accepts
 
 
 @pytest.mark.parametrize(

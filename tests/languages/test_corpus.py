@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dotllm.grammar.analysis import analyse
-from dotllm.grammar.reference import accepts
 from dotllm.grammar.transform import prepare
 from dotllm.languages.cfg import detect_dialect, grammar_to_grammar
+from tests.grammar.reference import accepts
 from tests.languages.grammar_cases import Case, cases
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.cfg import grammar_to_grammar
 from tests.cases import few
+from tests.grammar.reference import Recogniser, accepts
 from tests.languages.difference_table import PAGE, page_with_table
 from tests.languages.grammar_cases import DIFFERENCES, Case, cases
 from tests.languages.grammar_peers import PEERS, Refused

@@ -26,7 +26,7 @@ def sets(n: int) -> list[CharSet]:
 
 
 def build(charset: CharSet) -> CharsetTable:
-    return SMALL._load_or_build_table(charset)
+    return SMALL._table(charset)
 
 
 class TestInMemory:

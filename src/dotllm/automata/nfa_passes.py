@@ -389,7 +389,6 @@ def order_pushes(
 # Finds closures: for every node that can be jumped to, the nodes with an action that are reached without consuming
 # anything.
 
-
 _SHORT = 16  # maximum number of nodes after a call that are examined to see whether it is a tail call
 
 
@@ -595,7 +594,6 @@ def recursive_returns(
 # ends. The distances depend on which edges are productive, so this pass computes them, not the construction of the
 # network.
 
-
 _NEVER = 1 << 30
 
 
@@ -665,7 +663,6 @@ def measure_distances(kind: Int32, a: Int32, b: Int32, loops: Int32, productive:
 # Runs the passes in order (see the module docstring) as one kernel.
 #
 # Each kernel call from Python spends a few microseconds on its arguments, as much as a pass takes for a small grammar.
-
 
 _MOST_CLOSURES = 64_000_000  # ints
 

@@ -22,7 +22,6 @@ from dotllm.jit import I1, I2, U1, I, inner_kernel
 #
 # The emitters do not check for space: call `has_room` first.
 
-
 NODES, EPSILONS, EDGES, LOOPS, TODO = range(5)
 """What `Builder.used` counts."""
 

@@ -18,6 +18,7 @@ from dotllm.automata.machine.plans import bytes_from
 from dotllm.errors import SpecError, escaped, page
 from dotllm.index import GrammarIndex
 from dotllm.index.limits import trie_of
+from dotllm.languages.json_schema.reading.subschemas import reached
 
 _DEEPEST = 200
 _TYPES = ("string", "array", "object", "number")
@@ -122,22 +123,13 @@ def is_unbounded(index: GrammarIndex) -> bool:
 
 
 def growth(schema: Any, options: Mapping[str, Any] | None = None) -> Iterator[Growth]:
-    """Find where answers to ``schema``, written with ``options``, grow without bound, if the schema itself shows it.
-
-    Yields:
-        Each place once, in the order of the schema.
-    """
+    """The places, each once, where ``schema`` shows that answers, written with ``options``, grow without bound."""
     options = options or {}
     any_digits = options.get("number_digits") == "any"
     for pointer, part in _parts(schema, schema, "", ("#",), {"#"}):
-        if part is None:
-            yield Growth(pointer, "refers to itself")
-            continue
-        if part is True or not isinstance(part, Mapping):
-            if part is True:
-                yield Growth(pointer, "any value")
-            continue
-        if "const" in part or "enum" in part or "$ref" in part:
+        if part is None or part is True:
+            yield Growth(pointer, "any value" if part else "refers to itself")
+        if not isinstance(part, Mapping) or "const" in part or "enum" in part or "$ref" in part:
             continue
         types = part.get("type", _TYPES if not part.keys() & {"anyOf", "oneOf", "allOf", "not", "if"} else ())
         for name in (types,) if isinstance(types, str) else types:
@@ -173,11 +165,7 @@ def _is_open(part: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
 
 
 def advice(schema: Any, options: Mapping[str, Any]) -> Iterator[Advice]:
-    """Advise on parts of ``schema``, written with ``options``, that are known to hurt answers.
-
-    Yields:
-        Each piece of advice, in the order of the schema.
-    """
+    """Advice on parts of ``schema``, written with ``options``, that are known to hurt answers, in its order."""
     is_compact = options.get("any_whitespace") is False or options.get("whitespace_pattern") == ""
     for pointer, part in _parts(schema, schema, "", ("#",), {"#"}):
         if not isinstance(part, Mapping):
@@ -204,11 +192,7 @@ def _late_reasoning(pointer: str, names: list[str]) -> Iterator[Advice]:
 
 
 def prefixes(pointer: str, members: Any) -> Iterator[Advice]:
-    """Advise on members of an enum, or choices, if one of them is the beginning of another.
-
-    Yields:
-        At most one piece of advice.
-    """
+    """Advice on members of an enum, or choices, if one is the beginning of another; at most one piece."""
     listed = members if isinstance(members, list) else []  # else the compiler refuses it
     texts = sorted({member for member in listed if isinstance(member, str) and member})
     for one, other in itertools.pairwise(texts):
@@ -235,8 +219,7 @@ def _parts(
             yield pointer, None
         elif reference.startswith("#") and reference not in seen:
             seen.add(reference)
-            target = _at(root, reference[1:])
-            if target is not None:
+            for target in reached(root, reference[1:]) or ():
                 yield from _parts(root, target, reference[1:], (*above, reference), seen, depth + 1)
         return
     for name in ("items", "additionalProperties", "then", "else"):
@@ -250,16 +233,3 @@ def _parts(
         if isinstance(part.get(name), list):
             for i, value in enumerate(part[name]):
                 yield from _parts(root, value, f"{pointer}/{name}/{i}", above, seen, depth + 1)
-
-
-def _at(value: Any, pointer: str) -> Any:
-    """The value at a JSON Pointer; None if there is no value."""
-    for token in pointer.split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, Mapping):
-            value = value.get(key)
-        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            return None
-    return value

@@ -131,7 +131,6 @@ def _string(text: str, at: int) -> tuple[str, int]:
 # tool is found by its schema, which is the same in the tag and in the request. (If two tools have the same schema, the
 # first one is named: both are refused.)
 
-
 _MESSAGE = re.compile(r"(.*) \(at (/.*)\)", re.DOTALL)
 """The place as `dotllm.errors.SpecError` writes it; the engine sends only the text."""
 

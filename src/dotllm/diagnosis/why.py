@@ -21,14 +21,12 @@ from dotllm.errors import SpecError, escaped
 from dotllm.index import Guide
 from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.build import json_schema_to_grammar, parse
-from dotllm.languages.json_schema.reading.dialect import dialect_named
-from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, OBJECTS, REFERENCES
-from dotllm.languages.json_schema.reading.subschemas import Path, assertions, below, pointer, smallest, without
+from dotllm.languages.json_schema.reading.dialect import ARRAYS, OBJECTS, REFERENCES, dialect_named
+from dotllm.languages.json_schema.reading.subschemas import Path, assertions, pointer, reached, smallest, without
 from dotllm.suggestions import closest
 from dotllm.vocabulary import Vocabulary
 
 # What to write instead of a value that a keyword of JSON Schema forbids.
-
 
 _LIMITS = {
     "minimum": "write a number of at least {}",
@@ -66,21 +64,11 @@ def instance_at(keyword: str, pointer: str, document: Any) -> tuple[str, Any]:
         kind = dict
     elif keyword in ARRAYS or keyword == "unevaluatedItems":
         kind = list
-    value = _reached(document, pointer)
-    while kind is not None and pointer and not isinstance(value, kind):
+    while True:
+        (value,) = reached(document, pointer) or (None,)  # (of a key that occurs twice there is only one value)
+        if kind is None or not pointer or isinstance(value, kind):
+            return pointer, value
         pointer = pointer.rpartition("/")[0]
-        value = _reached(document, pointer)
-    return pointer, value
-
-
-def _reached(value: Any, pointer: str) -> Any:
-    """The value at ``pointer``; None if there is no value (a key that occurs twice has only one)."""
-    for token in pointer.split("/")[1:]:
-        child = below(value, token)
-        if child is None:
-            return None
-        (value,) = child
-    return value
 
 
 def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced: str) -> str:
@@ -511,13 +499,8 @@ def _value_at(schema: Any, path: Path) -> Any:
     return schema
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:60] + "…"
-
-
 def _sentence(blamed: tuple[Blame, ...]) -> str:
-    texts = [f'"{blame.pointer.rpartition("/")[2]}": {_shown(blame.value)}' for blame in blamed[:4]]
+    texts = [f'"{blame.pointer.rpartition("/")[2]}": {_json(blame.value)}' for blame in blamed[:4]]
     if len(texts) == 1:
         keyword = blamed[0].pointer.rpartition("/")[2]
         asks = keyword.startswith(("min", "required", "contains", "dependent")) and keyword != "minimum"

@@ -96,11 +96,7 @@ def mask_rows(
 def limited_masks(
     guides: Sequence[Guide], tokens_left: Sequence[int], failures: Failures
 ) -> Iterator[tuple[int, Int32]]:
-    """Find the masks that limits change. A guide whose mask is refused fails. Hold the locks of the indexes.
-
-    Yields:
-        The position of a guide and its mask, int32 [words].
-    """
+    """The masks that limits change, int32 [words], by position; a refused guide fails. Hold the indexes' locks."""
     for i in tight_guides(guides, tokens_left):
         if i not in failures:
             try:
@@ -139,11 +135,7 @@ def rows_of(
 
 
 def row_of(index: Walkable, config: int) -> int:
-    """Find the row of one configuration's mask. Hold the index's lock.
-
-    Raises:
-        SpecError: as `GrammarIndex.mask_row`.
-    """
+    """Find the row of one configuration's mask. Hold the index's lock. Raises as `GrammarIndex.mask_row`."""
     if config == FINISHED:
         return END_ROW
     row = int(known_row(index.mem, config))

@@ -18,14 +18,7 @@ from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
 from dotllm.errors import EngineFault, SpecError
-from dotllm.index.batch import (
-    Failures,
-    advance_guides,
-    for_each_stateful,
-    moved_on,
-    recover_each,
-    rows_of,
-)
+from dotllm.index.batch import Failures, advance_guides, for_each_stateful, moved_on, recover_each, rows_of
 from dotllm.index.callers import WRONG_COUNT, error_of, integers
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, check_configurations, known_rows, pointer

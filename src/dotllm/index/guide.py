@@ -34,7 +34,6 @@ from dotllm.jit import kernel
 # if a longer token could replace it: the draft stops before the first token at whose start the rest of the forced text
 # is a proper prefix of another token.
 
-
 MAX_FORCED = 512  # bytes of look-ahead
 
 
@@ -170,11 +169,7 @@ class Guide:
         return self.with_room(count)
 
     def rollback(self, n: int) -> None:
-        """Undo the last ``n`` tokens.
-
-        Raises:
-            ValueError: there were fewer.
-        """
+        """Undo the last ``n`` tokens. Raises ValueError if there were fewer."""
         if not 0 <= n <= len(self._history):
             raise ValueError(f"cannot undo {n} tokens of {len(self._history)}")
         if n:

@@ -36,7 +36,6 @@ from dotllm.jit import kernel
 # The atomic operations work on words of an int64 array. LLVM provides them on every machine (one instruction each), and
 # the C library provides the three calls. A word is given by its address, like an arena (see `kernels`).
 
-
 _ORDER = "seq_cst"
 
 

@@ -73,11 +73,7 @@ def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
 
 
 def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
-    """Check that the vocabulary has a token of each set; without one, no text could continue there.
-
-    Raises:
-        InvalidSpecError: it has none.
-    """
+    """Raise InvalidSpecError if the vocabulary has no token of some set: no text could continue there."""
     for (ids, exclude), row in zip(token_sets, token_set_rows(token_sets, vocabulary), strict=True):
         if not row.any():
             what = "except those excluded" if exclude else f"with the id {min(ids, default='')}"
@@ -109,7 +105,9 @@ class GrammarIndex:
         self.unique_nodes = unique_nodes
         self.space = TokenSpace.of(vocabulary)
         self.lock = threading.RLock()
+        """Held while a kernel works on the arena."""
         self.remembering = Guides() if unique_nodes else _NO_GUIDES
+        """The stateful guides of all generations."""
         self._next: Self | None = None
         self._generations: weakref.WeakSet[Self] | None = None  # until there is a second
         self._begun_with = 0
@@ -125,6 +123,7 @@ class GrammarIndex:
         self.token_rows, self._token_rows_at = self.space.no_token_rows, self.space.no_token_rows_at
         if token_sets:
             self.token_rows = token_set_rows(token_sets, vocabulary)
+            """The bitmasks of ``token_sets``, int32 [sets, words]."""
             self._token_rows_at = self.token_rows.ctypes.data, len(token_sets)
         self._set_memory(mem)
         self.used_at = 0
@@ -138,6 +137,7 @@ class GrammarIndex:
 
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
+        """The arena, int32 [n]; a new array after it has grown."""
         # for kernels over a batch: MACHINE words as bytes, because joining bytes is faster than putting numbers into an
         # array
         self.machine = pack("=5q", address(mem), len(mem), *self._token_rows_at, id(self.space))
@@ -267,12 +267,7 @@ class GrammarIndex:
         return self.run(lambda mem: int(carry(there, config, mem)))
 
     def check_configuration(self, config: int) -> int:
-        """``config``, if it is the number of a configuration of this index.
-
-        Raises:
-            IndexError: it is not.
-            TypeError: it is not an integer.
-        """  # noqa: DOC501 - a function makes the error
+        """``config``, if this index has it. Raises IndexError if it does not, TypeError if it is not an integer."""
         config = as_integer(config)
         if not 0 <= config < self.mem.item(layout.USED_CONFIG):
             raise no_configuration([self], [config])

@@ -66,12 +66,7 @@ def take_ways(mem: Int32, there: Int32) -> None:
 
 
 def tokens_to_finish(index: Walkable, config: int) -> int:
-    """See `GrammarIndex.tokens_to_finish`. Hold the index's lock.
-
-    Raises:
-        UnsupportedError: no tokens of the vocabulary spell the shortest text.
-        BudgetExceededError: the shortest text is too long.
-    """  # noqa: DOC501 - a function makes the error
+    """See `GrammarIndex.tokens_to_finish`. Hold the index's lock."""
     find_shortest_ways(index)
     trie = trie_of(index.space)
     tokens = index.run(lambda mem: int(tokens_from(mem, trie, config)))
@@ -95,11 +90,7 @@ def is_tight(index: Walkable, config: int, tokens_left: int) -> bool:
 
 
 def mask_within(index: Walkable, config: int, tokens_left: int) -> Int32 | None:
-    """See `GrammarIndex.mask_within`. Hold the index's lock.
-
-    Raises:
-        TooFewTokensError: the text cannot end within so few tokens.
-    """
+    """See `GrammarIndex.mask_within`. Hold the index's lock."""
     tokens_left = min(tokens_left, NEVER)  # (kernels have 32 bits)
     if not is_tight(index, config, tokens_left):
         return None

@@ -35,7 +35,6 @@ from dotllm.vocabulary import Vocabulary
 
 # Kernels: verify that all numbers of a saved automaton are valid places in memory.
 
-
 BYTES = 256
 
 # (to Numba, members of an IntEnum are not constants)
@@ -161,7 +160,6 @@ def verify_nfa(block: Int32, charsets: int, token_sets: int) -> bool:
 #   plus one). The arity of a state or a symbol is the largest arity of its frame sets. A symbol offers its own number
 #   of frame sets. Nothing lies on a symbol that offers less than its arity, and the result of a step, a return or a
 #   memo has no larger arity than its source allows.
-
 
 ALL_VALID = -1
 INVALID_WAYS = -3
@@ -468,7 +466,6 @@ def first_invalid_region(mem: Int32, triples: Int32, rows: int) -> int:
 # A thread loads an index while the engine's loop runs, often while a request waits for the index
 # (`compilation.process`). Any time spent in Python here would be taken from that loop.
 
-
 TABLES = (L.LISTS, L.TRIPLES)
 """Regions that are hash tables. They are not saved (only the entries of TRIPLES are), but filled again."""
 SCRATCH = (L.BUFFER, L.LOCAL)
@@ -575,7 +572,6 @@ def renumber_rows(mem: Int32, renumber: Int32, end_row: int) -> None:
 # file. So all numbers that are used as places in memory are checked (`verify_nfa`, `first_invalid_region`), and a
 # forged file does not crash the process. It can still allow any text, so load only files from people you trust. The
 # caches authenticate their entries if they have a secret (`compilation.disk`).
-
 
 _T = TypeVar("_T", bound=RowOwner)
 Make = Callable[[Int32, Vocabulary, TokenSets, list[CharSet], frozenset[int]], _T]

@@ -95,7 +95,6 @@ class Ranges:
 # to ``saved`` of the next automaton with this set. The time for tables and for masks without them is therefore at most
 # about twice what it would be if all automata were known beforehand (as in the ski-rental problem).
 
-
 MOST_MS = 8.0
 """The most milliseconds for all new tables of an automaton; the first that pays for a counted loop may take longer."""
 
@@ -330,11 +329,7 @@ class TokenSpace:
         return BudgetExceededError(f"more than {len(self.rows)} distinct masks", keyword="memory")
 
     def check_share(self, own: int) -> None:
-        """Let an index of ``own`` bytes grow, unless all indexes together exceed their limit and this one its share.
-
-        Raises:
-            BudgetExceededError: the index may not grow.
-        """
+        """Raise BudgetExceededError if all indexes together exceed their limit, and one of ``own`` bytes its share."""
         if own < LARGE:
             return
         with self.lock:

@@ -50,87 +50,40 @@ class Walkable(Protocol):
     """The part of `GrammarIndex` that guides and batches use; each member is described there."""
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        """The tokens."""
-
+    def vocabulary(self) -> Vocabulary: ...
     @property
-    def space(self) -> TokenSpace:
-        """The data that all indexes of the vocabulary share."""
-
+    def space(self) -> TokenSpace: ...
     @property
-    def lock(self) -> threading.RLock:
-        """Held while a kernel works on the arena."""
-
+    def lock(self) -> threading.RLock: ...
     @property
-    def mem(self) -> Int32:
-        """The arena, int32 [n]; a new array after it has grown."""
-
+    def mem(self) -> Int32: ...
     @property
-    def machine(self) -> bytes:
-        """The words that tell kernels where the arena and its token sets are (`kernels.MACHINE`)."""
-
+    def machine(self) -> bytes: ...
     @property
-    def token_sets(self) -> TokenSets:
-        """The sets of token ids that the grammar names."""
-
+    def token_sets(self) -> TokenSets: ...
     @property
-    def token_rows(self) -> Int32:
-        """The bitmasks of `token_sets`, int32 [sets, words]."""
-
+    def token_rows(self) -> Int32: ...
     @property
-    def unique_nodes(self) -> frozenset[int]:
-        """Nodes that begin arrays without equal items, or objects without equal keys."""
-
+    def unique_nodes(self) -> frozenset[int]: ...
     @property
-    def remembering(self) -> Guides:
-        """The stateful guides of all indexes of the automaton."""
-
+    def remembering(self) -> Guides: ...
     @property
-    def configurations(self) -> int:
-        """The number of configurations, which are numbered from 0."""
-
+    def configurations(self) -> int: ...
     @property
-    def masks(self) -> Int32:
-        """The table of mask rows, int32 [rows, words]."""
-
-    def newest(self, full: Walkable | None = ...) -> Walkable:
-        """The index of the same automaton on which new guides begin."""
-
-    def renewed(self) -> Walkable:
-        """A new index of the same automaton."""
-
-    def carried(self, other: Walkable, config: int) -> int:
-        """The configuration of this index that equals a configuration of another index of the same automaton."""
-
-    def run(self, kernel: Callable[[Int32], int]) -> int:
-        """Call a kernel on the arena, and grow the arena when the kernel asks for it."""
-
-    def recover(self, code: int, *, hurried: bool = ...) -> None:
-        """Recover from an error code of a kernel."""
-
-    def check_configuration(self, config: int) -> int:
-        """Raise an error unless this is the number of a configuration."""
-
-    def advance(self, config: int, token: int) -> int:
-        """The configuration after a token; -1: not allowed."""
-
-    def advance_bytes(self, config: int, data: bytes) -> int:
-        """The configuration after raw bytes; -1: not allowed."""
-
-    def forced_bytes(self, config: int, limit: int = ...) -> bytes:
-        """The bytes that must come next."""
-
-    def can_finish(self, config: int) -> bool:
-        """Whether the text may end."""
-
-    def mask_row(self, config: int) -> int:
-        """The number of the row of the mask."""
-
-    def tokens_to_finish(self, config: int = ...) -> int:
-        """The number of tokens that suffice to end the text."""
-
-    def mask_within(self, config: int, tokens_left: int) -> Int32 | None:
-        """The mask under a limit, if the limit changes it."""
+    def masks(self) -> Int32: ...
+    def newest(self, full: Walkable | None = ...) -> Walkable: ...
+    def renewed(self) -> Walkable: ...
+    def carried(self, other: Walkable, config: int) -> int: ...
+    def run(self, kernel: Callable[[Int32], int]) -> int: ...
+    def recover(self, code: int, *, hurried: bool = ...) -> None: ...
+    def check_configuration(self, config: int) -> int: ...
+    def advance(self, config: int, token: int) -> int: ...
+    def advance_bytes(self, config: int, data: bytes) -> int: ...
+    def forced_bytes(self, config: int, limit: int = ...) -> bytes: ...
+    def can_finish(self, config: int) -> bool: ...
+    def mask_row(self, config: int) -> int: ...
+    def tokens_to_finish(self, config: int = ...) -> int: ...
+    def mask_within(self, config: int, tokens_left: int) -> Int32 | None: ...
 
 
 def machines_of(indexes: Sequence[Walkable]) -> Int64:

@@ -12,7 +12,8 @@ continues nor ends there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpecError
@@ -60,9 +61,7 @@ def tag_dispatch(
     be empty.
     """
     ids = special_tokens or {}
-    children, tag_at, excluded_at, begins_tag = _trie([tag for tag, _ in tags], excluded)
-    order = _breadth_first(children)
-    fail = _failures(children, order)
+    children, tag_at, excluded_at, begins_tag, order, fail = prefix_tree([tag for tag, _ in tags], excluded)
     done = len(children)
     goto: list[dict[str, int]] = [children[0]] + [{} for _ in order]
     waiting = [False] * len(children)  # a tag ends before this state, which only continues a longer tag
@@ -98,11 +97,7 @@ def tag_dispatch(
 
 
 def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
-    """Refuse tags that contain an excluded string and so could never be written.
-
-    Raises:
-        InvalidSpecError: a tag contains an excluded string.
-    """
+    """Raise InvalidSpecError for a tag that contains an excluded string, and so could never be written."""
     for tag in tags:
         for text in excluded:
             if text in tag:
@@ -121,12 +116,19 @@ def token_tag_dispatch(
     return grammar.network(2, 0, [0, 1], edges)
 
 
-def _trie(
-    tags: Sequence[Symbols], excluded: Sequence[Symbols]
-) -> tuple[list[dict[str, int]], list[tuple[int, ...]], list[bool], list[bool]]:
-    """For every prefix: its children, the tags that end there, whether an excluded string ends there, and whether a
-    tag begins with it."""
-    children: list[dict[str, int]] = [{}]
+Symbol = TypeVar("Symbol", bound=Hashable)
+
+
+def prefix_tree(
+    tags: Sequence[Sequence[Symbol]], excluded: Sequence[Sequence[Symbol]]
+) -> tuple[list[dict[Symbol, int]], list[tuple[int, ...]], list[bool], list[bool], list[int], list[int]]:
+    """The prefixes of these words, the states of the automaton of Aho and Corasick; the empty prefix is state 0.
+
+    For each prefix: its children, the tags that end there, whether an excluded word ends there, and whether a tag
+    begins with it. Then all states but the first by length, and for each prefix its longest proper suffix that is a
+    prefix, too.
+    """
+    children: list[dict[Symbol, int]] = [{}]
     ends: list[int] = []
     begins_tag = [False]
     for i, word in enumerate((*tags, *excluded)):
@@ -145,24 +147,12 @@ def _trie(
             tag_at[state] = (*tag_at[state], i)
         else:
             excluded_at[state] = True
-    return children, tag_at, excluded_at, begins_tag
-
-
-def _breadth_first(children: Sequence[dict[str, int]]) -> list[int]:
-    """All states but the root, by depth."""
-    order = list(children[0].values())
+    order, fail = [*children[0].values()], [0] * len(children)
     for state in order:  # bounded: by the states, each added once
         order += children[state].values()
-    return order
-
-
-def _failures(children: Sequence[dict[str, int]], order: Sequence[int]) -> list[int]:
-    """For every state, the state of its longest proper suffix; ``order``: all states but the root, by depth."""
-    fail = [0] * len(children)
-    for state in order:
         for character, child in children[state].items():
             suffix = fail[state]
             while suffix and character not in children[suffix]:  # bounded: by the length of the tags
                 suffix = fail[suffix]
             fail[child] = children[suffix].get(character, 0)
-    return fail
+    return children, tag_at, excluded_at, begins_tag, order, fail

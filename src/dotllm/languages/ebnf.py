@@ -16,7 +16,6 @@ from dotllm.languages.token_names import TokenNames, token_expression
 
 # Text of a GBNF or xgrammar EBNF grammar → tokens. White space and line ends have no meaning.
 
-
 _TOKEN = re.compile(
     r"""
       (?P<SPACE>(?:[ \t\r\n\f]|\#[^\r\n]*)+)
@@ -63,7 +62,6 @@ def tokenise(source: Source) -> list[EbnfToken]:
 
 
 # String literals and character classes of GBNF and xgrammar EBNF.
-
 
 _SIMPLE = {c: c for c in "\"\\/'?[]-"} | dict(zip("nrtbfav0e", "\n\r\t\b\f\a\v\0\x1b", strict=True))
 _IN_CLASS = _SIMPLE | {c: c for c in "^$.*+(){}|"}
@@ -138,7 +136,6 @@ def _character(source: Source, at: int, simple: dict[str, str]) -> tuple[str, in
 # xgrammar's macros in EBNF: Token, ExcludeToken, TagDispatch, TokenTagDispatch, Regex, Substring.
 #
 # https://xgrammar.mlc.ai/docs/xgrammar_features/ebnf_grammar.html
-
 
 MACROS = frozenset({"Token", "ExcludeToken", "TagDispatch", "TokenTagDispatch", "Regex", "Substring"})
 
@@ -236,7 +233,6 @@ class _Expansion:
 # GBNF and xgrammar EBNF → Grammar, in one pass over the tokens.
 #
 # There is no recursion: for each open parenthesis a frame holds what has been read inside it.
-
 
 MAX_COUNT = 2**30 - 1
 WITHOUT_EFFECT = frozenset({"capture", "capture_name"})

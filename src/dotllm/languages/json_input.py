@@ -12,7 +12,6 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError, Location, shown
 
 # Lone surrogates. JSON's "\ud800" becomes one in a Python string; no Unicode text contains them.
 
-
 HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -57,11 +56,7 @@ def refuse_what_cannot_be_sent(fields: Mapping[str, object]) -> None:
 
 
 def require_unicode(text: object, name: str) -> None:
-    """Refuse a text that has no UTF-8 form.
-
-    Raises:
-        InvalidSpecError: ``text`` contains a lone surrogate.
-    """
+    """Raise InvalidSpecError for a text that has no UTF-8 form, because it contains a lone surrogate."""
     if isinstance(text, str) and not is_unicode(text):
         half = HALF.findall(text)[0]
         raise InvalidSpecError(

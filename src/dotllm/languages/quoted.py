@@ -24,6 +24,7 @@ from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar import kinds as K
+from dotllm.languages.dispatch import prefix_tree
 
 _MOST_FIRST_CALLS = 50
 """The depth to which chains of first calls are followed to find states from which a rule begins alike."""
@@ -39,41 +40,21 @@ class Quoting:
 
     def __init__(self, marks: Iterable[str], *, in_json: bool) -> None:
         self.in_json = in_json
-        self._children: list[dict[int, int]] = [{}]
-        self._completes = [False]
-        for mark in marks:
-            state = 0
-            for byte in mark.encode():
-                if byte not in self._children[state]:
-                    self._children[state][byte] = len(self._children)
-                    self._children.append({})
-                    self._completes.append(False)
-                state = self._children[state][byte]
-            self._completes[state] = bool(state)
-        self._fail = self._failures()
+        self._children, _, self._completes, _, order, self._fail = prefix_tree(
+            (), [mark.encode() for mark in marks if mark]
+        )
+        for state in order:
+            self._completes[state] |= self._completes[self._fail[state]]
         written = {character for mark in marks for character in mark}
         self.each = CharSet.of("".join(written | _ESCAPED if in_json else written))
         """The characters handled one by one; all others are written as they are and lead to the first state."""
 
-    def _failures(self) -> list[int]:
-        fail, order = [0] * len(self._children), deque(self._children[0].values())
-        while order:  # bounded: by the states, each added once
-            state = order.popleft()
-            self._completes[state] |= self._completes[fail[state]]
-            for byte, child in self._children[state].items():
-                order.append(child)
-                fail[child] = self._step(fail[state], byte, fail)
-        return fail
-
-    def _step(self, state: int, byte: int, fail: Sequence[int]) -> int:
-        while state and byte not in self._children[state]:  # bounded: by the length of the marks
-            state = fail[state]
-        return self._children[state].get(byte, 0)
-
     def _after(self, state: int, text: bytes) -> int | None:
         """The state after ``text``; None if it completes a mark."""
         for byte in text:
-            state = self._step(state, byte, self._fail)
+            while state and byte not in self._children[state]:  # bounded: by the length of the marks
+                state = self._fail[state]
+            state = self._children[state].get(byte, 0)
             if self._completes[state]:
                 return None
         return state

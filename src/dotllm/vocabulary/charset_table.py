@@ -132,7 +132,6 @@ def build_exit_words(charset: CharSet, classifier: Classifier, strings: SortedSt
 
 # Tables of character sets in memory, bounded in bytes: the least recently used is dropped first, but never one in use.
 
-
 DEFAULT_LIMIT = 32 * 2**20
 """Bytes of tables kept per vocabulary."""
 _OWN_REFERENCES = 2

@@ -13,7 +13,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from dotllm.vocabulary.trie import Trie
 # The mapping is copy-on-write, so that the arrays have the type that kernels are compiled for (writable), while
 # processes share the pages. Files are replaced, never changed, so a mapping stays valid.
 
-
 MAGIC = b"dotllmA1"
 _ALIGNMENT = 64
 _START = len(MAGIC) + 32 + 8
@@ -46,12 +45,7 @@ class DamagedFile(Exception):
 
 
 def write_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``arrays`` (uint8, int32 or int64) to ``path``, and make its directory.
-
-    Raises:
-        TypeError: an array has another dtype.
-        OSError: the file cannot be written.
-    """
+    """Write ``arrays`` (uint8, int32 or int64) to ``path``, and make its directory. Raises TypeError or OSError."""
     entries: dict[str, list[Any]] = {}
     parts: list[bytes] = []
     at = 0
@@ -80,12 +74,7 @@ def write_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> N
 
 
 def read_arrays(path: Path, kind: str) -> dict[str, NDArray[Any]]:
-    """Map the arrays of a file of this kind into memory.
-
-    Raises:
-        DamagedFile: the file is damaged, or of another kind.
-        OSError: the file is missing, or cannot be read.
-    """
+    """Map the arrays of a file of this kind into memory. Raises DamagedFile if it is not one, or OSError."""
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < _START:
             raise DamagedFile(f"{path} is too short")
@@ -119,48 +108,30 @@ class VocabularyFiles:
         self._fingerprint = fingerprint
         self._directory = user_cache_directory() / "vocabulary" / fingerprint[:32]
 
-    def load_trie(self) -> Trie | None:
-        """The trie of all tokens; None if there is no usable file."""
-        arrays = self._read("trie", "")
-        return None if arrays is None else _trie("", arrays)
+    def trie(self, build: Callable[[], Trie]) -> Trie:
+        """The trie of all tokens: from its file, or else built, and kept in the file."""
+        return _trie("", self._kept("trie", "", lambda: _trie_arrays("", build())))
 
-    def store_trie(self, trie: Trie) -> None:
-        """Keep the trie of all tokens."""
-        self._write("trie", "", _trie_arrays("", trie))
+    def table(self, charset: CharSet, build: Callable[[], CharsetTable]) -> CharsetTable:
+        """The table of a character set, in the same way."""
+        key = hashlib.sha256(np.array(charset.ranges, "<i4").tobytes()).hexdigest()
+        return _table(self._kept("charset", key, lambda: _table_arrays(build())))
 
-    def load_table(self, charset: CharSet) -> CharsetTable | None:
-        """The table of a character set; None if there is no usable file."""
-        arrays = self._read("charset", _digest(charset))
-        return None if arrays is None else _table(arrays)
-
-    def store_table(self, charset: CharSet, table: CharsetTable) -> None:
-        """Keep the table of a character set."""
-        self._write("charset", _digest(charset), _table_arrays(table))
-
-    def _place(self, what: str, key: str) -> tuple[Path, str]:
+    def _kept(self, what: str, key: str, build: Callable[[], _Arrays]) -> _Arrays:
         name = f"{what}-{key[:32]}" if key else what
-        return self._directory / f"{name}.{LAYOUT}", f"{what} {LAYOUT} {self._fingerprint} {key}"
-
-    def _read(self, what: str, key: str) -> _Arrays | None:
-        path, kind = self._place(what, key)
+        path, kind = self._directory / f"{name}.{LAYOUT}", f"{what} {LAYOUT} {self._fingerprint} {key}"
         try:
             return read_arrays(path, kind)
         except FileNotFoundError:
-            return None
+            pass
         except (OSError, DamagedFile) as error:
             logger.warning("Ignoring a file of the vocabulary cache; it will be rebuilt: %s", error)
-            return None
-
-    def _write(self, what: str, key: str, arrays: _Arrays) -> None:
-        path, kind = self._place(what, key)
+        arrays = build()
         try:
             write_arrays(path, kind, arrays)
         except OSError as error:
             logger.info("Cannot store the vocabulary on disk; the next start will rebuild it: %s", error)
-
-
-def _digest(charset: CharSet) -> str:
-    return hashlib.sha256(np.array(charset.ranges, "<i4").tobytes()).hexdigest()
+        return arrays
 
 
 def _trie_arrays(prefix: str, trie: Trie) -> dict[str, NDArray[Any]]:

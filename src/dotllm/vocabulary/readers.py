@@ -44,7 +44,6 @@ class TokenizerContents(NamedTuple):
 # stands for no text if its decoding is not definite (a part of a character, where the reader found something else), or
 # if decoding it raises an exception.
 
-
 _CHUNK = 8192
 """Tokens decoded by one call: enough to make calls cheap, few enough to search for a token that differs."""
 _SHOWN = 8
@@ -157,7 +156,6 @@ def _is_part(text: bytes) -> bool:
 # The alphabet is GPT-2's (Radford et al. 2019, ``bytes_to_unicode`` of its encoder): printable Latin-1 characters stand
 # for themselves, the other 68 bytes for U+0100, U+0101 … in order.
 
-
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 _BYTE_OF = np.full(0x100 + len(_OTHERS) + 1, -1, np.int16)  # by code point; the last entry is for any larger code point
@@ -184,7 +182,6 @@ def decode_byte_level(strings: Sequence[str]) -> list[bytes]:
 # language models work token by token, except at the very start of a text, where they remove a leading space. Generated
 # text continues a prompt, so the exception does not concern it. Decoders that do not work token by token are refused by
 # name.
-
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -265,13 +262,7 @@ def _strip(text: str, content: str, start: int, stop: int) -> str:
 # The space that the model itself puts before a text (``add_dummy_prefix``) is not part of any token: a piece with a
 # leading U+2581 is a leading space.
 
-
 SPACE = "\u2581"
-
-
-def is_sentencepiece(tokenizer: object) -> bool:
-    """Whether it is a ``sentencepiece.SentencePieceProcessor``."""
-    return all(hasattr(tokenizer, name) for name in ("id_to_piece", "get_piece_size", "IsByte", "IsControl"))
 
 
 def read_sentencepiece(model: Any) -> TokenizerContents:
@@ -295,16 +286,6 @@ def read_sentencepiece(model: Any) -> TokenizerContents:
 #
 # They are recognised by their attributes, not by class. So neither library is imported, and wrappers (vLLM's cached and
 # pooled tokenizers, subclasses of the user's class) are read like the tokenizer they wrap.
-
-
-def is_tokenizers(tokenizer: object) -> bool:
-    """Whether it is a ``tokenizers.Tokenizer``, or something that stands in for one."""
-    return all(hasattr(tokenizer, name) for name in ("get_added_tokens_decoder", "decoder", "model", "get_vocab"))
-
-
-def is_slow_byte_level(tokenizer: object) -> bool:
-    """Whether it is a Python tokenizer of transformers that writes bytes as GPT-2 does."""
-    return all(hasattr(tokenizer, name) for name in ("byte_decoder", "get_vocab", "added_tokens_decoder", "encode"))
 
 
 def read_tokenizers(tokenizer: Any) -> TokenizerContents:
@@ -334,11 +315,6 @@ def read_tokenizers(tokenizer: Any) -> TokenizerContents:
         return text
 
     return TokenizerContents(_list_by_id(texts), special, (), _PrivateCopy(tokenizer), decode, _plain(added))
-
-
-def is_slow_sentencepiece(tokenizer: object) -> bool:
-    """Whether it is a Python tokenizer of transformers around a SentencePiece model."""
-    return all(hasattr(tokenizer, name) for name in ("sp_model", "get_vocab", "added_tokens_decoder", "encode"))
 
 
 def read_slow_sentencepiece(tokenizer: Any) -> TokenizerContents:
@@ -426,16 +402,6 @@ class _Locked:
 # tiktoken encodings, and Mistral's tekken, which is a tiktoken encoding after a block of special ids.
 
 
-def is_tiktoken(tokenizer: object) -> bool:
-    """Whether it is a ``tiktoken.Encoding``."""
-    return all(hasattr(tokenizer, name) for name in ("_mergeable_ranks", "_special_tokens", "encode_ordinary"))
-
-
-def is_tekken(tokenizer: object) -> bool:
-    """Whether it is a ``mistral_common`` Tekkenizer."""
-    return all(hasattr(tokenizer, name) for name in ("id_to_byte_piece", "num_special_tokens", "n_words"))
-
-
 def read_tiktoken(encoding: Any) -> TokenizerContents:
     """Contents of a ``tiktoken.Encoding``: the keys of its merge ranks are bytes already."""
     special = dict(encoding._special_tokens)
@@ -467,14 +433,15 @@ def read_tekken(tokenizer: Any) -> TokenizerContents:
 
 __all__ = ["TokenizerContents", "read_tokenizer"]
 
-_READERS: tuple[tuple[Callable[[object], bool], Callable[[Any], TokenizerContents]], ...] = (
-    (is_tokenizers, read_tokenizers),
-    (is_slow_sentencepiece, read_slow_sentencepiece),
-    (is_slow_byte_level, read_slow_byte_level),
-    (is_tekken, read_tekken),
-    (is_tiktoken, read_tiktoken),
-    (is_sentencepiece, read_sentencepiece),
+_READERS: tuple[tuple[tuple[str, ...], Callable[[Any], TokenizerContents]], ...] = (
+    (("get_added_tokens_decoder", "decoder", "model", "get_vocab"), read_tokenizers),
+    (("sp_model", "get_vocab", "added_tokens_decoder", "encode"), read_slow_sentencepiece),
+    (("byte_decoder", "get_vocab", "added_tokens_decoder", "encode"), read_slow_byte_level),
+    (("id_to_byte_piece", "num_special_tokens", "n_words"), read_tekken),
+    (("_mergeable_ranks", "_special_tokens", "encode_ordinary"), read_tiktoken),
+    (("id_to_piece", "get_piece_size", "IsByte", "IsControl"), read_sentencepiece),
 )
+"""The attributes by which a tokenizer is recognised, and its reader; the first match counts."""
 # The attributes in which wrappers keep the tokenizer that they wrap: transformers (_tokenizer, sp_model, tokenizer),
 # Mistral's and vLLM's classes (instruct_tokenizer, tokenizer, _model), remote code around tiktoken (tokenizer, model,
 # _tokenizer).
@@ -492,8 +459,8 @@ def read_tokenizer(tokenizer: Any) -> TokenizerContents:
     """
     layers = list(_layers(tokenizer))
     for depth, layer in enumerate(layers):
-        for recognises, read in _READERS:
-            if recognises(layer):
+        for attributes, read in _READERS:
+            if all(hasattr(layer, name) for name in attributes):
                 contents = read(layer)
                 for outer in reversed(layers[: depth + 1]):
                     contents = _with_outer(contents, outer)

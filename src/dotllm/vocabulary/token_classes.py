@@ -27,7 +27,6 @@ from dotllm.vocabulary.trie import Trie
 # of ``CharSet.utf8`` already make the automaton deterministic: after one prefix, two of their byte ranges are equal or
 # disjoint (a range wider than one byte covers everything under its lead bytes).
 
-
 BOUNDARY = 0
 DEAD = -1
 

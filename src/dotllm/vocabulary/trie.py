@@ -21,7 +21,6 @@ from dotllm.vocabulary.content import Bytes, Ints, U
 # passes). Comparison sorts of 131,072 tokens cost some 70 ms in NumPy and Python; this one costs a few milliseconds, so
 # that the suffix tries of a character set (``charset_table``) can be built while a request waits.
 
-
 KEY_BYTES = 7
 """Bytes of a string in one key; with 4 bits of length a key is a non-negative int64 (Numba makes uint64 a float)."""
 SMALL_RUN = 32
@@ -320,11 +319,7 @@ def _longest_matches(
 
 
 def spell_greedily(text: bytes, trie: Trie) -> list[int]:
-    """Ids of tokens whose bytes together are ``text``.
-
-    Raises:
-        ValueError: no token starts with the next byte.
-    """
+    """Ids of tokens whose bytes together are ``text``. Raises ValueError if no token starts with the next byte."""
     tokens, spelt = _longest_matches(np.frombuffer(bytearray(text), np.uint8), *trie)
     if spelt < len(text):
         raise ValueError(f"no token of the vocabulary spells byte 0x{text[spelt]:02X} at offset {spelt}")

@@ -36,7 +36,6 @@ from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings, spell_greed
 # may end inside a character. So `spell_canonically` tokenises the longest prefix that is UTF-8 and compares the bytes.
 # If the tokenizer has added a space, it tries again with an anchor in front, and drops the anchor's tokens.
 
-
 ANCHORS = ("", "\n", ".")
 """Texts put before the text to spell: none, then tokens that do not merge with most texts."""
 
@@ -72,7 +71,6 @@ def spell_canonically(
 #
 # Tables of sets of a few ranges cost little more to build than to read. The files mostly serve \w, whose UTF-8
 # automaton alone takes milliseconds, and processes that share their pages.
-
 
 JSON_STRING_CHARS = ~CharSet.of((0x00, 0x1F), '"\\')
 """The characters that stand unescaped in a JSON string (RFC 8259 §7)."""
@@ -144,9 +142,9 @@ class Vocabulary:
         self.words = (content.size + 31) // 32
         self.fingerprint = content.fingerprint()
         self._files = VocabularyFiles(self.fingerprint) if content.size >= _WORTH_A_FILE else None
-        self.trie = self._load_or_build_trie()
+        self.trie = self._build_trie() if self._files is None else self._files.trie(self._build_trie)
         self._strings = sorted_strings(self.trie)
-        self._tables = TableCache(self._load_or_build_table)
+        self._tables = TableCache(self._table)
         self._classifier = Classifier(self.trie, self.words)
         self._sample = Classifier(sample_of(self._strings), self.words)
         self._tokens_at: dict[CharSet, tuple[int, int]] = {}  # needed again for every automaton that has the set
@@ -209,11 +207,7 @@ class Vocabulary:
         return cls(content, contents.encode)
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """The bytes of a token, None if it stands for no text.
-
-        Raises:
-            IndexError: the vocabulary has no such id.
-        """
+        """The bytes of a token, None if it stands for no text. Raises IndexError if the vocabulary has no such id."""
         if not 0 <= token_id < self.size:
             raise IndexError(f"token id {token_id} is outside the vocabulary of size {self.size}")
         start, end = self.token_offset[token_id], self.token_offset[token_id + 1]
@@ -265,24 +259,16 @@ class Vocabulary:
     def _spelling(self, token_id: int) -> bytes | None:
         return self.token_bytes(token_id) if 0 <= token_id < self.size else None
 
-    def _load_or_build_trie(self) -> Trie:
-        trie = self._files.load_trie() if self._files is not None else None
-        if trie is None:
-            lengths = np.diff(self.token_offset)
-            ids = np.flatnonzero(lengths).astype(np.int32)
-            trie = build_trie(self.token_data, self.token_offset[ids], lengths[ids], ids)
-            if self._files is not None:
-                self._files.store_trie(trie)
-        return trie
+    def _build_trie(self) -> Trie:
+        lengths = np.diff(self.token_offset)
+        ids = np.flatnonzero(lengths).astype(np.int32)
+        return build_trie(self.token_data, self.token_offset[ids], lengths[ids], ids)
 
-    def _load_or_build_table(self, charset: CharSet) -> CharsetTable:
-        files = self._files if self._files is not None and is_popular(charset) else None
-        table = files.load_table(charset) if files is not None else None
-        if table is None:
-            table = build_charset_table(charset, self._classifier, self._strings)
-            if files is not None:
-                files.store_table(charset, table)
-        return table
+    def _table(self, charset: CharSet) -> CharsetTable:
+        def build() -> CharsetTable:
+            return build_charset_table(charset, self._classifier, self._strings)
+
+        return self._files.table(charset, build) if self._files is not None and is_popular(charset) else build()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Vocabulary cannot be pickled: make it from its tokenizer (the disk cache makes that fast)")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
-from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.cfg import detect_dialect, grammar_to_grammar
 from dotllm.languages.ebnf import ebnf_to_grammar
 from dotllm.languages.token_names import TokenNames
+from tests.grammar.reference import Recogniser, accepts
 
 
 def language(grammar: str, *texts: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Helpers of the tests of scalar languages: the texts of a language, judged by the oracle `grammar.reference`."""
+"""Helpers of the tests of scalar languages: the texts of a language, judged by the oracle `tests.grammar.reference`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from dotllm import Index
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers.number_expression import number_expression
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
 from dotllm.languages.json_schema.strings import additional_keys
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression, string_expression
+from tests.grammar.reference import accepts
 from tests.languages.json_schema.verdicts import byte_vocabulary
 
 

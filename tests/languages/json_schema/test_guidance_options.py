@@ -9,9 +9,9 @@ import llguidance
 import pytest
 
 from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
-from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.structural_tag import structural_tag_to_grammar
+from tests.grammar.reference import accepts
 from tests.languages.lark.test_lazy import BYTES
 
 TEXTS = [

@@ -11,10 +11,10 @@ import llguidance
 import pytest
 
 from dotllm.errors import SpecError, UnsupportedError
-from dotllm.grammar.reference import accepts
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.lark import lark_to_grammar
 from tests.cases import few
+from tests.grammar.reference import accepts
 
 TOOLS = r"""
 start: ( f_foo | f_bar )* f_end

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from dotllm.grammar.reference import Recogniser
 from dotllm.grammar.transform import prepare
 from dotllm.languages.lark import lark_to_grammar
+from tests.grammar.reference import Recogniser
 
 factory = pytest.importorskip("mistral_common.guidance.grammar_factory")
 jinja2 = pytest.importorskip("jinja2")

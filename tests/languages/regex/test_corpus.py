@@ -21,9 +21,9 @@ from dotllm import Index
 from dotllm.automata.dfa import dfa_to_grammar
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.languages.regex import regex_to_dfa, regex_to_grammar
 from dotllm.vocabulary import Vocabulary
+from tests.grammar.reference import accepts
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "regex"
 CASES = [

@@ -11,11 +11,11 @@ import pytest
 
 from dotllm.errors import BudgetExceededError
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.regex import lengths, regex_to_bounded_dfas, regex_to_grammar
 from tests.cases import few
+from tests.grammar.reference import accepts
 
 HOSTNAME = (
     r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from dotllm.automata.dfa import Dfa, dfa_to_grammar
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_grammar
 from tests.cases import few
+from tests.grammar.reference import accepts
 
 LETTERS = "ab-"
 TEXTS = ["".join(letters) for n in range(6) for letters in itertools.product(LETTERS, repeat=n)]

@@ -60,15 +60,12 @@ def topological_order(rows: Sequence[Sequence[int]], start: int) -> list[int]:
     return ready
 
 
-# Concatenation, repetition and reversal of automata, as NFAs over the same classes.
+# Concatenation and repetition of automata, as NFAs over the same classes.
 #
 # A total automaton is given as (table, accepting, start): int32 [states, classes] in which state 0 is dead, bool
 # [states], and the number of a state.
 
-
 Total = tuple[Ints, NDArray[np.bool_], int]
-
-_NOTHING = np.empty(0, np.int32)
 
 
 def concatenation(alphabet: Alphabet, first: Total, second: Total) -> NfaArrays:
@@ -116,17 +113,6 @@ def repetition(alphabet: Alphabet, automaton: Total, minimum: int, maximum: int 
     )
 
 
-def reversal(alphabet: Alphabet, automaton: Total) -> NfaArrays:
-    """The strings of ``automaton`` read backwards."""
-    table, accepting, start = automaton
-    source, label, target = _edges(table)
-    ends = np.array([start] if start else [], np.int32)
-    labels = _identity(alphabet.size)
-    return NfaArrays(
-        alphabet, (target, label, source), (_NOTHING, _NOTHING), labels, _numbers(accepting), ends, len(table)
-    )
-
-
 def _numbers(states: NDArray[np.bool_]) -> Ints:
     return np.flatnonzero(states).astype(np.int32)
 
@@ -144,7 +130,7 @@ def _identity(classes: int) -> tuple[Ints, Ints]:
 
 
 # The words that a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
-_AND, _OR, _MINUS, _XOR = 0b1000, 0b1110, 0b0100, 0b0110
+_AND, _OR, _MINUS = 0b1000, 0b1110, 0b0100
 _KEPT_ENTRIES = 4096  # maximum number of entries of a table that is also kept as lists
 _SUBSET_WORDS = 8_000_000  # maximum memory of all subsets of one determinisation, in 64-bit words
 
@@ -286,10 +272,6 @@ class Dfa:
             return self
         return self._combine(other, _MINUS, budget, "a difference")
 
-    def symmetric_difference(self, other: Dfa, budget: Budget | None = None) -> Dfa:
-        """Strings in exactly one of the two."""
-        return self._combine(other, _XOR, budget, "a symmetric difference")
-
     def complement(self) -> Dfa:
         """All strings that are not in self. At most one state larger than self."""
         return Dfa.of_table(self.alphabet, self.table, ~self.accepting, self.start, None, "")
@@ -302,9 +284,6 @@ class Dfa:
 
     def __sub__(self, other: Dfa) -> Dfa:
         return self.difference(other)
-
-    def __xor__(self, other: Dfa) -> Dfa:
-        return self.symmetric_difference(other)
 
     def __invert__(self) -> Dfa:
         return self.complement()
@@ -339,11 +318,6 @@ class Dfa:
             raise budget.exceeded("a repetition")
         automaton = self.table, self.accepting, self.start
         return Dfa.of_nfa(repetition(self.alphabet, automaton, minimum, maximum), budget, "a repetition")
-
-    def reverse(self, budget: Budget | None = None) -> Dfa:
-        """The strings of self read backwards."""
-        automaton = self.table, self.accepting, self.start
-        return Dfa.of_nfa(reversal(self.alphabet, automaton), budget or Budget(), "a reversal")
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

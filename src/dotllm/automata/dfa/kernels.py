@@ -24,7 +24,6 @@ from dotllm.jit import inner_kernel, kernel
 
 # Growing arrays inside kernels: a copy with room for more, because Numba's arrays cannot be resized in place.
 
-
 Array = NDArray[Any]
 Int = Any  # an int64 inside a kernel, an int outside
 
@@ -483,7 +482,6 @@ def canonical(delta: Array, accepting: Array, start: Int, block: Array) -> tuple
 
 
 # Boolean combinations: the product of two automata, whose states are pairs of their states.
-
 
 _MIX = np.int64(-7046029254386353131)  # multiplier for the slots of the hash table of pairs
 

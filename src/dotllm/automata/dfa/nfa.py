@@ -22,7 +22,6 @@ from dotllm.errors import BudgetExceededError
 # the numbering canonical. The surrogates, which no text contains, are hidden inside the interval below them: no
 # interval starts in U+D801..DFFF, and one that would start at U+D800 starts at U+E000.
 
-
 Ints = NDArray[np.int32]
 
 

@@ -38,7 +38,6 @@ from dotllm.system import reserved
 # then takes. So all growth together costs about one copy, whichever part is large (the constant part of a schema with
 # counted patterns can be 90 MB). Free space is memory that the operating system has not committed yet.
 
-
 _LEAST = 64  # units: the first capacity of an empty region
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used

@@ -284,7 +284,6 @@ def forget_charsets(mem: Int32, leaving: Bool) -> None:
 # module docstring). The kernel takes the tokens of the loop, and walks the trie only until the machine is in the loop:
 # a few hundred nodes instead of 266,000.
 
-
 NOT_APPLICABLE = 1  # result: the state is not of this kind; nothing has been done
 _PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that are likely to lead into the loop
 
@@ -596,7 +595,6 @@ def remember_row(mem: Int32, config: int, consulted: int, row: int) -> int:
 
 # Kernels: compute masks under a limit on the remaining tokens, and the number of tokens from which on a limit changes
 # nothing.
-
 
 OF_CONFIG = 2  # in a key of T_RISE: the value is the tokens after a configuration, not the bytes that a row adds
 

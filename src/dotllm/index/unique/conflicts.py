@@ -132,11 +132,7 @@ def _step_into(top: Open) -> str:
 
 
 def _latest(top: Open) -> Iterator[tuple[str | int, Value]]:
-    """Go through some complete parts of an open array or object that no longer change, the last one first.
-
-    Yields:
-        Key (or position) and value.
-    """
+    """Some complete parts of an open container that no longer change, as (key or position, value), the last first."""
     done: Chain = top.done.order if isinstance(top.done, Seen) else top.done
     skipped = 0 if top.kind != OBJECT else done.size - top.fixed
     for back, part in enumerate(islice(done.latest(), skipped, skipped + _LOOKED_AT)):
@@ -184,11 +180,7 @@ class StringConflicts:
         return state.mode == self.mode and state.top is self.top
 
     def strings(self, text: str) -> Iterator[str]:
-        """Go through the strings that begin with ``text``.
-
-        Yields:
-            A string.
-        """
+        """The strings that begin with ``text``."""
         for seen, path in self._seen:
             yield from seen.strings(text, path)
         for seen, path in self._named:

@@ -121,11 +121,7 @@ class UniqueGuide(Guide):
         return bool(after)
 
     def _take(self, after: Branches) -> None:
-        """Move to the branches ``after`` a step.
-
-        Raises:
-            BudgetExceededError: there are too many, or they remember too much, or are nested too deeply.
-        """
+        """Move to the branches ``after`` a step. Raises BudgetExceededError: too many, too large, or too deep."""
         check_branches(len(after))
         states = [branch.state for branch in after if isinstance(branch.state, State)]
         if sum(map(remembered, states)) > _MOST_REMEMBERED:

@@ -37,7 +37,6 @@ from dotllm.index.unique.values import NOTHING, Seen
 # new states. It is repeated with a higher limit when the items outnumber the bound. If the bound does not decide (a
 # pattern with few endings, an object whose last member is complete), a depth-first search looks for one completion.
 
-
 UNBOUNDED = 1 << 24  # more than the items of any array
 _COUNT_STEPS = (16, 256, 4096, UNBOUNDED)  # counting stops at one of these numbers
 _COUNTED = 8  # the most numbers inside an item that are examined

@@ -382,11 +382,7 @@ _MOST_WITHIN_TOKEN = 1024
 
 
 def step(paths: Paths, branches: Branches, byte: int) -> Branches:
-    """The branches after one byte; (): the byte is not allowed.
-
-    Raises:
-        BudgetExceededError: there are too many branches.
-    """
+    """The branches after one byte; (): the byte is not allowed. Raises BudgetExceededError if there are too many."""
     if len(branches) == 1:
         return one_step(paths, branches[0], byte)
     out: list[Branch] = []

@@ -135,11 +135,7 @@ def plan_text(mem: Int32, trie: Trie, config: int, out: UInt8) -> int:
 
 
 def check_shortest_texts(paths: Paths) -> None:
-    """Find the shortest ways, and check that those through marked arrays repeat nothing. Hold the index's lock.
-
-    Raises:
-        UnsupportedError: a shortest way repeats an item, or belongs to an object with several keys.
-    """
+    """Find the shortest ways. Raises UnsupportedError if one may repeat an item or a key. Hold the index's lock."""
     index = paths.index
     if paths.repeats_nothing is None:
         find_shortest_ways(index)
@@ -165,11 +161,7 @@ def check_shortest_texts(paths: Paths) -> None:
 
 
 def _behind_openings(index: Walkable) -> Iterator[tuple[int, int]]:
-    """Find the places of marked arrays and objects, whose bracket is a separate rule (`Grammar.unique_open`).
-
-    Yields:
-        The bracket, and the node that follows it.
-    """
+    """The bracket of each marked array or object (a rule of its own: `Grammar.unique_open`), and the node after it."""
     mem = index.mem
     nodes = int(mem[L.H_NODES])
     kinds, a, b, starts, edges = (

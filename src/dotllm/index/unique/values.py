@@ -24,7 +24,6 @@ from weakref import WeakValueDictionary
 # A B-tree whose path to the new entry is copied (J. R. Driscoll et al., "Making data structures persistent", JCSS 38,
 # 1989), so each of the thousands of versions that a guide may go back to costs a few hundred bytes.
 
-
 Key = tuple[str, str, str]
 _MOST = 16  # the most entries of a node
 NODE_BYTES = 350  # the approximate bytes of a copied node
@@ -64,11 +63,7 @@ def _inserted(node: Node, key: Key, value: object) -> tuple[Node, ...]:
 
 
 def entries(node: Node, first: Key) -> Iterator[tuple[Key, Any]]:
-    """Go through the entries from the key ``first`` on.
-
-    Yields:
-        Key and value.
-    """
+    """The entries (key, value) from the key ``first`` on."""
     if not node.children:
         for at in range(bisect_left(node.keys, first), len(node.keys)):
             yield node.keys[at], node.values[at]
@@ -198,11 +193,7 @@ class Chain:
         return Chain(self, value)
 
     def latest(self) -> Iterator[Any]:
-        """Go through the values, the last one first.
-
-        Yields:
-            A value.
-        """
+        """The values, the last one first."""
         chain = self
         while chain.before is not None:
             yield chain.last
@@ -326,11 +317,7 @@ class Seen:
         return found is not None and found[:2] == (path, _STRING) and found[2].startswith(text)
 
     def next_characters(self, text: str, path: str = "") -> Iterator[str]:
-        """Go through the continuations of the strings at ``path`` that begin with ``text``.
-
-        Yields:
-            A character, or "" for the end; each once.
-        """
+        """What follows ``text`` in the strings at ``path``: characters, or "" for the end, each once."""
         found = find(self._tree, (path, _STRING, text))
         while found is not None and found[:2] == (path, _STRING) and found[2].startswith(text):
             if len(found[2]) == len(text):
@@ -344,11 +331,7 @@ class Seen:
             found = find(self._tree, (path, _STRING, text + chr(ord(char) + 1)))
 
     def names(self, text: str, path: str) -> Iterator[str]:
-        """Go through the keys that begin with ``text`` in the objects at ``path`` (and through positions of items).
-
-        Yields:
-            A key, perhaps twice.
-        """
+        """The keys that begin with ``text`` in objects at ``path`` (and positions of items); a key may come twice."""
         begun = path + step_of(text)
         found = find(self._tree, (begun, "", ""))
         while found is not None and found[0].startswith(begun):
@@ -358,11 +341,7 @@ class Seen:
             found = find(self._tree, (whole + "0", "", "") if slash else (whole, _LAST, ""))
 
     def strings(self, text: str, path: str = "") -> Iterator[str]:
-        """Go through the strings at ``path`` that begin with ``text``.
-
-        Yields:
-            A string.
-        """
+        """The strings at ``path`` that begin with ``text``."""
         for key, _ in entries(self._tree, (path, _STRING, text)):
             if key[:2] != (path, _STRING) or not key[2].startswith(text):
                 return
@@ -406,11 +385,7 @@ class Seen:
 
 
 def _keys(item: Value) -> Iterator[Key]:
-    """Go through the keys of an item.
-
-    Yields:
-        The key of each scalar and empty container, and, for a container, the key of the whole.
-    """
+    """The keys of an item's scalars and empty containers, and, for a container, the key of the whole."""
     if isinstance(item, Container):
         yield ("", _WHOLE, str(hash(item)))
     agenda: list[tuple[str, Value]] = [("", item)]

@@ -7,7 +7,8 @@ The path of a schema, folder by folder:
 * `objects` and `arrays` turn constraints into automata over members and items.
 * `emission` turns normal forms into rules and decides how documents are written.
 
-`build` is the entry point. `extension` is the entry point for languages that write the same values in another style.
+`build` is the entry point. Structural tags write the same values in other styles: they read a schema
+(`build.read_schema`) and extend `emission.emitter.Emitter`, or bring their own `writer.ObjectText`.
 ``docs/json-schema.md`` lists what is enforced.
 """
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, SpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, Pointer, Related, SpecError, escaped
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_input import stack_limit
@@ -24,12 +24,12 @@ from dotllm.languages.json_schema.options import (
     SchemaBudget,
     Whitespace,
 )
-from dotllm.languages.json_schema.pattern_errors import locate_pattern_error
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
 from dotllm.languages.json_schema.reading.ineffective import says_something
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.unsatisfiable import unsatisfiable
+from dotllm.languages.regex import regex_to_expression
 
 Schema = dict[str, Any] | bool | str
 """A schema as Python objects (as `json.loads` gives them) or as its JSON text."""
@@ -93,11 +93,7 @@ def json_object_to_grammar(
 
 
 def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Expression:
-    """An expression of ``grammar`` for the documents of ``schema``, as part of a larger grammar.
-
-    Raises:
-        SpecError: the schema is refused; ``location`` is a JSON Pointer.
-    """  # noqa: DOC501 - functions make the errors
+    """An expression of ``grammar`` for the documents of ``schema``. Raises SpecError with a JSON Pointer."""
     parsed = parse(schema) if isinstance(schema, str) else schema
     options = guided(options, parsed)
 
@@ -168,12 +164,7 @@ def read_schema(schema: Any, options: Options) -> tuple[Keywords, Node]:
 
 
 def parse(text: str) -> Any:
-    """Parse JSON text; numbers keep their exact values.
-
-    Raises:
-        InvalidSpecError: ``text`` is not JSON.
-        BudgetExceededError: the value is nested too deeply, or a number has too many digits.
-    """  # noqa: DOC501 - SpecError is their base
+    """Parse JSON text; numbers stay exact. Raises InvalidSpecError or, if it is too large, BudgetExceededError."""
     try:
         with stack_limit("the schema"):
             return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
@@ -187,3 +178,46 @@ def parse(text: str) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise InvalidSpecError(f"the schema is not JSON: {name} is not a number", code="not_json")
+
+
+# Finds the pattern of a schema that caused an error of a regular expression.
+#
+# Patterns are compiled late, when a normal form no longer knows its sub-schemas. So the patterns of the schema are
+# compiled again, and the one that fails with the same message is taken.
+
+
+def locate_pattern_error(error: SpecError, schema: Any) -> SpecError:
+    """``error`` with the pattern that raises it and the pattern's JSON Pointer in ``schema``, if there is one."""
+    for pointer, keyword, pattern in _patterns(schema):
+        try:
+            regex_to_expression(pattern, Grammar(), search=True, dialect="ecma")
+        except SpecError as found:
+            if str(found) == str(error):
+                message = f"{keyword} {_shortened(pattern)}: {error}"
+                related = [Related(Pointer(pointer).around(error.location), "here")]
+                return error.replaced(
+                    message=message, location=Pointer(pointer), keyword=keyword, help="", related=related
+                )
+    return error
+
+
+def _patterns(schema: Any) -> Iterator[tuple[str, str, str]]:
+    """(JSON Pointer, keyword, pattern), in no particular order; without recursion, as schemas may be deep."""
+    stack: list[tuple[Any, str]] = [(schema, "")]
+    while stack:  # bounded: by the document, for an error
+        value, pointer = stack.pop()
+        if isinstance(value, list):
+            stack += [(item, f"{pointer}/{position}") for position, item in enumerate(value)]
+        if not isinstance(value, dict):
+            continue
+        pattern, properties = value.get("pattern"), value.get("patternProperties")
+        if isinstance(pattern, str):
+            yield f"{pointer}/pattern", "pattern", pattern
+        if isinstance(properties, dict):
+            for source in properties:
+                yield f"{pointer}/patternProperties/{escaped(str(source))}", "patternProperties", source
+        stack += [(child, f"{pointer}/{escaped(str(key))}") for key, child in value.items()]
+
+
+def _shortened(pattern: str) -> str:
+    return repr(pattern if len(pattern) <= 60 else pattern[:60] + "…")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from dotllm.languages.json_schema.reading.subschemas import below
+from dotllm.languages.json_schema.reading.subschemas import reached
 
 _ALL = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _PARTS = ("properties", "items", "additionalProperties")
@@ -190,15 +190,9 @@ class _Reader:
 
     def _target(self, reference: str) -> Any:
         """The target of a JSON Pointer; None for other references."""
-        found: Any = self.root
-        if reference != "#" and not reference.startswith("#/"):
-            return None
-        for token in unquote(reference).split("/")[1:]:
-            step = below(found, token)
-            if step is None:
-                return None
-            (found,) = step
-        return found
+        is_pointer = reference == "#" or reference.startswith("#/")
+        (target,) = (is_pointer and reached(self.root, unquote(reference))) or (None,)
+        return target
 
 
 def _is_plain(pattern: str) -> bool:

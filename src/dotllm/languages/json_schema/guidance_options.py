@@ -20,12 +20,7 @@ _WITHOUT_EFFECT = ("coerce_one_of", "lenient")
 
 
 def guided(options: Options, schema: Any) -> Options:
-    """``options`` as changed by the ``x-guidance`` of ``schema``, if it has one.
-
-    Raises:
-        InvalidSpecError: ``x-guidance`` is not an object of known options.
-        UnsupportedError: an option cannot be honoured.
-    """  # noqa: DOC501 - functions make the errors
+    """``options`` as changed by the ``x-guidance`` of ``schema``. Raises InvalidSpecError or UnsupportedError."""
     if not isinstance(schema, dict) or KEYWORD not in schema:
         return options
     said = schema[KEYWORD]
@@ -59,11 +54,7 @@ def guided(options: Options, schema: Any) -> Options:
 
 
 def refuse(schema: Any) -> None:
-    """Refuse ``x-guidance`` for a style other than JSON.
-
-    Raises:
-        UnsupportedError: ``schema`` has an ``x-guidance``.
-    """
+    """Raise UnsupportedError for ``x-guidance`` in a style other than JSON."""
     if isinstance(schema, dict) and KEYWORD in schema:
         raise UnsupportedError(
             f"{KEYWORD} applies only to JSON, and this style is not JSON; leave it out",

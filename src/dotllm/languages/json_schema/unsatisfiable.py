@@ -16,16 +16,9 @@ from typing import Any, NamedTuple
 from dotllm.errors import InvalidSpecError, Pointer, Related, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.languages.json_schema.emission.emitter import Emitter
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, REFERENCES
 from dotllm.languages.json_schema.reading.document import Scope, ScopedSchema
-from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
-from dotllm.languages.json_schema.reading.subschemas import (
-    Path,
-    assertions,
-    equal_branches,
-    smallest,
-    without,
-)
+from dotllm.languages.json_schema.reading.subschemas import Path, assertions, equal_branches, smallest, without
 from dotllm.languages.json_schema.reading.subschemas import pointer as as_pointer
 from dotllm.suggestions import did_you_mean
 

@@ -34,6 +34,7 @@ from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
+from dotllm.languages.json_schema.reading.subschemas import values_in
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 OPTION = "source"
@@ -187,14 +188,9 @@ def dates_in(text: str) -> set[str]:
 
 def _notes(schema: Any) -> Iterator[tuple[str, Any]]:
     """The annotations of a schema: keywords and their values."""
-    pending = [schema]
-    while pending:  # bounded: by the document, for an error
-        part = pending.pop()
+    for part in values_in(schema):
         if isinstance(part, dict):
             yield from ((key, part[key]) for key in _ANNOTATIONS if key in part and not isinstance(part[key], dict))
-            pending.extend(part.values())
-        elif isinstance(part, list):
-            pending.extend(part)
 
 
 def _quoted(notes: Iterable[tuple[str, Any]]) -> set[str]:

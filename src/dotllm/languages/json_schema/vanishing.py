@@ -21,10 +21,9 @@ from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.prelude import from_prelude
 from dotllm.languages.json_schema.guidance_options import guided
 from dotllm.languages.json_schema.options import Options
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, IN_PLACE, REFERENCES, Dialect
 from dotllm.languages.json_schema.reading.document import Scope
 from dotllm.languages.json_schema.reading.ineffective import Ineffective
-from dotllm.languages.json_schema.reading.keyword_groups import IN_PLACE, REFERENCES
 from dotllm.languages.json_schema.reading.subschemas import ANNOTATIONS, children, equal_branches, pointer
 from dotllm.languages.json_schema.unsatisfiable import why_nothing_satisfies
 
@@ -44,11 +43,7 @@ class _Part(NamedTuple):
 
 
 def vanishing(schema: Any, options: Options) -> Iterator[Ineffective]:
-    """Find the optional parts of ``schema`` that nothing satisfies.
-
-    Yields:
-        The findings, in the order of the text; none for a schema that is refused.
-    """
+    """The optional parts of ``schema`` that nothing satisfies, in the order of the text; none if it is refused."""
     try:
         with stack_limit("the schema"):
             options = guided(options, schema)

@@ -337,11 +337,7 @@ class _Places:
         return met
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """Pairs of a use and a use that may follow it.
-
-        Yields:
-            Each pair once.
-        """
+        """Pairs of a use and a use that may follow it, each once."""
         seen = set()
         for _, use, target in self.texts:
             for after, _ in self.classes[self.class_of[target]]:

@@ -89,7 +89,6 @@ def is_terminal(name: str) -> bool:
 # is read here and becomes the token's value. Comments are dropped. Newlines are tokens, because they end definitions,
 # unless they follow a backslash.
 
-
 JSON_DIRECTIVES = frozenset({"%json", "%regex", "%llguidance", "%grammar_options"})
 
 _TOKEN = re.compile(
@@ -176,7 +175,6 @@ def _json(source: Source, at: int, directive: str) -> tuple[Any, int]:
 # Escapes in the string literals of grammars: JSON's and Python's, which Lark's own reader accepts.
 #
 # A backslash before any other character stands for itself, as in Python.
-
 
 _SIMPLE = {c: c for c in "\"\\/'"} | dict(zip("nrtbfav0", "\n\r\t\b\f\a\v\0", strict=True))
 _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|x(..)|u(....)|U(.{8})|(.))", re.DOTALL)

@@ -26,7 +26,6 @@ from dotllm.suggestions import did_you_mean
 #
 # https://github.com/lark-parser/lark/blob/master/lark/grammars/common.lark
 
-
 _DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)"
 _EXPONENT = r"[eE][+\-]?[0-9]+"
 _FLOAT = rf"(?:[0-9]+{_EXPONENT}|{_DECIMAL}(?:{_EXPONENT})?)"

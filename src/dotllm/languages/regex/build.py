@@ -47,7 +47,6 @@ class LowerDfa(Protocol):
 
     def __call__(self, dfa: Dfa, low: int = 0, high: int | None = None, /) -> Expression:
         """The expression; ``high`` None: no limit."""
-        ...
 
 
 class Lowering:

@@ -30,7 +30,6 @@ from dotllm.languages.regex.syntax import (
 
 # Facts read off a syntax tree without an automaton: lengths, first characters, and how far assertions look.
 
-
 Bounds = tuple[int, int | None]
 """The least and the largest number; None: no limit."""
 
@@ -272,7 +271,6 @@ def _bounded(way: Way, minimum: int, maximum: int | None) -> Node:
 #
 # Such a look-ahead stands at the start of the text or after parts of fixed length, and sees to the end. A look-ahead
 # without a long repetition is left to the automaton (`lookaround`).
-
 
 MAX_PARTS = 16
 _MANY = 32

@@ -32,7 +32,6 @@ from dotllm.languages.regex.syntax import (
 
 # The base of all readers of a regular expression: the text, the place in it, the flags in force, and the errors.
 
-
 Dialect = Literal["python", "ecma"]
 
 
@@ -76,7 +75,6 @@ class Scanner:
 
 
 # Reads escapes: the meaning of a backslash, inside and outside character classes.
-
 
 _DIGITS = CharSet(((0x30, 0x39),))
 _WORD = CharSet.of((0x30, 0x39), (0x41, 0x5A), "_", (0x61, 0x7A))
@@ -226,7 +224,6 @@ class EscapeScanner(Scanner):
 
 
 # Reads character classes: ``[a-z]``, their negation, and set operations on them.
-
 
 MAX_NESTED_CLASSES = 100
 # The most ranges that all classes of an expression may have together.
@@ -438,7 +435,6 @@ class _Class:
 
 # Reads the openings of groups: the text after ``(``, and the flags in force from there on.
 
-
 _FLAGS = re.compile(r"\?([aiLmsux]*)(?:-([imsx]+))?([:)])")
 _NAME = re.compile(r"\?P?<([^\W\d]\w*)>")
 _LOOKS = (("?=", (True, False)), ("?!", (True, True)), ("?<=", (False, False)), ("?<!", (False, True)))
@@ -564,7 +560,6 @@ class GroupScanner(ClassScanner):
 # ``[`` or a class escape.
 #
 # The parser keeps its own stack, so only `MAX_NESTING` limits nesting. An error carries the offset in the text.
-
 
 MAX_LENGTH = 500_000  # a few microseconds per character
 MAX_NESTING = 100  # every pass over a tree recurses at most three calls per group
@@ -725,11 +720,7 @@ class _Parser(GroupScanner):
     # -- quantifiers -------------------------------------------------------------------------------------------------
 
     def _quantified(self, node: Node, start: int) -> Node:
-        """``node`` with the quantifier that stands here, if any.
-
-        Raises:
-            BudgetExceededError: a count is too large.
-        """
+        """``node`` with the quantifier that stands here, if any. Raises BudgetExceededError if a count is too large."""
         text = self.text
         while self.at < len(text):  # bounded: by the text
             if self.flags.verbose and text[self.at] in _VERBOSE:

@@ -265,7 +265,6 @@ def _is_any_text(node: Node) -> bool:
 # A request's expression matches the whole text, so nothing precedes or follows the match: ``(?<=a)b`` and ``a^b``
 # match no text. The assertion at fault is the first one without which some text matches.
 
-
 _TRIED = 16
 _ASSERTION = re.compile(
     r"(?P<skipped>\\[^bBAZz]|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?#[^)]*\))|(?P<group>\(\?<?[=!])|(?P<anchor>\\[bBAZz]|[$^])",

@@ -14,7 +14,7 @@ from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_schema import Options
-from dotllm.languages.json_schema.extension import from_prelude
+from dotllm.languages.json_schema.emission.prelude import from_prelude
 from dotllm.languages.quoted import Quoting, quoted
 from dotllm.languages.regex import regex_to_expression
 from dotllm.languages.structural_tag import markup
@@ -28,12 +28,7 @@ SYNTAXES = ("lark", "regex")
 
 
 def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, options: Options) -> Expression:
-    """The object whose argument ``value``, the ``input_grammar`` of a format, describes.
-
-    Raises:
-        UnsupportedError: the style is unknown.
-        SpecError: the grammar is refused; ``location`` is a JSON Pointer.
-    """  # noqa: DOC501 - a function makes the error
+    """The object whose argument ``value``, the ``input_grammar`` of a format, describes. Raises SpecError."""
     inner = Fields(value, fields.at("input_grammar"))
     source = _source(compiler, inner)
     inner.finish()
@@ -79,12 +74,7 @@ def unknown_style(style: str, fields: Fields) -> UnsupportedError:
 
 
 def _source(compiler: TagCompiler, inner: Fields) -> Grammar:
-    """The grammar in ``input_grammar``.
-
-    Raises:
-        InvalidSpecError: the syntax is unknown, or the grammar is invalid.
-        SpecError: the grammar is refused.
-    """
+    """The grammar in ``input_grammar``. Raises SpecError if it is refused, or its syntax is unknown."""
     syntax, definition = inner.string("syntax"), inner.string("definition")
     if syntax not in SYNTAXES:
         raise InvalidSpecError(

@@ -24,27 +24,21 @@ from dotllm.languages.json_input import read_json, stack_limit
 from dotllm.languages.json_schema import Options, schema_expression
 from dotllm.languages.json_schema.reading.remedies import TYPE_NAMES
 from dotllm.languages.structural_tag.compiler import Fields, TagCompiler
-from dotllm.languages.structural_tag.formats import COMBINATIONS, CONTENTS, TAGS, legacy_tag, triggered
+from dotllm.languages.structural_tag.formats import FORMATS, legacy_tag, triggered
 from dotllm.languages.token_names import TokenNames
-
-_FORMATS = {**CONTENTS, **COMBINATIONS, **TAGS}
 
 
 def structural_tag_to_grammar(
     spec: Mapping[str, Any] | str, *, token_names: TokenNames | None = None, options: Options | None = None
 ) -> Grammar:
-    """The texts of a structural tag. ``token_names``: the tokenizer's; ``options``: how JSON is written.
-
-    Raises:
-        SpecError: the structural tag is refused; ``location`` is a JSON Pointer.
-    """
+    """The texts of a structural tag. ``token_names``: the tokenizer's. Raises SpecError with a JSON Pointer."""
     if isinstance(spec, str):
         spec = read_json(spec, "the structural tag")
     options = options or Options()
     if options != Options():  # a wrong option is refused even if the tag contains no JSON
         schema_expression({"type": "null"}, Grammar(), options)
     grammar = Grammar()
-    compiler = TagCompiler(grammar, token_names or TokenNames(), options, _FORMATS)
+    compiler = TagCompiler(grammar, token_names or TokenNames(), options, FORMATS)
     with stack_limit("the structural tag"):
         grammar.start = _start(compiler, Fields(spec, Pointer()))
         keep_last(grammar, compiler.token_names.named_ends, compiler.spelt)
@@ -52,11 +46,7 @@ def structural_tag_to_grammar(
 
 
 def _start(compiler: TagCompiler, spec: Fields) -> Expression:
-    """The expression of the whole specification.
-
-    Raises:
-        InvalidSpecError: ``type`` is not "structural_tag", or the format is missing.
-    """  # noqa: DOC501 - a function makes the error
+    """The expression of the whole specification. Raises InvalidSpecError for another ``type``, or without a format."""
     if spec.has("structures"):
         triggers = spec.strings("triggers")
         items = [Fields(item, Pointer() / "structures" / i) for i, item in enumerate(spec.some("structures"))]
@@ -77,7 +67,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
 def _without_format(spec: Fields, kind: str) -> InvalidSpecError:
     """The refusal of a value that is not a structural tag; it may be a bare format, a schema or a tag."""
     wrapped = '{"type": "structural_tag", "format": {…}}'
-    if kind in _FORMATS:
+    if kind in FORMATS:
         whole = wrapped.replace("{…}", '{"type": "' + kind + '", …}')
         help = f"put the format into a structural tag: {whole}"
     elif kind in TYPE_NAMES:

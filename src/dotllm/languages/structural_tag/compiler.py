@@ -19,7 +19,6 @@ from dotllm.suggestions import did_you_mean
 # Reading the fields of a format: every mistake, including an unknown field, is an `InvalidSpecError` with its JSON
 # Pointer.
 
-
 T = TypeVar("T")
 _MISSING = object()
 
@@ -43,11 +42,7 @@ class Fields:
         return self._value.get(name) is not None
 
     def any(self, name: str, default: Any = _MISSING) -> Any:
-        """A field of any type.
-
-        Raises:
-            InvalidSpecError: the field is missing, or is not Unicode text.
-        """
+        """A field of any type. Raises InvalidSpecError if the field is missing, or is not Unicode text."""
         self._read.add(name)
         value = self._value.get(name)
         if value is None:
@@ -59,11 +54,7 @@ class Fields:
         return value
 
     def check_text(self, name: str, text: str, pointer: Pointer) -> None:
-        """Refuse a text of the field ``name`` that is not Unicode text.
-
-        Raises:
-            InvalidSpecError: ``text`` contains a lone surrogate.
-        """
+        """Raise InvalidSpecError for a text of the field ``name`` that contains a lone surrogate."""
         if not is_unicode(text):
             raise InvalidSpecError(
                 f"{name!r} contains a lone surrogate, which no Unicode text contains",
@@ -86,11 +77,7 @@ class Fields:
         return self._of(name, bool, "true or false", default)
 
     def count(self, name: str, default: Any = _MISSING, minimum: int = 0) -> Any:
-        """An integer of at least ``minimum``.
-
-        Raises:
-            InvalidSpecError: the value is not an integer, or is out of range.
-        """
+        """An integer of at least ``minimum``. Raises InvalidSpecError for any other value."""
         number = self._of(name, int, "an integer", default)
         if number is not default and not minimum <= number < 2**30:
             raise InvalidSpecError(f"{name!r} is out of range", location=self.at(name), keyword=name)
@@ -101,22 +88,14 @@ class Fields:
         return self._of(name, list, "a list", default)
 
     def some(self, name: str) -> list[Any]:
-        """A list that is not empty.
-
-        Raises:
-            InvalidSpecError: the list is empty.
-        """
+        """A list. Raises InvalidSpecError if it is empty."""
         items = self.items(name)
         if not items:
             raise InvalidSpecError(f"{name!r} must not be empty", location=self.at(name), keyword=name)
         return items
 
     def strings(self, name: str) -> list[str]:
-        """A list of non-empty strings; empty if the field is absent.
-
-        Raises:
-            InvalidSpecError: the value is not such a list.
-        """
+        """A list of non-empty strings; empty if the field is absent. Raises InvalidSpecError for any other value."""
         texts = self.items(name, [])
         for i, text in enumerate(texts):
             if not isinstance(text, str) or not text:
@@ -127,11 +106,7 @@ class Fields:
         return texts
 
     def finish(self) -> None:
-        """Refuse unread fields: ignoring a field could mean not enforcing it.
-
-        Raises:
-            InvalidSpecError: a field has not been read.
-        """
+        """Raise InvalidSpecError for unread fields: ignoring a field could mean not enforcing it."""
         for name in self._value:
             if name not in self._read and self._value[name] is not None:
                 raise InvalidSpecError(
@@ -249,11 +224,7 @@ class TagCompiler:
         return [*(end for end in ends if isinstance(end, str)), *named]
 
     def token_of_format(self, tag: Fields, name: str, what: str = "a token") -> int:
-        """The id in a format of type ``token``, the field ``name`` of a tag; ``what`` the field may be.
-
-        Raises:
-            InvalidSpecError: the field is not such a format.
-        """
+        """The id in a ``token`` format, the field ``name`` of a tag; ``what`` it may be. Raises InvalidSpecError."""
         value, pointer = tag.any(name), tag.at(name)
         if not isinstance(value, Mapping) or value.get("type", "token") != "token":
             help = 'a token is {"type": "token", "token": …}'
@@ -265,11 +236,7 @@ class TagCompiler:
         return token
 
     def token(self, value: Any, pointer: Pointer) -> int:
-        """The id of a token, given by its id or its name.
-
-        Raises:
-            InvalidSpecError: the tokenizer has no such token.
-        """
+        """The id of a token, given by id or name. Raises InvalidSpecError if the tokenizer has no such token."""
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
             return value
         if isinstance(value, str):
@@ -294,11 +261,7 @@ class TagCompiler:
         return [*self.tokens(fields, "exclude_tokens"), *(end for end in ends if isinstance(end, int))]
 
     def schema(self, schema: Any, pointer: Pointer, options: Options) -> Expression:
-        """A schema as one rule, shared by all uses of an equal schema.
-
-        Raises:
-            SpecError: the schema is refused.
-        """
+        """A schema as one rule, shared by all uses of an equal schema. Raises SpecError if the schema is refused."""
         try:
             key = json.dumps([schema, options], sort_keys=False, default=str)
         except (TypeError, ValueError):  # not JSON (keys, cycles), or an integer of more than 4,300 digits

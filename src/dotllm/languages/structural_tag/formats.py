@@ -195,17 +195,6 @@ def legacy_tag(compiler: TagCompiler, item: Fields) -> Tag:
     return _tag_of(compiler, begin, compiler.grammar.seq([content, compiler.text(end)]))
 
 
-TAGS: Mapping[str, Format] = {
-    "tag": _tag,
-    "triggered_tags": _triggered_tags,
-    "token_triggered_tags": _token_triggered_tags,
-    "tags_with_separator": _tags_with_separator,
-    "dispatch": _dispatch,
-    "token_dispatch": _token_dispatch,
-}
-"""The formats by their ``type``."""
-
-
 # The formats that combine others: sequences, choices and repetitions.
 
 
@@ -221,42 +210,18 @@ def _any_of(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     return compiler.grammar.alt([compiler.format(e, fields.at("elements") / i, ends) for i, e in enumerate(elements)])
 
 
-def _optional(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
-    return compiler.grammar.optional(compiler.format(fields.any("content"), fields.at("content"), ends))
-
-
-def _plus(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
-    return compiler.grammar.repeat(compiler.format(fields.any("content"), fields.at("content"), ends), 1)
-
-
-def _star(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
-    return compiler.grammar.repeat(compiler.format(fields.any("content"), fields.at("content"), ends))
+def _content(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    return compiler.format(fields.any("content"), fields.at("content"), ends)
 
 
 def _repeat(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     low, high = fields.count("min"), fields.count("max", minimum=-1)
     if 0 <= high < low:
         raise InvalidSpecError("'max' is below 'min'", location=fields.at("max"), keyword="max")
-    body = compiler.format(fields.any("content"), fields.at("content"), ends)
-    return compiler.grammar.repeat(body, low, None if high < 0 else high)
-
-
-COMBINATIONS: Mapping[str, Format] = {
-    "sequence": _sequence,
-    "or": _any_of,
-    "optional": _optional,
-    "plus": _plus,
-    "star": _star,
-    "repeat": _repeat,
-}
-"""The formats by their ``type``."""
+    return compiler.grammar.repeat(_content(compiler, fields, ends), low, None if high < 0 else high)
 
 
 # The formats that contain no other format: fixed and free text, schemas, expressions, grammars, tokens.
-
-
-def _const_string(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
-    return compiler.text(fields.string("value"))
 
 
 def _json_schema(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
@@ -285,10 +250,6 @@ def _json_schema(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
     if style == "json":
         return compiler.schema(schema, fields.at("json_schema"), options)
     return _styled(compiler, schema, fields, style, options)
-
-
-def _qwen_xml_parameter(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
-    return _styled(compiler, fields.any("json_schema"), fields, "qwen_xml", compiler.options)
 
 
 def _styled(compiler: TagCompiler, schema: Any, fields: Fields, style: str, options: Options) -> Expression:
@@ -346,28 +307,37 @@ def _any_text(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     return compiler.free([], excluded, ends)
 
 
-def _token(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
-    return compiler.grammar.tokens([compiler.token(fields.any("token"), fields.at("token"))])
-
-
 def _exclude_token(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     return compiler.grammar.tokens(compiler.excluded_tokens(fields, ends), exclude=True)
 
 
-def _any_tokens(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
-    one = _exclude_token(compiler, fields, ends)
-    return compiler.grammar.repeat(one, 0, fields.count("max_tokens", None))
-
-
-CONTENTS: Mapping[str, Format] = {
-    "const_string": _const_string,
+FORMATS: Mapping[str, Format] = {
+    "const_string": lambda compiler, fields, _: compiler.text(fields.string("value")),
     "json_schema": _json_schema,
-    "qwen_xml_parameter": _qwen_xml_parameter,
+    "qwen_xml_parameter": lambda compiler, fields, _: _styled(
+        compiler, fields.any("json_schema"), fields, "qwen_xml", compiler.options
+    ),
     "grammar": _grammar,
     "regex": _regex,
     "any_text": _any_text,
-    "token": _token,
+    "token": lambda compiler, fields, _: compiler.grammar.tokens(
+        [compiler.token(fields.any("token"), fields.at("token"))]
+    ),
     "exclude_token": _exclude_token,
-    "any_tokens": _any_tokens,
+    "any_tokens": lambda compiler, fields, ends: compiler.grammar.repeat(
+        _exclude_token(compiler, fields, ends), 0, fields.count("max_tokens", None)
+    ),
+    "sequence": _sequence,
+    "or": _any_of,
+    "optional": lambda compiler, fields, ends: compiler.grammar.optional(_content(compiler, fields, ends)),
+    "plus": lambda compiler, fields, ends: compiler.grammar.repeat(_content(compiler, fields, ends), 1),
+    "star": lambda compiler, fields, ends: compiler.grammar.repeat(_content(compiler, fields, ends)),
+    "repeat": _repeat,
+    "tag": _tag,
+    "triggered_tags": _triggered_tags,
+    "token_triggered_tags": _token_triggered_tags,
+    "tags_with_separator": _tags_with_separator,
+    "dispatch": _dispatch,
+    "token_dispatch": _token_dispatch,
 }
 """The formats by their ``type``."""

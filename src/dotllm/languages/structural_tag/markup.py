@@ -19,27 +19,25 @@ from dotllm.automata.dfa.dfa import dfa_to_grammar
 from dotllm.charset import CharSet
 from dotllm.errors import UnsupportedError
 from dotllm.grammar import Expression, Grammar
-from dotllm.languages.json_schema.extension import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_OBJECT,
     NO_NUMBER,
     NO_STRING,
     ArrayConstraint,
-    Emitter,
-    JsonText,
-    Keywords,
     Node,
     NormalForm,
     ObjectConstraint,
-    Options,
-    StringLanguage,
-    array_expression,
-    closed,
-    closed_or_open,
-    object_expression,
-    parse,
-    read_schema,
-    refuse_guidance_options,
 )
+from dotllm.languages.json_schema.algebra.objects import closed
+from dotllm.languages.json_schema.arrays.items import array_expression
+from dotllm.languages.json_schema.build import closed_or_open, parse, read_schema
+from dotllm.languages.json_schema.emission.emitter import Emitter
+from dotllm.languages.json_schema.emission.json_text import JsonText
+from dotllm.languages.json_schema.guidance_options import refuse as refuse_guidance_options
+from dotllm.languages.json_schema.objects.members import object_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.reading.keywords import Keywords
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.structural_tag.styles import LISTED, raw_string, require_objects
 
 Text = Callable[[str], Expression]
@@ -81,11 +79,7 @@ class _Markup(Emitter):
         self.text = _Pieces(self, self.text)
 
     def top(self, node: Node, schema: Any) -> Expression:
-        """The whole object, without a mark around it.
-
-        Raises:
-            InvalidSpecError: the schema allows no objects.
-        """
+        """The whole object, without a mark around it. Raises InvalidSpecError if the schema allows no objects."""
         form = self.algebra.form(node)
         require_objects(self, form, schema)
         objects = self.grammar.alt([self.members(constraint) for constraint in form.objects])

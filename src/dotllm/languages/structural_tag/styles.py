@@ -17,7 +17,7 @@ from dotllm.charset import ANY_CHAR
 from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.dispatch import tag_dispatch
-from dotllm.languages.json_schema.extension import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_CONSTANTS,
     ANY_STRING,
     FALSE_BIT,
@@ -25,22 +25,20 @@ from dotllm.languages.json_schema.extension import (
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
-    Emitter,
-    Keywords,
     Node,
     NormalForm,
-    Options,
-    StringLanguage,
-    closed_or_open,
-    containing_one_of,
-    from_prelude,
-    object_expression,
-    parse,
-    read_schema,
-    refuse_guidance_options,
-    strings_of_length,
-    unsatisfiable,
 )
+from dotllm.languages.json_schema.build import closed_or_open, parse, read_schema
+from dotllm.languages.json_schema.emission.emitter import Emitter
+from dotllm.languages.json_schema.emission.prelude import from_prelude
+from dotllm.languages.json_schema.guidance_options import refuse as refuse_guidance_options
+from dotllm.languages.json_schema.objects.members import object_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.reading.keywords import Keywords
+from dotllm.languages.json_schema.strings.forbidden_substrings import containing_one_of
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_network import strings_of_length
+from dotllm.languages.json_schema.unsatisfiable import unsatisfiable
 
 # Raw strings, which must not contain their closing text or an excluded text.
 
@@ -69,17 +67,12 @@ def _holding(texts: tuple[str, ...]) -> Dfa:
 
 # The common part of all argument notations: they write objects and refuse schemas that they cannot write.
 
-
 LISTED = "name the keys under properties, or list the items in an enum: others can be compared only in JSON"
 """The remedy for keys or items that must differ but are not written as JSON."""
 
 
 def require_objects(emitter: Emitter, form: NormalForm, schema: Any) -> None:
-    """Refuse a schema that allows no objects.
-
-    Raises:
-        InvalidSpecError: it allows only other values, or none; in the latter case the error gives the reason.
-    """  # noqa: DOC501 - a function makes an error
+    """Raise InvalidSpecError for a schema that allows no objects, with the reason if it allows nothing."""
     if form.objects:
         return
     if form.constants or form.arrays or form.number is not NO_NUMBER or form.string is not NO_STRING:
@@ -162,11 +155,7 @@ class _Writer(Emitter):
         self.write = text
 
     def top(self, node: Node, schema: Any) -> Expression:
-        """The whole object.
-
-        Raises:
-            InvalidSpecError: the schema allows no objects.
-        """
+        """The whole object. Raises InvalidSpecError if the schema allows no objects."""
         form = self.algebra.form(node)
         require_objects(self, form, schema)
         members = _Members(self)

@@ -10,9 +10,9 @@ import pytest
 from dotllm.automata.lowering import lower
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.grammar.transform import prepare
 from dotllm.languages.json_schema import Options, json_schema_to_grammar, schema_expression
+from tests.grammar.reference import accepts
 
 SCHEMAS: list[Any] = [
     True,

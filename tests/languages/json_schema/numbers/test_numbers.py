@@ -15,14 +15,14 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers.number_expression import number_expression, spellings
-from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
+from dotllm.languages.json_schema.numbers.number_language import ANY_NUMBER, INTEGERS, NumberLanguage
 from dotllm.languages.json_schema.numbers.number_text import NumberConstraint, magnitudes
 from dotllm.languages.json_schema.numbers.real_set import RealSet, exact
 from tests.cases import few
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of
 
 N = NumberLanguage
-ANY, INTEGER = N.any(), N.integers()
+ANY, INTEGER = ANY_NUMBER, INTEGERS
 
 CASES = [
     (ANY, "0 -0 1 -1 10 1.5 1.50 0.0 1e5 1E+05 -2.5e-10 12.75e3 0e0 12345678901234567890123", "01 1. .5 +1 1e - 1e+ -"),

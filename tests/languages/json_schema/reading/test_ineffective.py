@@ -12,12 +12,12 @@ import pytest
 from dotllm.compilation import Kind, Specification
 from dotllm.compilation.spec_warnings import keywords
 from dotllm.errors import InvalidSpecError, SpecError
-from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.reading.dialect import Dialect, detect
 from dotllm.languages.json_schema.reading.ineffective import ineffective_keywords
 from dotllm.languages.json_schema.reading.meta_schema import check
 from dotllm.languages.json_schema.reading.subschemas import HOLDING
+from tests.grammar.reference import accepts
 
 CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"type": "string", "maxlength": 5}, [("/maxlength", "did you mean \"maxLength\"?")]),

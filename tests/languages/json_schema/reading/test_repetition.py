@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from dotllm.languages.json_schema import json_schema_to_grammar
-from dotllm.languages.json_schema.reading import keywords
+from dotllm.languages.json_schema.reading import schema_reader
 from tests.languages.json_schema.random_schemas import random_document, random_schema
 from tests.languages.json_schema.test_random_schemas import compare
 from tests.languages.json_schema.verdicts import Acceptor
@@ -43,14 +43,14 @@ def test_what_differs_in_descriptions_is_one() -> None:
     ],
 )
 def test_what_differs_otherwise_is_not(monkeypatch: pytest.MonkeyPatch, one: Any, other: Any, document: Any) -> None:
-    monkeypatch.setattr(keywords, "FEW_NODES", 0)
+    monkeypatch.setattr(schema_reader, "FEW_NODES", 0)
     acceptor = Acceptor({"properties": {"one": one, "other": other}})
     assert acceptor.value({"one": document})
     assert not acceptor.value({"other": document})
 
 
 def test_order_of_properties_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keywords, "FEW_NODES", 0)
+    monkeypatch.setattr(schema_reader, "FEW_NODES", 0)
     a, b = {"type": "integer"}, {"type": "string"}
     acceptor = Acceptor(
         {"properties": {"one": {"properties": {"a": a, "b": b}}, "other": {"properties": {"b": b, "a": a}}}}
@@ -62,7 +62,7 @@ def test_order_of_properties_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("block", range(2))
 def test_random_schemas(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(keywords, "FEW_NODES", 0)
+    monkeypatch.setattr(schema_reader, "FEW_NODES", 0)
     compared = 0
     for number in range(15):
         random = Random(f"repetition/{block}/{number}")

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from dotllm import BudgetExceededError, Index, UnsupportedError, Vocabulary
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.build import schema_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_substrings
 from dotllm.languages.json_schema.strings.spelling import quoted
 from tests.cases import EVERY, few
+from tests.grammar.reference import accepts
 
 BYTES = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
 _LETTERS = 'ab<>/n"\\\n\x01u0'

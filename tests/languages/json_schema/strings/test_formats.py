@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotllm.errors import UnsupportedError
-from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.strings import formats
 from dotllm.languages.json_schema.strings.formats.regex import is_pattern
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from tests.cases import few
 from tests.conftest import SHARED_DATA
+from tests.grammar.reference import Recogniser, accepts
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, spelled
 
 SUITE = SHARED_DATA / "json-schema-test-suite" / "tests"

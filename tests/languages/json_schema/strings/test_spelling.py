@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
-from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.strings import spelling
-from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_language import ANY_STRING, StringLanguage
 from tests.cases import few
+from tests.grammar.reference import accepts
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, spelled
 
-ANY = acceptor(StringLanguage.any())
-KEY = acceptor(StringLanguage.any(), as_key=True)
+ANY = acceptor(ANY_STRING)
+KEY = acceptor(ANY_STRING, as_key=True)
 
 PIECES = ["a", "é", "😀", '"', "\\", "/", "\\n", "\\u0041", "\\u00e9", "\\ud7ff", "\\ue000", "\\x", "\n", "\x1f", "\\/"]
 PIECES += ["\\uD83D", "\\ude00", "\\uD83D\\uDE00", "\\u12", "\x7f", "\\DBFF", "\\uDBFF\\uDFFF"]
@@ -108,6 +108,6 @@ def test_lengths_count_code_points() -> None:
 
 def test_raw_characters_are_one_node_of_the_loop() -> None:
     """For a loop over one large set, the machine has tables of the vocabulary."""
-    grammar = grammar_of(StringLanguage.any())
+    grammar = grammar_of(ANY_STRING)
     assert spelling.RAW in grammar.charsets
     assert ANY_CHAR - CharSet.of((0, 0x1F), '"', "\\") == spelling.RAW

@@ -21,7 +21,7 @@ from dotllm.grammar.transform import prepare
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import string_automata, string_network
-from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_language import ANY_STRING, NO_STRING, StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression, string_expression
 from dotllm.languages.regex import regex_to_dfa
 from tests.cases import few
@@ -40,7 +40,7 @@ atoms = st.one_of(
     st.sampled_from(PATTERNS).map(S.pattern),
     st.lists(TEXTS, max_size=4).map(S.finite),
     st.lists(TEXTS, max_size=4).map(S.excluding),
-    st.just(S.any()),
+    st.just(ANY_STRING),
 )
 
 
@@ -228,7 +228,7 @@ def test_wrong_pattern_is_refused() -> None:
 
 
 def test_emptiness() -> None:
-    assert S.nothing().is_empty() and S.finite([]).is_empty() and S.length(3, 2).is_empty()
+    assert NO_STRING.is_empty() and S.finite([]).is_empty() and S.length(3, 2).is_empty()
     assert (S.pattern("^a$") & S.length(2)).is_empty()
     assert (S.pattern("^a") & S.pattern("^b")).is_empty()
     assert S.pattern("a^b").is_empty() and not S.pattern("^a$").is_empty()
@@ -240,12 +240,12 @@ def test_emptiness() -> None:
 
 
 def test_equal_languages_are_equal_keys() -> None:
-    assert S.length(0, 3) | S.length(4) == S.any()
+    assert S.length(0, 3) | S.length(4) == ANY_STRING
     assert ~~S.length(2, 3) == S.length(2, 3)
-    assert S.finite(["a"]) | ~S.finite(["a"]) == S.any()
+    assert S.finite(["a"]) | ~S.finite(["a"]) == ANY_STRING
     assert S.pattern("a") & S.pattern("b") == S.pattern("b") & S.pattern("a")
     assert hash(S.pattern("a") & S.length(1)) == hash(S.length(1) & S.pattern("a"))
-    assert S.any() & S.pattern("a") == S.pattern("a")
+    assert ANY_STRING & S.pattern("a") == S.pattern("a")
 
 
 def test_one_rule_for_all_uses() -> None:
@@ -261,7 +261,7 @@ def test_one_rule_for_all_uses() -> None:
 
 
 def test_many_alternatives_become_one_automaton() -> None:
-    language = S.nothing()
+    language = NO_STRING
     for i in range(30):
         language = language | (S.pattern(f"^{i}x") & S.length(2, 5 + i))
     assert len(language.constraints) <= 16
@@ -277,7 +277,7 @@ def test_many_alternatives_become_one_automaton() -> None:
 def test_content_of_an_automaton_that_reads_only_escapes() -> None:
     grammar = Grammar()
     grammar.start = string_network.content(grammar, (S.pattern('^["\\\\\n]{2}$')).dfa())
-    from dotllm.grammar.reference import accepts
+    from tests.grammar.reference import accepts
 
     assert accepts(grammar, b'\\"\\n') and accepts(grammar, b"\\\\\\u000A") and not accepts(grammar, b'"\\n')
 

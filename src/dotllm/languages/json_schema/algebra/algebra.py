@@ -56,7 +56,6 @@ class FormReader(Protocol):
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         """The normal form of a sub-schema."""
-        ...
 
 
 class Algebra:
@@ -160,12 +159,12 @@ class Algebra:
         return self._complements.get(a) == b
 
     def is_compound(self, a: Node) -> bool:
-        """Whether ``a`` is a conjunction or a complement (see `nodes.Nodes`)."""
+        """Whether ``a`` was made by `both` or `complement`, so its emptiness is worth checking."""
         kind = self.parts[a][0]
         return kind is AND or kind is NOT
 
     def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
-        """The compound nodes among ``nodes`` that are empty."""
+        """The compound nodes among ``nodes`` that are empty, found one by one as the caller iterates."""
         known = self._empty
         for node in nodes:
             # nearly always the node is known not to be empty
@@ -180,11 +179,7 @@ class Algebra:
         return found[1]
 
     def spend(self, steps: int) -> None:
-        """Count work against the budget (see `nodes.Nodes`).
-
-        Raises:
-            BudgetExceededError: no steps are left.
-        """
+        """Count work against the budget. Raises BudgetExceededError if no steps are left."""
         cancellation.check()
         self._steps_left -= steps
         if self._steps_left < 0:
@@ -198,12 +193,7 @@ class Algebra:
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, node: Node) -> NormalForm:
-        """The normal form of a node.
-
-        Raises:
-            Loop: the schema is defined in terms of itself, in place.
-            BudgetExceededError: schemas are nested in place too deeply.
-        """
+        """The normal form of a node. Raises Loop if it is defined by itself, BudgetExceededError if it is too deep."""
         form = self._forms[node]
         if form is None:
             if node in self._active:
@@ -291,11 +281,7 @@ class Algebra:
             )
 
     def unite(self, forms: Sequence[NormalForm]) -> NormalForm:
-        """The values that any of the forms allows.
-
-        Raises:
-            BudgetExceededError: one type has too many alternatives.
-        """
+        """The values that any of the forms allows. Raises BudgetExceededError if one type has too many alternatives."""
         if len(forms) == 1:
             return forms[0]
         constants, number, string = 0, NO_NUMBER, NO_STRING

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NewType
 
+from dotllm.languages.json_schema.numbers import number_language
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
+from dotllm.languages.json_schema.strings import string_language
 from dotllm.languages.json_schema.strings.string_language import StringLanguage, are_many, together
 
 Node = NewType("Node", int)
@@ -139,10 +141,8 @@ def item_of(constraint: ArrayConstraint, index: int) -> Node:
     return constraint.prefix[index] if index < len(constraint.prefix) else constraint.rest
 
 
-ANY_NUMBER = NumberLanguage.any()
-NO_NUMBER = NumberLanguage.nothing()
-ANY_STRING = StringLanguage.any()
-NO_STRING = StringLanguage.nothing()
+ANY_NUMBER, NO_NUMBER = number_language.ANY_NUMBER, number_language.NO_NUMBER
+ANY_STRING, NO_STRING = string_language.ANY_STRING, string_language.NO_STRING
 ALL_NAMED = Named(frozenset(), ANY_STRING, listed=False)
 """For a schema that itself says what its other keys may be."""
 ANY_KEY_CLASSES: tuple[KeyClass, ...] = ((ANY_STRING, TRUE),)

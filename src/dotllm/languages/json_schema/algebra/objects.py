@@ -192,11 +192,7 @@ def _with_keys(
 
 
 def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, ...]) -> tuple[KeyClass, ...]:
-    """The common refinement of two partitions.
-
-    Raises:
-        BudgetExceededError: there are too many classes.
-    """
+    """The common refinement of two partitions. Raises BudgetExceededError if there are too many classes."""
     if a is ANY_KEY_CLASSES:
         return b
     if b is ANY_KEY_CLASSES or a == b:
@@ -232,7 +228,7 @@ def key_classes_of(nodes: Nodes, patterns: list[KeyClass], additional: Node) -> 
     languages = [language for language, _ in patterns]
     if are_many(languages):
         return tuple(divided(languages, _value(nodes, patterns, additional)))
-    matched = StringLanguage.nothing()
+    matched = NO_STRING
     split: tuple[KeyClass, ...] = ANY_KEY_CLASSES
     for language, node in patterns:
         matched = matched | language
@@ -292,16 +288,8 @@ def simplified(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint |
             maximum is not None and maximum < max(minimum, len(required))
         ):
             return None
-    constraint = ObjectConstraint(
-        properties,
-        constraint.key_classes,
-        required,
-        clauses,
-        minimum,
-        maximum,
-        constraint.negated,
-        constraint.mentioned,
-        constraint.named,
+    constraint = constraint._replace(
+        properties=properties, required=required, clauses=clauses, minimum=minimum, maximum=maximum
     )
     return _without_decided(nodes, constraint, constraint.negated) if constraint.negated else constraint
 

@@ -97,11 +97,7 @@ class _ItemAutomaton:
         self._meets: dict[tuple[Node, ...], Node] = {}
 
     def expression(self) -> Expression:
-        """Build the automaton of all reachable states.
-
-        Raises:
-            BudgetExceededError: the automaton has too many edges.
-        """
+        """Build the automaton of all reachable states. Raises BudgetExceededError if it has too many edges."""
         grammar, text = self.writer.grammar, self.writer.text
         self._number(ItemState(0, (0,) * len(self.caps), frozenset(range(len(self.constraint.negated)))))
         finals: list[int] = []

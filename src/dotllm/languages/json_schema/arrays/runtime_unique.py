@@ -28,11 +28,7 @@ _MARGIN = 64  # values counted beyond those needed: an array of unique items use
 
 
 def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
-    """The opening bracket of a ``unique`` array.
-
-    Raises:
-        UnsupportedError: it is not certain that there are enough different values.
-    """
+    """The opening bracket of a ``unique`` array. Raises UnsupportedError unless there are surely enough values."""
     if writer.options.source is not None:  # it may have fewer values than the array has items
         raise UnsupportedError(
             "uniqueItems cannot be combined with a source of values", keyword="uniqueItems", help="remove one of them"

@@ -9,6 +9,7 @@ is left to the guides (`runtime_unique`).
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -132,23 +133,17 @@ def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | N
     found: list[Value] = [
         (name,) for name, bit in (("null", NULL_BIT), ("false", FALSE_BIT), ("true", TRUE_BIT)) if form.constants & bit
     ]
-    if form.number is not NO_NUMBER:
-        numbers = form.number.finite_values(limit)
-        if numbers is None:
+    for kind, language, none in (("number", form.number, NO_NUMBER), ("string", form.string, NO_STRING)):
+        values = [] if language is none else language.finite_values(limit)
+        if values is None:
             return None
-        found.extend(("number", number) for number in numbers)
-    if form.string is not NO_STRING:
-        strings = form.string.finite_values(limit)
-        if strings is None:
-            return None
-        found.extend(("string", string) for string in strings)
-    for array in form.arrays:
-        listed = _arrays_of(algebra, array, limit)
-        if listed is None:
-            return None
-        found.extend(listed)
-    for constraint in form.objects:
-        listed = _objects_of(algebra, constraint, limit)
+        found.extend((kind, value) for value in values)
+    of_constraints = (
+        *(partial(_arrays_of, algebra, array, limit) for array in form.arrays),
+        *(partial(_objects_of, algebra, constraint, limit) for constraint in form.objects),
+    )
+    for values_of_one in of_constraints:
+        listed = values_of_one()
         if listed is None:
             return None
         found.extend(listed)
@@ -162,15 +157,8 @@ def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | N
 
 
 def _arrays_of(algebra: Algebra, constraint: ArrayConstraint, limit: int) -> list[Value] | None:
-    if (
-        constraint.maximum is None
-        or constraint.maximum > limit
-        or constraint.contains
-        or constraint.negated
-        or constraint.unique
-    ):
-        return None
-    if constraint.repeated:
+    others = constraint.contains or constraint.negated or constraint.unique or constraint.repeated
+    if constraint.maximum is None or constraint.maximum > limit or others:
         return None
     items: list[list[Value]] = []
     for i in range(constraint.maximum):

@@ -99,11 +99,7 @@ class Emitter:
         return [known(node) or value(node) for node in nodes]
 
     def spend(self, edges: int, keyword: str) -> None:
-        """Count the edges of an automaton against the budget of the whole grammar.
-
-        Raises:
-            BudgetExceededError: all edges are spent.
-        """
+        """Count the edges of an automaton against the budget of the whole grammar. Raises BudgetExceededError."""
         self.edges_left -= edges
         if self.edges_left < 0:
             raise BudgetExceededError(

@@ -90,11 +90,7 @@ class JsonText:
         return self.grammar.seq([value, self.whitespace]) if self.spaced else value
 
     def named_member(self, name: str, value: Expression) -> Expression:
-        """A member whose key the schema names, and the white space after it.
-
-        Raises:
-            InvalidSpecError: the key is not Unicode text.
-        """
+        """A member whose key the schema names, and its white space. Raises InvalidSpecError for a lone surrogate."""
         if not _NOT_RAW_IN_KEYS.search(name):
             if self.context.forbidden is not None and not self.context.forbidden.admits(name):
                 return self.grammar.never()

@@ -19,12 +19,14 @@ from dotllm.languages.json_schema.algebra.normal_form import TRUE
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.json_text import JsonText
 from dotllm.languages.json_schema.numbers.number_expression import number_expression
-from dotllm.languages.json_schema.options import NumberDigits, Options, Whitespace
+from dotllm.languages.json_schema.numbers.number_language import INTEGERS
+from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
-from dotllm.languages.json_schema.reading.keyword_values import INTEGERS
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.strings import additional_keys
+
+_DEFAULT = Options()
 
 
 def from_prelude(grammar: Grammar, options: Options) -> JsonText:
@@ -33,34 +35,17 @@ def from_prelude(grammar: Grammar, options: Options) -> JsonText:
     if not grammar.is_new:
         return JsonText(grammar, options)
     prelude = _prelude(
-        options.any_whitespace,
-        options.whitespace_pattern,
-        options.excludes,
-        options.whitespace,
-        options.number_digits,
-        options.separators,
-    )
+        options._replace(
+            order=_DEFAULT.order, additional_properties=_DEFAULT.additional_properties,
+            default_dialect=_DEFAULT.default_dialect, budget=_DEFAULT.budget, source=None,
+        )
+    )  # fmt: skip
     grammar.begin_with(prelude.grammar)
     return prelude.copied(grammar)
 
 
 @lru_cache(maxsize=16)
-def _prelude(
-    any_whitespace: bool,
-    whitespace_pattern: str | None,
-    excludes: tuple[str, ...],
-    whitespace: Whitespace,
-    number_digits: NumberDigits,
-    separators: tuple[str, str],
-) -> JsonText:
-    options = Options(
-        any_whitespace,
-        whitespace_pattern,
-        excludes=excludes,
-        whitespace=whitespace,
-        number_digits=number_digits,
-        separators=separators,
-    )
+def _prelude(options: Options) -> JsonText:
     text = JsonText(Grammar(), options)
     keywords = Keywords(Document(True, dialect_named(options.default_dialect)), Algebra(options.budget), options)
     text.anything = Emitter(text, keywords, options).expression(TRUE)

@@ -40,11 +40,7 @@ def digit_groups(key: Key) -> tuple[tuple[int, ...], ...]:
 
 
 def decimal_places(value: Exact) -> int:
-    """The number of digits that ``value`` needs after the point.
-
-    Raises:
-        UnsupportedError: ``value`` has no finite decimal form.
-    """
+    """The digits that ``value`` needs after the point. Raises UnsupportedError if it has no finite decimal form."""
     rest, places = value.denominator, 0
     twos = fives = 0
     while rest % 2 == 0:  # bounded: by the digits of a number
@@ -246,11 +242,7 @@ class Residues:
         return tuple(after)
 
     def _representative(self, which: int, residue: int) -> int:
-        """One residue for all those with the same future (of the 1000 residues modulo 1000 only 4 differ).
-
-        Raises:
-            BudgetExceededError: the residues take more than `MAX_RESIDUE_WORK`.
-        """
+        """One residue for all with the same future (modulo 1000 only 4 differ). Raises BudgetExceededError."""
         if self.places[which]:
             return residue
         modulus = self.moduli[which][0]

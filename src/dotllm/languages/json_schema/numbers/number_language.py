@@ -37,21 +37,6 @@ class NumberLanguage:
         self._hash = hash(self.parts)
 
     @classmethod
-    def any(cls) -> NumberLanguage:
-        """Every number."""
-        return _EVERY_NUMBER
-
-    @classmethod
-    def nothing(cls) -> NumberLanguage:
-        """No number."""
-        return _NO_NUMBER
-
-    @classmethod
-    def integers(cls) -> NumberLanguage:
-        """``type: integer``: integral values, written as integers."""
-        return _EVERY_INTEGER
-
-    @classmethod
     def interval(
         cls,
         low: JsonNumber | None = None,
@@ -67,9 +52,9 @@ class NumberLanguage:
 
     @classmethod
     def integers_between(cls, low: int, high: int) -> NumberLanguage:
-        """`integers` ∧ `interval`, the most common bounds in schemas, without the algebra."""
+        """`INTEGERS` ∧ `interval`, the most common bounds in schemas, without the algebra."""
         if low > high:
-            return _NO_NUMBER
+            return NO_NUMBER
         out = cls.__new__(cls)
         out.parts = frozenset(((_INTEGER, RealSet(False, ((low, 0), (high, 1)))),))
         out._hash = hash(out.parts)
@@ -77,11 +62,7 @@ class NumberLanguage:
 
     @classmethod
     def multiple_of(cls, divisor: JsonNumber) -> NumberLanguage:
-        """The multiples of ``divisor`` > 0.
-
-        Raises:
-            InvalidSpecError: ``divisor`` is not positive.
-        """
+        """The multiples of ``divisor`` > 0. Raises InvalidSpecError if ``divisor`` is not positive."""
         step = exact(divisor)
         if step <= 0:
             raise InvalidSpecError(f"multipleOf must be greater than 0, not {divisor}", keyword="multipleOf")
@@ -102,9 +83,9 @@ class NumberLanguage:
         return f"NumberLanguage({sorted(self.parts)!r})"
 
     def __and__(self, other: NumberLanguage) -> NumberLanguage:
-        if self is _EVERY_NUMBER or self == other:
+        if self is ANY_NUMBER or self == other:
             return other
-        if other is _EVERY_NUMBER:
+        if other is ANY_NUMBER:
             return self
         return NumberLanguage((_both(a, b), x & y) for a, x in self.parts for b, y in other.parts)
 
@@ -114,7 +95,7 @@ class NumberLanguage:
         return NumberLanguage((*self.parts, *other.parts))
 
     def __invert__(self) -> NumberLanguage:
-        out = _EVERY_NUMBER
+        out = ANY_NUMBER
         for constraint, numbers in self.parts:
             not_here = [(_ANY, ~numbers)]
             if constraint.step is not None:
@@ -234,11 +215,7 @@ def _ends_at_integers(numbers: RealSet) -> bool:
 
 
 def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[tuple[NumberConstraint, RealSet]]:
-    """One set for each constraint, snapped to its step, without empty sets and those contained in a wider constraint.
-
-    Raises:
-        BudgetExceededError: there are too many parts.
-    """
+    """One set for each constraint, snapped to its step, no empty or contained ones. Raises BudgetExceededError."""
     union: dict[NumberConstraint, RealSet] = {}
     for constraint, numbers in parts:
         if numbers:
@@ -321,6 +298,7 @@ def _narrower(a: NumberConstraint, x: RealSet, b: NumberConstraint, y: RealSet) 
     )
 
 
-_EVERY_NUMBER = NumberLanguage(((_ANY, EVERYTHING),))
-_EVERY_INTEGER = NumberLanguage(((_INTEGER, EVERYTHING),))
-_NO_NUMBER = NumberLanguage()
+ANY_NUMBER = NumberLanguage(((_ANY, EVERYTHING),))
+INTEGERS = NumberLanguage(((_INTEGER, EVERYTHING),))
+"""``type: integer``: integral values, written as integers."""
+NO_NUMBER = NumberLanguage()

@@ -119,11 +119,7 @@ class _MemberAutomaton:
         return [name for name in possible if name in placed], free
 
     def expression(self) -> Expression:
-        """Walk all reachable states, then write the automaton.
-
-        Raises:
-            BudgetExceededError: the automaton has too many edges.
-        """
+        """Walk all reachable states, then write the automaton. Raises BudgetExceededError if it has too many edges."""
         grammar, text = self.writer.grammar, self.writer.text
         skip = grammar.empty()
         start = self._start()

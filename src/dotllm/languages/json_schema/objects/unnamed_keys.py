@@ -106,12 +106,7 @@ def key_classes_of(constraint: ObjectConstraint, order: Order) -> list[Others]:
 def _pairs(
     first: list[StringLanguage], second: list[StringLanguage]
 ) -> Iterator[tuple[StringLanguage, tuple[int, int]]]:
-    """The intersections of a language of ``first`` with a language of ``second``, and the numbers of the two. The
-    languages of each list are disjoint.
-
-    Yields:
-        The intersections that are not empty.
-    """
+    """The non-empty intersections of one of ``first`` and one of ``second`` (both disjoint), and their numbers."""
     if len(first) * len(second) > MANY_PAIRS and are_many((*first, *second)):
 
         def name(members: frozenset[int]) -> tuple[int, ...]:

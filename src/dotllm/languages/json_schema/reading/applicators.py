@@ -11,8 +11,8 @@ from dotllm.languages.json_schema.algebra.disjointness import one_of
 from dotllm.languages.json_schema.algebra.normal_form import ANYTHING, FALSE, TRUE, Node, NormalForm, ObjectConstraint
 from dotllm.languages.json_schema.algebra.object_conditions import conditions, mentioning
 from dotllm.languages.json_schema.reading.conditionals import conditional, conjunction
+from dotllm.languages.json_schema.reading.dialect import DECLARING, IN_PLACE, REFERENCES
 from dotllm.languages.json_schema.reading.document import Scope
-from dotllm.languages.json_schema.reading.keyword_groups import DECLARING, IN_PLACE, REFERENCES
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 FEW_DEPENDENCIES = 4

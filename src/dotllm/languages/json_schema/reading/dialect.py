@@ -95,11 +95,7 @@ ASSERTIONS: dict[Dialect, frozenset[str]] = {
 
 
 def dialect_named(name: str) -> Dialect:
-    """The dialect of a name (``"2020-12"``, ``"7"``, ``"draft-07"`` …) or of a ``$schema`` URI.
-
-    Raises:
-        InvalidSpecError: there is no such dialect.
-    """
+    """The dialect of a name (``"2020-12"``, ``"7"``, ``"draft-07"`` …) or ``$schema`` URI. Raises InvalidSpecError."""
     found = _BY_NAME.get(name)
     if found is None:
         found = _BY_URI.get(name.split("://")[-1].rstrip("#"))
@@ -155,3 +151,24 @@ def detect(schema: object, default: Dialect) -> Dialect:
             help=f'write "{meant}"' if meant else "leave it out, or name one of these",
         )
     return found
+
+
+# The keywords of all dialects, grouped by the type that they constrain.
+
+NUMERIC = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+STRINGS = frozenset({"minLength", "maxLength", "pattern", "format"})
+ARRAYS = frozenset(
+    {"items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "minItems", "maxItems"}
+    | {"uniqueItems"}
+)
+OBJECTS = frozenset(
+    {"properties", "patternProperties", "additionalProperties", "propertyNames", "required", "minProperties"}
+    | {"maxProperties", "dependentRequired", "dependencies"}
+)
+IN_PLACE = frozenset(
+    {"$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas"}
+    | {"dependencies"}
+)
+UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+DECLARING = frozenset({"properties", "additionalProperties"})
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")

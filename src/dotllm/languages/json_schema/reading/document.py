@@ -25,7 +25,7 @@ from referencing.jsonschema import DynamicAnchor, specification_with
 from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError, escaped
 from dotllm.languages.json_schema.reading import meta_schema
 from dotllm.languages.json_schema.reading.dialect import Dialect, detect, identifier_of, name_of_identifier
-from dotllm.languages.json_schema.reading.subschemas import below
+from dotllm.languages.json_schema.reading.subschemas import below, reached, values_in
 from dotllm.suggestions import did_you_mean
 
 _NAME = re.compile("[/#]")
@@ -100,12 +100,7 @@ class Document:
         return self._scopes.setdefault(inner, inner) if scope.closes else scope
 
     def follow(self, keyword: str, reference: Any, scope: Scope) -> ScopedSchema:
-        """The target of ``$ref``, ``$dynamicRef`` or ``$recursiveRef``.
-
-        Raises:
-            InvalidSpecError: the reference points to nothing in a known document.
-            UnsupportedError: the reference leads to a document that is not here.
-        """
+        """The target of a reference. Raises InvalidSpecError if there is none, UnsupportedError if it is elsewhere."""
         key = (keyword, reference, scope)
         found = self._followed.get(key)
         if found is None:
@@ -120,11 +115,7 @@ class Document:
         return found
 
     def _check(self, keyword: str, reference: str, found: ScopedSchema) -> None:
-        """Refuse the target of a reference if it is malformed. `check` does not see targets that no keyword leads to.
-
-        Raises:
-            InvalidSpecError: the target is malformed.
-        """
+        """Raise InvalidSpecError for a malformed target: `check` sees only those that a keyword leads to."""
         schema, scope = found
         if isinstance(schema, dict):
             if id(schema) not in self._checked:
@@ -158,11 +149,7 @@ class Document:
         return self._look_up(keyword, reference, scope)[:2]
 
     def _walk(self, fragment: str, reference: str, keyword: str) -> tuple[Any] | None:
-        """Follow a pointer from the root; None when it passes through another resource (a sub-schema with an id).
-
-        Raises:
-            InvalidSpecError: the reference points to nothing.
-        """
+        """Follow a pointer from the root; None: through another resource. Raises InvalidSpecError: nothing is there."""
         at = self.root
         for token in fragment[1:].split("/"):
             found = below(at, token)
@@ -174,12 +161,7 @@ class Document:
         return (at,)
 
     def _look_up(self, keyword: str, reference: str, scope: Scope) -> tuple[Any, Scope, bool]:
-        """Look a reference up in the registry: (schema, scope, whether the reference named a dynamic anchor).
-
-        Raises:
-            InvalidSpecError: the reference points to nothing.
-            UnsupportedError: the reference leads to a document that is not here.
-        """
+        """Look a reference up in the registry: schema, scope, whether it named a dynamic anchor. Raises as `follow`."""
         registry = self._load()
         if reference.startswith("#"):
             uri, fragment = scope.base, reference[1:]
@@ -191,7 +173,8 @@ class Document:
                 contents, dynamic = anchor.resource.contents, isinstance(anchor, DynamicAnchor)
                 base = uri
             else:
-                if uri in registry and not _leads_somewhere(registry.contents(uri), unquote(fragment)):
+                # (the library takes any text that Python's `int` reads for a position, and fails on others)
+                if uri in registry and reached(registry.contents(uri), unquote(fragment)) is None:
                     raise self._nothing_there(keyword, reference)
                 resolved = registry.resolver(uri).lookup(f"#{fragment}")
                 contents, dynamic = resolved.contents, False
@@ -292,11 +275,7 @@ class Document:
             raise error.at(self.pointer(schema) / "$schema") from None
 
     def _load(self) -> Registry[Any]:
-        """The registry of everything this document contains, crawled once.
-
-        Raises:
-            InvalidSpecError: the identifiers cannot be read.
-        """  # noqa: DOC501 - SpecError is its base
+        """The registry of this document, crawled once. Raises InvalidSpecError if its identifiers cannot be read."""
         if self._registry is None:
             specification = _specification(self.scope.dialect)
             meta_schemas = _meta_schemas()
@@ -313,7 +292,8 @@ class Document:
             for uri in registry:
                 self._uri_of.setdefault(id(registry.contents(uri)), uri)
             self._uri_of[id(self.root)] = self._base
-            self._dynamic = _has_dynamic_anchor(self.root)
+            anchors = {"$dynamicAnchor", "$recursiveAnchor"}
+            self._dynamic = any(isinstance(v, dict) and not anchors.isdisjoint(v) for v in values_in(self.root))
         return self._registry
 
 
@@ -357,23 +337,8 @@ def _references(root: Any) -> Iterator[str]:
             pending += ((child, f"{place}/{number}") for number, child in enumerate(value))
 
 
-def _leads_somewhere(value: Any, pointer: str) -> bool:
-    """Whether a JSON Pointer names something in ``value``. (The library takes any text that Python's `int` reads for a
-    position, and fails on others.)"""
-    for token in pointer.split("/")[1:]:
-        found = below(value, token)
-        if found is None:
-            return False
-        (value,) = found
-    return True
-
-
 def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
-    """``reference`` resolved against ``base``: the URI and its fragment.
-
-    Raises:
-        InvalidSpecError: ``reference`` is not a URI reference.
-    """
+    """``reference``, a URI reference, resolved against ``base``: URI and fragment. Raises InvalidSpecError."""
     try:
         uri, fragment = urldefrag(urljoin(base, reference))
     except ValueError as error:
@@ -401,19 +366,6 @@ def _specification(dialect: Dialect) -> Specification[Any]:
         maybe_in_subresource=library.maybe_in_subresource,
         anchors_in=lambda _, contents: library.anchors_in(contents),
     )
-
-
-def _has_dynamic_anchor(root: Any) -> bool:
-    pending = [root]
-    while pending:  # bounded: by the document, once
-        value = pending.pop()
-        if isinstance(value, dict):
-            if "$dynamicAnchor" in value or "$recursiveAnchor" in value:
-                return True
-            pending.extend(value.values())
-        elif isinstance(value, list):
-            pending.extend(value)
-    return False
 
 
 def _meta_schemas() -> Registry[Any]:

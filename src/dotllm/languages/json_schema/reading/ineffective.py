@@ -16,10 +16,24 @@ from typing import Any, NamedTuple
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.guidance_options import KEYWORD
 from dotllm.languages.json_schema.reading import remedies
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, dialect_named
-from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, NUMERIC, OBJECTS, STRINGS
+from dotllm.languages.json_schema.reading.dialect import (
+    ARRAYS,
+    ASSERTIONS,
+    NUMERIC,
+    OBJECTS,
+    STRINGS,
+    Dialect,
+    dialect_named,
+)
 from dotllm.languages.json_schema.reading.remedies import TYPE_NAMES
-from dotllm.languages.json_schema.reading.subschemas import ANNOTATIONS, HOLDING, equal_branches, pointer, subschemas
+from dotllm.languages.json_schema.reading.subschemas import (
+    ANNOTATIONS,
+    HOLDING,
+    equal_branches,
+    pointer,
+    subschemas,
+    values_in,
+)
 from dotllm.languages.json_schema.strings import formats
 from dotllm.suggestions import closest, did_you_mean
 
@@ -220,17 +234,8 @@ def _is_schema_object(value: Any) -> bool:
 
 def _referred_to(root: Any) -> frozenset[str]:
     """The first name of each reference into ``root``, wherever in ``root`` the reference is."""
-    found, pending = set[str](), [root]
-    while pending:  # bounded: by the document, once
-        value = pending.pop()
-        if isinstance(value, dict):
-            reference = value.get("$ref")
-            if isinstance(reference, str) and reference.startswith("#/"):
-                found.add(reference.split("/")[1])
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-    return frozenset(found)
+    references = [value.get("$ref") for value in values_in(root) if isinstance(value, dict)]
+    return frozenset(text.split("/")[1] for text in references if isinstance(text, str) and text.startswith("#/"))
 
 
 def says_something(root: Any) -> None:

@@ -24,16 +24,12 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     ObjectConstraint,
 )
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
-from dotllm.languages.json_schema.reading.keyword_values import check_keys, check_text
+from dotllm.languages.json_schema.reading.scalar_keywords import check_keys, check_text
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
 def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
-    """The form of exactly these JSON values (numbers as int, float, Decimal or Fraction).
-
-    Raises:
-        InvalidSpecError: one of them is not a JSON value, or has a key that is not Unicode text.
-    """
+    """The form of exactly these JSON values (numbers as int, float, Decimal or Fraction). Raises InvalidSpecError."""
     constants = 0
     strings: list[str] = []
     numbers: list[int | float | Decimal | Fraction] = []

@@ -11,9 +11,8 @@ from typing import Any
 
 from dotllm import cancellation
 from dotllm.errors import Pointer, SpecError
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, REFERENCES
 from dotllm.languages.json_schema.reading.document import Document, ScopedSchema
-from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
 
 REMEDY = "refer to it from a property or from items instead, so that documents can end"
 _LISTS, _MAPS, _SINGLE = (

@@ -22,9 +22,8 @@ from typing import Any, TypeAlias
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.reading import remedies
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, detect, identifier_of
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, REFERENCES, Dialect, detect, identifier_of
 from dotllm.languages.json_schema.reading.ineffective import is_clear
-from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
 from dotllm.languages.json_schema.reading.subschemas import Path, pointer
 from dotllm.languages.regex.parser import parse
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
-from dotllm.languages.json_schema.reading.keyword_groups import NUMERIC
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, NUMERIC
 from dotllm.languages.json_schema.strings import formats
 from dotllm.suggestions import did_you_mean
 

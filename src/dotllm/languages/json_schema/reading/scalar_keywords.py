@@ -1,9 +1,12 @@
-"""Reads ``type``, and the keywords of strings (``pattern``, ``format``, ``minLength``, ``maxLength``)."""
+"""Reads ``type``, the keywords of strings and numbers, and the values of single keywords."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
+from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_ARRAY,
@@ -17,8 +20,89 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     TRUE_BIT,
     NormalForm,
 )
-from dotllm.languages.json_schema.reading.keyword_values import INTEGERS, count
+from dotllm.languages.json_schema.numbers.number_language import INTEGERS, NumberLanguage
+from dotllm.languages.json_schema.numbers.real_set import exact
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
+
+# The values of single keywords: numbers, counts, keys. `meta_schema` has refused malformed values.
+
+MAX_LENGTH = 2**30 - 1
+_STRINGS = {str}
+SMALL = 1_000  # bits; up to here a number is not too large
+
+
+def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
+    """The numbers of ``among`` that satisfy minimum, maximum, their exclusive forms (numbers, or booleans as in draft
+    4) and multipleOf."""
+    low, high = number(schema, "minimum"), number(schema, "maximum")
+    low_open = high_open = False
+    bound = schema.get("exclusiveMinimum", False)
+    if isinstance(bound, bool):
+        low_open = bound
+    else:
+        bound = number(schema, "exclusiveMinimum")
+        if low is None or bound >= low:
+            low, low_open = bound, True
+    bound = schema.get("exclusiveMaximum", False)
+    if isinstance(bound, bool):
+        high_open = bound
+    else:
+        bound = number(schema, "exclusiveMaximum")
+        if high is None or bound <= high:
+            high, high_open = bound, True
+    step = number(schema, "multipleOf")
+    if among is INTEGERS and step is None and type(low) is int and type(high) is int and not (low_open or high_open):
+        return NumberLanguage.integers_between(low, high)
+    if low is not None or high is not None:
+        among = among & NumberLanguage.interval(low, high, low_open=low_open, high_open=high_open)
+    return among if step is None else among & NumberLanguage.multiple_of(step)
+
+
+def number(schema: dict[str, Any], keyword: str) -> Any:
+    """The number that a keyword has; None if it is absent. Raises BudgetExceededError if it has too many digits."""
+    value: Any = schema.get(keyword)
+    if value is None:
+        return None
+    if not isinstance(value, int) or value.bit_length() > SMALL:
+        try:
+            exact(value)
+        except SpecError as error:
+            raise with_keyword(error, keyword) from None
+    return value
+
+
+def with_keyword(error: SpecError, keyword: str) -> SpecError:
+    """An error about a value, with ``keyword`` as its keyword if it has none."""
+    return error if error.keyword or error.location else error.at(None, keyword)
+
+
+def count(schema: dict[str, Any], keyword: str) -> int | None:
+    """The non-negative integer of a keyword (1.0 is 1); None if absent. Raises BudgetExceededError if too large."""
+    if keyword not in schema:
+        return None
+    value = number(schema, keyword)
+    if value <= MAX_LENGTH:
+        return int(value)
+    if keyword.startswith("max"):
+        return None  # no text is that long
+    raise BudgetExceededError(f"{keyword} is larger than {MAX_LENGTH}", keyword=keyword)
+
+
+def check_keys(value: dict[Any, Any], keyword: str) -> None:
+    """Raise InvalidSpecError for a key that is not a string, which is possible in Python."""
+    if {*map(type, value)} <= _STRINGS:  # nearly always
+        return
+    for name in value:
+        if not isinstance(name, str):
+            raise InvalidSpecError(f"the key {name!r} is not a string", keyword=keyword)
+
+
+def check_text(names: Iterable[str], keyword: str) -> None:
+    """Raise InvalidSpecError for a name that is not Unicode text: no key of a document can equal it."""
+    if not is_unicode("".join(names)):
+        wrong = next(name for name in names if not is_unicode(name))
+        raise InvalidSpecError(f"the key {wrong!r} is not Unicode text", keyword=keyword)
+
 
 TYPES: dict[str, NormalForm] = {
     "null": NormalForm(NULL_BIT, NO_NUMBER, NO_STRING, (), ()),

@@ -46,6 +46,24 @@ def below(value: Any, token: str) -> tuple[Any] | None:
     return (value[name],) if isinstance(value, dict) and name in value else None
 
 
+def reached(value: Any, pointer: str) -> tuple[Any] | None:
+    """What a JSON Pointer names in ``value``; None if it names nothing."""
+    for token in pointer.split("/")[1:]:
+        found = below(value, token)
+        if found is None:
+            return None
+        (value,) = found
+    return (value,)
+
+
+def values_in(root: Any) -> Iterator[Any]:
+    """``root`` and every value inside it, each after the one that holds it; without recursion, as it may be deep."""
+    pending = [root]
+    for value in pending:  # bounded: by the document, once
+        yield value
+        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def children(node: dict[str, Any]) -> list[tuple[Any, Path]]:
     """The sub-schemas directly inside ``node``, each with its place there."""
     found: list[tuple[Any, Path]] = []

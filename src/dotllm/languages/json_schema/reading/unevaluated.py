@@ -29,9 +29,8 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     NormalForm,
     ObjectConstraint,
 )
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, UNEVALUATED, Dialect
 from dotllm.languages.json_schema.reading.document import Scope
-from dotllm.languages.json_schema.reading.keyword_groups import UNEVALUATED
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
@@ -101,11 +100,7 @@ class Unevaluated:
         return ArrayConstraint((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
 
     def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
-        """The cases in which a sub-schema holds: its node with each condition, and what it evaluates then.
-
-        Raises:
-            BudgetExceededError: schemas are nested in place too deeply.
-        """
+        """The cases in which a sub-schema holds: node with condition, what is evaluated. Raises BudgetExceededError."""
         node = self.reader.node(schema, scope)
         self.algebra.form(node)  # reports malformed keywords now: a lone "if" is read nowhere else
         if not isinstance(schema, dict):
@@ -178,11 +173,7 @@ class Unevaluated:
         return [case for case in cases if case[1] != NOTHING_EVALUATED]
 
     def _product(self, groups: list[list[Case]]) -> list[Case]:
-        """All ways to choose one case of each group.
-
-        Raises:
-            BudgetExceededError: there are more than `MAX_CASES`.
-        """
+        """All ways to choose one case of each group. Raises BudgetExceededError if there are more than `MAX_CASES`."""
         groups = [group for group in groups if len(group) > 1 or group[0] != (TRUE, NOTHING_EVALUATED)]
         total = 1
         for group in groups:

@@ -63,11 +63,7 @@ class ForbiddenSubstrings(NamedTuple):
 
 @lru_cache(maxsize=16)
 def forbidden_substrings(texts: tuple[str, ...]) -> ForbiddenSubstrings:
-    """All strings but those that contain one of ``texts``, none of which is empty.
-
-    Raises:
-        BudgetExceededError: the texts are too many, or too long.
-    """
+    """All strings but those that contain one of ``texts``; none of these is empty. Raises BudgetExceededError."""
     budget = Budget()
     containing = containing_one_of(texts, budget)
     lacking = ~containing

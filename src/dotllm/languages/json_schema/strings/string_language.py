@@ -17,6 +17,9 @@ from dotllm.automata.dfa import Classes, Dfa, union_of
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.strings import formats, spelling
 from dotllm.languages.json_schema.strings.string_automata import (
+    NO_TEXTS,
+    Atom,
+    StringConstraint,
     bounded_automata,
     constraint_dfa,
     contains,
@@ -24,7 +27,6 @@ from dotllm.languages.json_schema.strings.string_automata import (
     is_finite,
     unlimited_dfa,
 )
-from dotllm.languages.json_schema.strings.string_constraints import NO_TEXTS, Atom, StringConstraint
 from dotllm.languages.memo import memoised
 
 # A union of more constraints than this becomes one automaton.
@@ -57,16 +59,6 @@ class StringLanguage:
         self._hash = 0  # computed on first use
 
     # -- constructors --------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def any(cls) -> StringLanguage:
-        """Every string."""
-        return _EVERY_STRING
-
-    @classmethod
-    def nothing(cls) -> StringLanguage:
-        """No string."""
-        return _NO_STRING
 
     @classmethod
     def length(cls, low: int = 0, high: int | None = None) -> StringLanguage:
@@ -112,7 +104,7 @@ class StringLanguage:
         """Every string but these."""
         excluded = frozenset(names)
         if not excluded:
-            return _EVERY_STRING
+            return ANY_STRING
         # Already in canonical form; nearly every object has such a language.
         out = cls.__new__(cls)
         out.constraints, out.values, out._hash = frozenset((StringConstraint(excluded=excluded),)), NO_TEXTS, 0
@@ -138,20 +130,20 @@ class StringLanguage:
         for language in languages:
             constraints += language.constraints
             values |= language.values
-        return cls(constraints, values) if constraints or values else _NO_STRING
+        return cls(constraints, values) if constraints or values else NO_STRING
 
     # -- algebra -------------------------------------------------------------------------------------------------------
 
     def __and__(self, other: StringLanguage) -> StringLanguage:
-        if self == other or other is _EVERY_STRING:
+        if self == other or other is ANY_STRING:
             return self
-        if self is _EVERY_STRING:
+        if self is ANY_STRING:
             return other
         if (
             not self.constraints and not other.constraints
         ):  # enum meets enum: the algebra of schemas does this very often
             both = self.values & other.values
-            return StringLanguage((), both) if both else _NO_STRING
+            return StringLanguage((), both) if both else NO_STRING
         constraints = [_both(a, b) for a in self.constraints for b in other.constraints]
         values = [v for v in self.values if other.contains(v)] + [v for v in other.values if self.contains(v)]
         return StringLanguage(constraints, values)
@@ -162,7 +154,7 @@ class StringLanguage:
         return StringLanguage((*self.constraints, *other.constraints), self.values | other.values)
 
     def __invert__(self) -> StringLanguage:
-        out = StringLanguage.excluding(self.values) if self.values else _EVERY_STRING
+        out = StringLanguage.excluding(self.values) if self.values else ANY_STRING
         for constraint in self.constraints:
             out = out & _complement(constraint)
         return out
@@ -367,5 +359,5 @@ def _give_back(constraints: list[StringConstraint], values: set[str]) -> None:
             constraints[i] = constraint._replace(excluded=constraint.excluded - back)
 
 
-_EVERY_STRING = StringLanguage((StringConstraint(),))
-_NO_STRING = StringLanguage()
+ANY_STRING = StringLanguage((StringConstraint(),))
+NO_STRING = StringLanguage()

@@ -175,11 +175,7 @@ def _network(
 
 
 def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
-    """The strings of ``dfa`` with ``low`` to ``high`` characters, counted state by state.
-
-    Raises:
-        BudgetExceededError: the automaton has too many states.
-    """
+    """The strings of ``dfa`` of ``low`` to ``high`` characters, counted state by state. Raises BudgetExceededError."""
     low, high = bounds(dfa, low, high)
     if not low and high is None:
         return dfa

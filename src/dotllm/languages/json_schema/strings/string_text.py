@@ -9,8 +9,7 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import additional_keys, formats, spelling, string_network
 from dotllm.languages.json_schema.strings.forbidden_substrings import ForbiddenSubstrings, inside
-from dotllm.languages.json_schema.strings.string_automata import format_length, unlimited_dfa
-from dotllm.languages.json_schema.strings.string_constraints import StringConstraint
+from dotllm.languages.json_schema.strings.string_automata import StringConstraint, format_length, unlimited_dfa
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.regex import regex_to_expression
 
@@ -121,11 +120,7 @@ def _inside(context: Context, constraint: StringConstraint, *, as_key: bool) -> 
 
 
 def _pattern(grammar: Grammar, constraint: StringConstraint, source: str) -> Expression:
-    """One pattern with bounds on the length: repetitions stay counted if the pattern allows it.
-
-    Raises:
-        BudgetExceededError: its automaton has too many states.
-    """
+    """One pattern with bounds on the length: repetitions stay counted if possible. Raises BudgetExceededError."""
     try:
         return regex_to_expression(
             source,

@@ -2,8 +2,8 @@
 
 JSON Schema Validation 2020-12 §7.3 lists them; a name means the same in all drafts that have it. Other names are
 Pydantic's and OpenAPI's, if a reference defines their strings. Names without a grammar (password, and all unknown
-names) are annotations, which `ineffective_keywords` reports. The file of a format names the parts of its standard
-that are not regular.
+names) are annotations, which `ineffective_keywords` reports. What is not regular in a standard is named where its
+format is.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ class Builder(Protocol):
 
     def __call__(self, grammar: Grammar, least: int = 0) -> Expression:
         """An expression of ``grammar``."""
-        ...
 
 
 class Format(NamedTuple):
@@ -38,11 +37,7 @@ class Format(NamedTuple):
     decide: Callable[[str], bool] | None = None
 
     def dfa(self) -> Dfa:
-        """The language without its length limit; built once per process.
-
-        Raises:
-            UnsupportedError: the format is not regular.
-        """
+        """The language without its length limit, built once per process; UnsupportedError if it is not regular."""
         if self.build is not None:
             raise UnsupportedError(
                 f"format {self.name!r} is not a regular language and cannot be combined with other conditions",

@@ -1,10 +1,4 @@
-"""The standard values of ``format``, each as the regular language that its RFC defines.
-
-JSON Schema Validation 2020-12 §7.3 lists them; a name means the same in all drafts that have it. Other names are
-Pydantic's and OpenAPI's, if a reference defines their strings. Names without a grammar (password, and all unknown
-names) are annotations, which `ineffective_keywords` reports. The file of a format names the parts of its standard
-that are not regular.
-"""
+"""Finds a format by its name, and builds the content of its strings."""
 
 from __future__ import annotations
 
@@ -14,39 +8,13 @@ from dotllm.errors import UnsupportedError
 from dotllm.grammar.fragment import Fragment
 from dotllm.grammar.grammar import Grammar
 from dotllm.languages.json_schema.strings import string_network
-from dotllm.languages.json_schema.strings.formats.date_time import DATE_TIME_FORMATS
-from dotllm.languages.json_schema.strings.formats.email import EMAIL_FORMATS
-from dotllm.languages.json_schema.strings.formats.encodings import ENCODING_FORMATS
 from dotllm.languages.json_schema.strings.formats.format import Format
-from dotllm.languages.json_schema.strings.formats.fraction import FRACTION_FORMATS
-from dotllm.languages.json_schema.strings.formats.hostname import HOSTNAME_FORMATS
-from dotllm.languages.json_schema.strings.formats.ip import IP_FORMATS
-from dotllm.languages.json_schema.strings.formats.json_pointer import JSON_POINTER_FORMATS
 from dotllm.languages.json_schema.strings.formats.regex import REGEX_FORMATS
-from dotllm.languages.json_schema.strings.formats.uri import URI_FORMATS
-from dotllm.languages.json_schema.strings.formats.uri_template import URI_TEMPLATE_FORMATS
-from dotllm.languages.json_schema.strings.formats.uuid import UUID_FORMATS
+from dotllm.languages.json_schema.strings.formats.regular import FORMATS as REGULAR_FORMATS
 
 __all__ = ["FORMATS", "Format", "build_ahead", "find", "fragment"]
 
-FORMATS: dict[str, Format] = {
-    known.name: known
-    for family in (
-        DATE_TIME_FORMATS,
-        EMAIL_FORMATS,
-        ENCODING_FORMATS,
-        FRACTION_FORMATS,
-        HOSTNAME_FORMATS,
-        IP_FORMATS,
-        JSON_POINTER_FORMATS,
-        REGEX_FORMATS,
-        URI_FORMATS,
-        URI_TEMPLATE_FORMATS,
-        UUID_FORMATS,
-    )
-    for known in family
-}
-
+FORMATS: dict[str, Format] = {known.name: known for known in (*REGULAR_FORMATS, *REGEX_FORMATS)}
 
 _OF_OTHERS = frozenset(
     {"base64", "base64url", "fraction", "name-email", *(f"uuid{version}" for version in range(1, 9))}
@@ -59,11 +27,7 @@ _UNDECIDABLE = {"idn-hostname": "Punycode and normal form C are not regular"}
 
 
 def find(name: str) -> Format | None:
-    """The format of this name (names are case-sensitive), or None: then ``format`` is an annotation.
-
-    Raises:
-        UnsupportedError: no automaton can decide this standard format.
-    """
+    """The format of this name (case-sensitive); None: an annotation. Raises UnsupportedError if it is undecidable."""
     reason = _UNDECIDABLE.get(name)
     if reason is not None:
         raise UnsupportedError(f"format {name!r} cannot be enforced: {reason}", keyword="format")

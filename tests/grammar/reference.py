@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from dotllm.grammar import kinds as K
 from dotllm.grammar.grammar import Grammar
-from dotllm.grammar.reference_facts import READERS, Facts, Frame, Item
+from tests.grammar.reference_facts import READERS, Facts, Frame, Item
 
 
 def accepts(grammar: Grammar, data: bytes) -> bool:

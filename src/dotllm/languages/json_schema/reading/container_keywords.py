@@ -1,12 +1,13 @@
-"""Reads the keywords of objects (``properties``, ``required``, ``dependentSchemas``, …) into an `ObjectConstraint`."""
+"""Reads the keywords of arrays and objects into an `ArrayConstraint` or an `ObjectConstraint`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dotllm.languages.json_schema.algebra import objects
+from dotllm.languages.json_schema.algebra import arrays, objects
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
+    ANY_ARRAY,
     ANY_KEY_CLASSES,
     ANY_OBJECT,
     ANY_STRING,
@@ -14,7 +15,9 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     NO_KEY_CLASSES,
     NO_STRING,
     TRUE,
+    ArrayConstraint,
     Clause,
+    Contains,
     KeyClass,
     Named,
     Node,
@@ -24,9 +27,34 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 )
 from dotllm.languages.json_schema.reading.dialect import Dialect
 from dotllm.languages.json_schema.reading.document import Scope
-from dotllm.languages.json_schema.reading.keyword_values import check_text, count
+from dotllm.languages.json_schema.reading.scalar_keywords import check_text, count
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
+
+
+def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ArrayConstraint | None:
+    """The constraint that a schema's keywords of arrays make; None if no array satisfies them."""
+    prefix: tuple[Node, ...] = ()
+    rest = TRUE
+    items = schema.get("items", True)
+    if scope.dialect >= Dialect.DRAFT2020 and "prefixItems" in schema:
+        prefix = tuple(reader.nodes(schema["prefixItems"], scope))
+        rest = reader.node(items, scope)
+    elif isinstance(items, list):
+        prefix = tuple(reader.node(item, scope) for item in items)
+        rest = reader.node(schema.get("additionalItems", True), scope)
+    else:
+        rest = reader.node(items, scope)
+    contains: tuple[Contains, ...] = ()
+    if "contains" in schema and scope.dialect >= Dialect.DRAFT6:
+        low, high = 1, None
+        if scope.dialect >= Dialect.DRAFT2019:
+            least = count(schema, "minContains")
+            low, high = 1 if least is None else least, count(schema, "maxContains")
+        contains = (Contains(reader.node(schema["contains"], scope), low, high),)
+    low, high = count(schema, "minItems") or 0, count(schema, "maxItems")
+    constraint = ArrayConstraint(prefix, rest, low, high, contains, schema.get("uniqueItems", False))
+    return ANY_ARRAY if constraint == ANY_ARRAY else arrays.simplified(reader.algebra, constraint)
 
 
 def object_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ObjectConstraint | None:
