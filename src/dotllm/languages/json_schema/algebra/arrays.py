@@ -76,10 +76,16 @@ def simplified(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | N
         return None
     if constraint.repeated:
         minimum = max(minimum, 2)
-    constraint = constraint._replace(
-        prefix=prefix, rest=rest, minimum=minimum, maximum=maximum, contains=tuple(contains),
-        unique=constraint.unique and not few,
-    )  # fmt: skip
+    constraint = ArrayConstraint(
+        prefix,
+        rest,
+        minimum,
+        maximum,
+        tuple(contains),
+        constraint.unique and not few,
+        constraint.repeated,
+        constraint.negated,
+    )
     return _without_decided(nodes, constraint) if constraint.negated else constraint
 
 
