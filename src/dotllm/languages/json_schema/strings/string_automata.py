@@ -52,6 +52,13 @@ class StringConstraint(NamedTuple):
         return self.low <= length and (self.high is None or length <= self.high)
 
 
+def in_order(constraints: Iterable[StringConstraint]) -> list[StringConstraint]:
+    """``constraints`` in the same order in each process. (Of a set, ``repr`` shows the order of hashes.)"""
+    return sorted(
+        constraints, key=lambda one: (one.low, repr(one.high), *(sorted(map(repr, texts)) for texts in one[2:]))
+    )
+
+
 # Patterns that surely match something: anchors only at the ends, no look-around, \b or back-reference, and no class
 # that can be empty. For others, the automaton decides.
 _SURELY_MATCHES = re.compile(

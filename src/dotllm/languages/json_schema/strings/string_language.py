@@ -23,6 +23,7 @@ from dotllm.languages.json_schema.strings.string_automata import (
     bounded_automata,
     constraint_dfa,
     contains,
+    in_order,
     is_empty,
     is_finite,
     unlimited_dfa,
@@ -197,7 +198,7 @@ class StringLanguage:
 
     def parts(self) -> Iterator[tuple[Dfa, int, int | None]]:
         """An automaton and the bounds of the length, for each part of the language other than its ``values``."""
-        for constraint in sorted(self.constraints, key=repr):
+        for constraint in in_order(self.constraints):
             yield unlimited_dfa(constraint), constraint.low, constraint.high
 
     def dfa(self) -> Dfa:
@@ -216,7 +217,7 @@ class StringLanguage:
         return found
 
     def __repr__(self) -> str:
-        return f"StringLanguage({sorted(self.constraints, key=repr)!r}, {sorted(self.values)!r})"
+        return f"StringLanguage({in_order(self.constraints)!r}, {sorted(self.values)!r})"
 
 
 def _bytes_of_classes(classes: Classes, languages: Sequence[StringLanguage]) -> int:

@@ -9,7 +9,12 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import additional_keys, formats, spelling, string_network
 from dotllm.languages.json_schema.strings.forbidden_substrings import ForbiddenSubstrings, inside
-from dotllm.languages.json_schema.strings.string_automata import StringConstraint, format_length, unlimited_dfa
+from dotllm.languages.json_schema.strings.string_automata import (
+    StringConstraint,
+    format_length,
+    in_order,
+    unlimited_dfa,
+)
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.regex import regex_to_expression
 
@@ -58,7 +63,7 @@ def _alternatives(language: StringLanguage, context: Context, *, as_key: bool) -
         several = language.values.difference(single)
         choices.extend(spelling.literal(grammar, value) for value in sorted(several))
     # Sorted, so that equal schemas give equal grammars.
-    constraints = sorted(language.constraints, key=repr) if len(language.constraints) > 1 else language.constraints
+    constraints = in_order(language.constraints) if len(language.constraints) > 1 else language.constraints
     after_quote = [_after_quote(context, constraint, as_key=as_key) for constraint in constraints]
     if after_quote:
         choices.append(grammar.seq([grammar.literal(b'"'), grammar.alt(after_quote)]))
