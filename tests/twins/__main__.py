@@ -153,7 +153,7 @@ def of_server(name: str, folder: Path, most: int) -> tuple[list[Row], dict[str, 
         rows += [Row(f"{path}", "not asked", 1) for path in unasked(openapi)]
         random = [] if name == "audio" else [*cases.varied(openapi, written, most)]
         (folder / f"{name}-openapi.json").write_text(json.dumps(openapi))
-        generated = processes.generated(folder / f"{name}-openapi.json", paths_varied(written), most // 4)
+        generated = processes.generated(folder / f"{name}-openapi.json", paths_varied(written), max(1, most // 4))
         counts: dict[str, Any] = {"written": len(written), "varied": len(random), "generated": len(generated)}
         asked = [*written, *random, *generated]
         for number, case in enumerate(asked):
