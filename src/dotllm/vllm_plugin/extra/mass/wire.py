@@ -5,7 +5,7 @@ log-sum-exp of the allowed logits minus that of all logits. A worker computes it
 a step say which requests ask, and the step's results carry the masses back, both as attributes of vLLM's objects, which
 are pickled on the way. vLLM's messages to a front end have no field for masses. So a step's message begins with an
 output of a request that does not exist, which vLLM skips: its ``kv_transfer_params`` are the masses of all requests of
-this front end. (A field of each output would cost a step of 256 requests a millisecond more.)
+this front end. (They were a column of each output's log probabilities once, which vLLM then had to compute.)
 """
 
 from __future__ import annotations
