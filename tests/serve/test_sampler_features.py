@@ -96,7 +96,7 @@ def test_a_repetition_ends_an_answer(result: Any) -> None:
 @pytest.mark.parametrize("budget", ["budget", "no budget"])
 def test_a_budget_for_thinking_ends_it_and_the_constraint_begins(result: Any, budget: str) -> None:
     """Thoughts in the prompt count, and exhaust both budgets."""
-    all_match(result[budget], REGEX)
+    all_match(result[budget], f"</think>{REGEX}")
     assert {ids[0] for ids in result[budget]["ids"]} == {result["tokens"]["</think>"]}
     all_match(result["budget in the answer"], REGEX)
 

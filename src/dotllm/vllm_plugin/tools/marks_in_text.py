@@ -24,7 +24,7 @@ def leave_text_alone(parser: Any, request: Any) -> None:
         return
     if request.extract_structured_outputs() is not None:
         parser._tool_parser = None
-        by_engine = getattr(parser._reasoning_parser, "engine_based_streaming", True)
+        by_engine = parser._reasoning_parser is None or parser._reasoning_parser.engine_based_streaming
         parser._engine_based = parser._stream_state.engine_based = by_engine
 
 

@@ -38,6 +38,10 @@ HOOK = Hook(
     summary="calls that vLLM's parsers find in a whole answer are not lost in a stream",
     targets=(
         Target("vllm.tool_parsers.abstract_tool_parser", "ToolParser.extract_tool_calls"),
+        Target("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest.extract_structured_outputs"),
+        Target("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest.extract_structured_outputs"),
+        Target("vllm.reasoning.abs_reasoning_parsers", "ReasoningParser.engine_based_streaming"),
+        Target(_PARSER, "Parser._engine_based"),
         Target(_PARSER, "StreamState.engine_based"),
         Target(_PARSER, "StreamState.tool_call_text_started"),
         Target(_PARSER, "StreamState.previous_text"),
