@@ -56,6 +56,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("manager", ENFORCE, ENGINE_CORE, "enforce.compile_hook"),
     Entry("scheduler", ENFORCE, ENGINE_CORE, "enforce.scheduler"),
     Entry("sessions", ENFORCE, ENGINE_CORE, "enforce.sessions"),
+    Entry("cpu-kernels", ENFORCE, WORKER, "workarounds.cpu_kernels"),  # (whatever is off, a CPU server must start)
     Entry("pending-grammars", SPEED, ENGINE_CORE, "speed.pending_grammars"),
     Entry("warm-start", SPEED, ENGINE_CORE, "speed.warm_start"),
     Entry("gpu-masks", SPEED, ENGINE_CORE, "speed.manager_hook"),
@@ -85,7 +86,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("mass", EXTRA, ENGINE_CORE, "extra.mass.engine"),
     Entry("mass-sums", EXTRA, WORKER, "extra.mass.worker"),
     Entry("cpu-drafts", WORKAROUND, WORKER, "workarounds.cpu_drafts"),
-    Entry("cpu-kernels", WORKAROUND, WORKER, "workarounds.cpu_kernels"),
     Entry("cpu-seeds", WORKAROUND, WORKER, "workarounds.cpu_seeds"),
 )
 """In the order in which they are applied."""

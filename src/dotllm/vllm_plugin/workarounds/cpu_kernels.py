@@ -3,8 +3,8 @@
 When a CPU worker starts, vLLM looks through the objects of all loaded modules for Triton kernels to replace
 (``triton_utils/dispatcher.py``, ``_rebind_kernels``), and reads the ``__dict__`` of each that has one. llvmlite's
 handle of its library answers to every name, including this one, with a C function, and the worker dies of an
-AttributeError. That happens if the engine's warm-up has imported Numba by then. Special names are not C functions, and
-the patched handle says so.
+AttributeError. That happens if the engine has imported Numba by then. Special names are not C functions, and the
+patched handle says so. As Numba is ours, this hook belongs to the tier ``enforce``.
 
 vLLM 0.32 and 0.33. To be deleted when llvmlite's handle itself has no ``__dict__``.
 """
