@@ -234,13 +234,14 @@ def test_masses_go_through_vllms_wire_to_the_positions_of_a_request() -> None:
     assert own.cumulative_logprob is None and states["a"].logprobs_processor.cumulative_logprob == -3
 
 
-def test_one_front_end_gets_all_that_there_is() -> None:
+def test_a_mass_without_an_output_is_not_kept_for_the_next() -> None:
+    """The result of a step may be dropped, and the next step of its request may have no mask."""
     part = engine.Masses(SimpleNamespace())  # type: ignore[arg-type]
     outputs = {0: EngineCoreOutputs(outputs=[EngineCoreOutput("d", [4])])}
     result = ModelRunnerOutput(req_ids=[], req_id_to_index={})
-    setattr(result, worker.MASSES, {"d": -1.0, "aborted": -2.0})
+    setattr(result, worker.MASSES, {"d": -1.0, "dropped": -2.0})
     part.answered(result, outputs)
-    assert wire.carried(outputs[0].outputs) == {"d": -1.0, "aborted": -2.0}
+    assert wire.carried(outputs[0].outputs) == {"d": -1.0}
     processor, process = output_processor()
     add(processor, "d", None, asks=True)
     assert [one.log_mass for one in process(outputs[0].outputs).request_outputs[0].outputs[0].logprobs] == [-1.0]

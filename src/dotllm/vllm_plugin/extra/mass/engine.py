@@ -42,9 +42,7 @@ class Masses(Part):
         if masses is None:
             return
         for client in outputs.values():
-            own = masses
-            if len(outputs) > 1:
-                own = {one.request_id: masses[one.request_id] for one in client.outputs if one.request_id in masses}
+            own = {one.request_id: masses[one.request_id] for one in client.outputs if one.request_id in masses}
             if own:
                 client.outputs.insert(0, carrier(own))
 

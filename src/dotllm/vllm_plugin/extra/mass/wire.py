@@ -38,7 +38,7 @@ def ask(params: SamplingParams, likeliest: int = 0) -> None:
 
 def carrier(masses: Mapping[str, float | list[float]]) -> Any:
     """vLLM's ``EngineCoreOutput`` that carries ``masses``: by request, that of its position in the step, or a list of
-    those of its positions. (It may name requests of which there is no output.)"""
+    those of its positions."""
     from vllm.v1.engine import EngineCoreOutput
 
     return EngineCoreOutput(CARRIER, [], kv_transfer_params=masses)
