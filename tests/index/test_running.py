@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -27,9 +28,11 @@ def some_token(guide: Guide, chance: random.Random) -> int:
     return chance.choice(list(guide.allowed_tokens()))
 
 
+@pytest.mark.parametrize("looks", [False, True])
 @pytest.mark.parametrize("seed", range(few(6)))
-def test_as_guides_alone(vocabulary: Vocabulary, seed: int) -> None:
-    """Tokens, rows and histories; guides enter, leave and re-enter in any order, mixed with names that do not run."""
+def test_as_guides_alone(vocabulary: Vocabulary, seed: int, looks: bool) -> None:
+    """Tokens, rows and histories; guides enter, leave and re-enter in any order, mixed with names that do not run; with
+    looks ahead at the tokens that come, or at others."""
     chance = random.Random(seed)
     indexes = [Index.from_regex(language, vocabulary) for language in LANGUAGES]
     running = Running(indexes[0].space)
@@ -52,6 +55,10 @@ def test_as_guides_alone(vocabulary: Vocabulary, seed: int) -> None:
         assert missing == [i for i, name in enumerate(names) if name not in running] == running.absent(names)
         tokens = [[some_token(pairs[name][1], chance)] if name in pairs else [] for name in names]
         ran = {*running}
+        if looks:
+            wrong = chance.random() < 0.2
+            running.look_ahead(names, np.array([[*own, -1][0] ^ wrong for own in tokens], np.int64))
+            time.sleep(chance.choice([0, 0, 1e-4]))
         others = {names[i] for i in running.take(names, tokens)}
         assert "another" in others and {*names} - others <= ran
         for name, token in zip(names, tokens, strict=True):

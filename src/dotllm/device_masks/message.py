@@ -24,6 +24,7 @@ class MaskRows:
     slots: int32 [sum(counts)], the table slot of each position's mask; below 0: everything is allowed.
     fresh: int32 [sum(counts)], which of the new rows each position's slot gets; -1: it has its row.
     new_slots, new_rows: int32 [n] and [n, words], slots to fill before anything is applied.
+    results: the results of the step, to come, if its workers are in this process.
     """
 
     sender: int
@@ -32,6 +33,7 @@ class MaskRows:
     fresh: Int32
     new_slots: Int32
     new_rows: Int32
+    results: object = None
 
 
 def positions(counts: Int32 | None, first: npt.ArrayLike, most: npt.ArrayLike | None = None) -> Int32:

@@ -254,6 +254,28 @@ class HelperPool:
             self._ended = time.perf_counter_ns()
             self._taken.release()
 
+    def begin(self, content: Int64) -> bool:
+        """Let one helper work on ``content``, the job's words from CONTENT on, while the caller does something else.
+        Returns whether it will; then call `end`."""
+        if not self._taken.acquire(blocking=False):
+            return False
+        try:
+            job = self._job
+            if not len(self._wake_fds):
+                self._spawn(job)
+            job[CONTENT : CONTENT + len(content)] = content
+            open_job(job, self._wake_fds[:1])
+        except BaseException:
+            self._taken.release()
+            raise
+        return True
+
+    def end(self) -> Int64:
+        """Wait for the helper, unless it has not begun (then it does nothing). Returns the job; read it at once."""
+        close_job(self._job)
+        self._taken.release()
+        return self._job
+
     def _spawn(self, job: Int64) -> None:
         number = len(self._wake_fds) + 1
         pipe, wake_fd = os.pipe()

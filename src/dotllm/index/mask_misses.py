@@ -30,6 +30,7 @@ from dotllm.index.helper_pool import (
     exchange,
     exit_job,
     fetch_add,
+    load,
     new_job,
     open_job,
     wait_for_job,
@@ -48,7 +49,7 @@ MISSES_PER_THREAD = 8  # fewer masks are not worth a thread
 NO_TARGETS, _NOTHING_WRITTEN = np.empty(0, np.int64), np.zeros(1, np.bool_)
 DUPLICATE = -1  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
-_FAULTS = 1000  # consecutive failures of a pipe after which its helper ends
+FAULTS = 1000  # consecutive failures of a pipe after which its helper ends
 
 SPACE = np.dtype(
     [
@@ -72,15 +73,19 @@ TASK = np.dtype(
                 "guides", "groups", "threads", "scratch_rows", "scratch_words", "fuel",
             )
         ),
-        ("_", np.int64),
+        ("stop", np.int64),
         ("next_scratch_row", np.int64), ("done", np.int64), ("__", np.int64, 6),  # counters: cache lines of their own
         ("copied", np.int64, 8),  # of each thread's stretch
     ]
 )  # fmt: skip
 """The words of a job from CONTENT on: addresses of arrays, sizes, counters."""
-AT_FUEL = CONTENT + TASK.fields["fuel"][1] // 8  # type: ignore[index]
-"""The word of a job with the fuel for each mask; the caller of `find_rows` sets it."""
-_NEXT_SCRATCH_ROW, _DONE, _COPIED = (TASK.fields[name][1] for name in ("next_scratch_row", "done", "copied"))  # type: ignore[index]
+AT_FUEL, AT_STOP = (CONTENT + TASK.fields[name][1] // 8 for name in ("fuel", "stop"))  # type: ignore[index]
+"""The words of a job with the fuel for each mask, and with 1 if no further mask is to be found (`ahead`). The caller of
+`find_rows` sets them."""
+_STOP, _NEXT_SCRATCH_ROW, _DONE, _COPIED = (
+    TASK.fields[name][1]  # type: ignore[index]
+    for name in ("stop", "next_scratch_row", "done", "copied")
+)
 
 
 @kernel(nb.int64(L1, I1, I2))
@@ -166,6 +171,8 @@ def _compute(job: Int64, me: int) -> None:
     done = 0
     for k in range(groups):
         group = first + k if k < own else (first + own - 1 - k) % groups
+        if load(address + _STOP) != 0:
+            break
         if exchange(task.longs + 8 * (TAKEN * CHUNK + group), 1) != 0:
             continue
         for i in range(starts[group], starts[group + 1]):
@@ -291,7 +298,7 @@ def help_forever(job: Int64, me: int, pipe: int) -> None:
     task = nb.carray(pointer(nb.int64(job.ctypes.data) + 8 * CONTENT), (1,), TASK)[0]
     faults = 0
     last = nb.int64(0)
-    while faults < _FAULTS:
+    while faults < FAULTS:
         number = wait_for_job(job, me, pipe, last)
         if number < 0:
             faults += 1

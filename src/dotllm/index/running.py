@@ -23,6 +23,7 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.arena import HURRIED_FUEL
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
+from dotllm.index.ahead import LookAhead
 from dotllm.index.batch import rows_of
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, U8, I, pointer
@@ -107,6 +108,8 @@ class Running:
         self._locks: Locks | None = None
         self._moved: object = None  # `TokenSpace.moved` at the last look
         self._asked: _Asked | None = None  # the last answer of `_places_of`
+        self._look: LookAhead | None = None
+        self._looking: Locks | None = None  # the locks held while a look ahead lasts
 
     def __contains__(self, name: str) -> bool:
         return name in self._place
@@ -120,6 +123,7 @@ class Running:
     def enter(self, name: str, guide: Guide) -> None:
         """Let ``guide``, which is of this token space and not stateful, run. Do not use its object until the guide
         leaves."""
+        self.end_look()
         if not self._free:
             self._make_room()
         place = self._place[name] = self._free.pop()
@@ -130,6 +134,7 @@ class Running:
 
     def leave(self, name: str) -> None:
         """Stop running a guide, if it runs, and bring its object up to date from the arrays."""
+        self.end_look()
         place = self._place.pop(name, None)
         if place is None:
             return
@@ -187,9 +192,36 @@ class Running:
             self._moved = moved
             self._machines[[*self._guides]] = machines_of([g.index for g in self._guides.values()]).reshape(-1, MACHINE)
 
+    def look_ahead(self, names: list[str], tokens: Int64) -> None:
+        """Let a helper find the masks after ``tokens``, int64 [names] (-1: no token), which these guides take next; see
+        `ahead`. It ends with the next call of any method; until then, do not use the indexes of these guides."""
+        self.end_look()
+        locks, begun = self._held(), False
+        if not locks.take_now():
+            return
+        try:
+            self._look_again()
+            if self._look is None or self._look.machines is not self._machines:
+                self._look = LookAhead(self.space, self._machines, self._configs)
+            begun = self._look.begin(self._places_of(names).places, tokens)
+        finally:
+            self._looking = locks if begun else None
+            if not begun:
+                locks.__exit__()
+
+    def end_look(self) -> None:
+        """End a look ahead, if one lasts."""
+        locks, self._looking = self._looking, None
+        if locks is not None and self._look is not None:
+            try:
+                self._look.end()
+            finally:
+                locks.__exit__()
+
     def take(self, names: list[str], tokens: list[list[int]]) -> list[int]:
         """Let each guide take its token. Returns the positions of the guides that have not: they do not run, do not
         have exactly one token, or need something else first. Those of them that run leave; so do guides that ended."""
+        self.end_look()
         flat = [*chain.from_iterable(tokens)]
         if len(flat) != len(names) or not all(tokens):
             flat = [own[0] if len(own) == 1 else _NO_TOKEN for own in tokens]
@@ -210,6 +242,7 @@ class Running:
     def rows(self, names: list[str]) -> tuple[Int32, list[int]]:
         """The rows of the guides' masks, int32 [names], and the positions without a row (NEEDS_ROW): the guide does not
         run, or its mask was not found."""
+        self.end_look()
         _, places, absent = self._places_of(names)
         rows, missing = np.empty((2, len(places)), np.int32)
         count = rows_at(places, self._rows, rows, missing)

@@ -103,6 +103,15 @@ class Locks:
         for lock in self._locks:
             lock.acquire()
 
+    def take_now(self) -> bool:
+        """Take all locks if no other thread holds any of them. (Leave the context to release them.)"""
+        for i, lock in enumerate(self._locks):
+            if not lock.acquire(blocking=False):
+                for taken in self._locks[:i]:
+                    taken.release()
+                return False
+        return True
+
     def __exit__(self, *_: object) -> None:
         for lock in self._locks:
             lock.release()

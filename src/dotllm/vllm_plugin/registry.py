@@ -63,6 +63,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("mask-table", SPEED, WORKER, "speed.worker_hooks"),
     Entry("draft-limit", SPEED, ENGINE_CORE, "speed.draft_limit"),
     Entry("batch-accept", SPEED, ENGINE_CORE, "speed.batch_accept"),
+    Entry("look-ahead", SPEED, ENGINE_CORE, "speed.look_ahead"),
     Entry("front-end-start", API, FRONT_END, "api.reasoning_warning"),
     Entry("backend-options", API, FRONT_END, "api.config"),
     Entry("endpoints", API, FRONT_END, "api.endpoints"),

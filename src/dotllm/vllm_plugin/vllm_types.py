@@ -38,6 +38,7 @@ MODULES = {
     "vllm.v1.structured_output.backend_types": "StructuredOutputBackend StructuredOutputGrammar",
     "vllm.v1.structured_output.request": "StructuredOutputRequest",
     "vllm.v1.utils": "CpuGpuBuffer",
+    "vllm.v1.worker.gpu.async_utils": "AsyncOutput",
     "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
     "vllm.v1.worker.gpu.structured_outputs": "StructuredOutputsWorker",
     "vllm.v1.worker.gpu_input_batch": "CachedRequestState InputBatchV1",
@@ -225,6 +226,7 @@ class SchedulerOutput(Protocol):
     num_scheduled_tokens: dict[str, int]
     scheduled_new_reqs: list[Any]
     scheduled_spec_decode_tokens: dict[str, list[int]]
+    total_num_scheduled_tokens: int
 
 
 class ModelRunnerOutput(Protocol):
@@ -323,6 +325,13 @@ class GPUModelRunnerV1(Protocol):
     discard_request_mask: CpuGpuBuffer
     input_batch: InputBatchV1
     requests: dict[str, CachedRequestState]
+
+
+class AsyncOutput(Protocol):
+    copy_event: torch.cuda.Event
+    model_runner_output: ModelRunnerOutput
+    num_sampled_tokens_np: npt.NDArray[np.int32]  # [requests]
+    sampled_token_ids: npt.NDArray[np.int64]  # [requests, 1 + drafts]
 
 
 class InputBatchV2(Protocol):

@@ -38,6 +38,7 @@ from dotllm import Index, Vocabulary
 from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.jobs import Ticket
 from dotllm.errors import UnsupportedError
+from dotllm.index.running import Running
 from tests.model_based import sequences
 from tests.vllm_plugin.late_steps import LateThreads
 
@@ -145,7 +146,19 @@ class Worker:
             return result
         future: Future[Any] = Future()
         future.set_result(result)
+        if grammar_output is not None and not count:
+            self._arrive_early(names, sampled)
         return future
+
+    def _arrive_early(self, names: list[str], sampled: list[list[int]]) -> None:
+        """Let the tokens of a step be there when the next step is put together (`look_ahead`)."""
+        output = SimpleNamespace(
+            copy_event=SimpleNamespace(query=lambda: self.random.random() < 0.7),
+            sampled_token_ids=np.array([[*own, 0][:1] for own in sampled], np.int64),
+            num_sampled_tokens_np=np.array([len(own) for own in sampled], np.int32),
+            model_runner_output=SimpleNamespace(req_ids=names),
+        )
+        self.scheduler._batch._sent = SimpleNamespace(results=SimpleNamespace(async_output=output))
 
     def _sample(self, name: str, masks: Any, drafts: Any) -> list[int]:
         said: list[int] = []
@@ -498,6 +511,14 @@ def test_requests(
     late: bool,
 ) -> None:
     monkeypatch.setenv("DOTLLM_COALESCENCE", "off")
+    looks: list[bool] = []
+    look_ahead = Running.look_ahead
+
+    def counted(self: Running, *asked: Any) -> None:
+        look_ahead(self, *asked)
+        looks.append(self._looking is not None)
+
+    monkeypatch.setattr(Running, "look_ahead", counted)
     members = {"config": make_config(asynchronous, drafts), "patch": monkeypatch, "are_late": late}
     machine: Any = type("Machine", (Requests,), members)
     logging.disable(logging.CRITICAL)  # each failure is logged, as it should be
@@ -506,5 +527,6 @@ def test_requests(
     try:
         run_state_machine_as_test(machine, settings=sequences(125, steps=25))  # type: ignore[no-untyped-call]
         assert bool(machine.late) == late
+        assert any(looks) == (asynchronous and not drafts)
     finally:
         logging.disable(logging.NOTSET)  # (assigning to the manager would keep the levels that loggers have cached)

@@ -111,6 +111,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Points 4 and 5: requests whose compile has ended go on, and a step is put together."""
+        self._batch.begin_step()
         self._pending.begin_step()
         names = self._batch.held()
         if not names:
@@ -135,10 +136,12 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         """Point 5: the step carries the text that has been entered into its requests."""
         self._forced.scheduled(scheduler_output)
         self._mass.scheduled(scheduler_output)
+        self._batch.scheduled(scheduler_output)
         super()._update_after_schedule(scheduler_output)
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
         """Points 4 and 6: the masks of a launched step, which need the grammars."""
+        self._batch.need_masks(scheduler_output)
         self._pending.need_masks(scheduler_output)
         if not scheduler_output.has_structured_output_requests:
             return super().get_grammar_bitmask(scheduler_output)

@@ -25,6 +25,7 @@ from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
 from dotllm.vllm_plugin.enforce.scheduler import BATCH, Part, takes_part
 from dotllm.vllm_plugin.hook import Hook, Original
+from dotllm.vllm_plugin.speed.look_ahead import early_tokens
 from dotllm.vllm_plugin.vllm_types import (
     DraftTokenIds,
     GrammarOutput,
@@ -35,6 +36,8 @@ from dotllm.vllm_plugin.vllm_types import (
 )
 
 if TYPE_CHECKING:
+    from dotllm.arrays import Int32
+    from dotllm.device_masks.message import MaskRows
     from dotllm.device_masks.sender import StepMasks
     from dotllm.index.running import Running
     from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
@@ -64,6 +67,28 @@ class BatchAccept(Part):
         self._is_running = RequestStatus.RUNNING
         self._running: Running | None = None  # guides, by the name of their request
         self._slow: SlowSteps | None = None  # steps of other plain guides
+        self._sent: MaskRows | Int32 | None = None  # the masks of the last step
+
+    def begin_step(self) -> None:
+        """The indexes are needed from now on."""
+        if self._running is not None:
+            self._running.end_look()
+
+    def scheduled(self, step: SchedulerOutput) -> None:
+        """Look ahead while ``step`` is launched, if the tokens of the step before it have arrived."""
+        results, self._sent = getattr(self._sent, "results", None), None
+        if self._running is None or results is None or not step.total_num_scheduled_tokens:
+            return
+        try:
+            early = early_tokens(results)
+            if early is not None and len(early[0]) >= MIN_BATCH:
+                self._running.look_ahead(*early)
+        except Exception:
+            logger.exception("could not look ahead; the step finds its masks")
+
+    def need_masks(self, step: SchedulerOutput) -> None:
+        """The indexes are needed from now on."""
+        self.begin_step()
 
     def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
         """The masks of a step without drafts. The guides of its plain requests run from now on."""
@@ -79,6 +104,7 @@ class BatchAccept(Part):
             self._running, self._slow = Running(sender.space), slow_steps(self.scheduler)
         try:
             found: GrammarOutput | None = self._masks_of([*step.num_scheduled_tokens], self._running, sender)
+            self._sent = None if found is None else found.grammar_bitmask
             return found
         except Exception:
             logger.exception("could not find a step's masks in one call; vLLM asks for each")
@@ -173,6 +199,7 @@ class BatchAccept(Part):
 
     def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
         """Accept the tokens of ``step``, one or more for each grammar."""
+        self.begin_step()
         names, tokens = output.req_ids, output.sampled_token_ids
         if tokens and self._running is not None and (self._running or (self._slow is not None and self._slow.steps)):
             names, tokens = self._take(names, tokens, self._running)
