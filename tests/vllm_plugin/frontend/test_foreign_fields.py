@@ -65,6 +65,11 @@ FOREIGN: list[tuple[str, Any]] = [
     ("parameters", {"grammar": {"type": "regex", "value": PATTERN}}), ("sampling_params", {"json_schema": json.dumps(SCHEMA)}),
     ("sampling_params", {"ebnf": GRAMMAR}), ("nvext", {"guided_json": SCHEMA}), ("nvext", {"guided_choice": ["a"]}),
     ("options", {"format": "json"}),
+    ("anything", {"guided_regex": PATTERN}), ("anything", {"guided_extra": SCHEMA}), ("anything", {"structured_outputs": {"regex": PATTERN}}),
+    ("anything", {"response_format": {"type": "json_object"}}), ("anything", {"response_format": "json_object"}), ("anything", {"output_type": "json_schema"}),
+    ("anything", {"json_schema": NAMED}), ("anything", {"ebnf": "x"}), ("anything", {"structural_tag": TAG}), ("anything", {"tools": [TOOL]}),
+    ("anything", {"grammar": {"type": "regex", "value": PATTERN}}), ("anything", {"lark": LARK}), ("anything", {"whitespace_pattern": " "}),
+    ("extra_body", {"sampling_params": {"regex": PATTERN}}), ("extra_body", {"extra_body": {"options": {"json_mode": True}}}),
     ("extra", [[SCHEMA]]), ("extra", [[[[{"deeper": [[SCHEMA]]}]]]]), ("extra", [[GRAMMAR_OBJECT]]), ("a", {"b": {"c": {"d": SCHEMA}}}),
     ("vllm_xargs", {"guided_json": json.dumps(SCHEMA)}), ("vllm_xargs", {"guided_json": SCHEMA}), ("vllm_xargs", {"regex": PATTERN}),
     ("vllm_xargs", {"guided_regex": PATTERN}), ("vllm_xargs", {"anything": json.dumps(SCHEMA)}), ("vllm_xargs", {"anything": SCHEMA}),
@@ -105,6 +110,12 @@ HARMLESS: list[dict[str, Any]] = [
     {"matrix": [[1, 2], [[3]], [["a"]]]}, {"vllm_xargs": {"foo": 1, "bar": "text", "words": ["a"]}}, {"vllm_xargs": {"format": "markdown"}},
     {"vllm_xargs": {"dotllm_finish": "true"}}, {"type": "text"}, {"type": "chat", "properties": {"plan": "pro"}}, {"required": True},
     {"event": {"type": "object.created", "id": 5}}, {"event": {"type": "object", "id": 5}},
+    # In an object that is not a request, names have other meanings.
+    {"filter": {"field": "name", "regex": "^A"}}, {"guardrail": {"rules": [{"regexp": "secret"}]}}, {"where": {"name_regex": "^A"}},
+    {"logging": {"json_output": True}}, {"logging": {"json_mode": "on"}}, {"log": {"output_format": "json"}}, {"export": {"output_type": "json"}},
+    {"logging": {"format": {"type": "json"}}}, {"webhook": {"response_content_type": "application/json"}}, {"speech": {"response_format": {"type": "mp3"}}},
+    {"capabilities": {"structured_outputs": True, "json_object": True, "json_schema": True}}, {"model_info": {"structured_output": {"since": "2024"}}},
+    {"ui": {"guided_tour": True}}, {"shop": {"response_model": "orders", "json_schema": "public"}}, {"bots": {"lark": "token"}},
 ]  # fmt: skip
 
 

@@ -7,9 +7,10 @@ through lists. A field is a constraint if its name says so (`_NAMED`, also after
 ``response_type``, ``output_regex``), or if its value is a JSON Schema, a grammar, or an object with a value and a type
 like ``regex``. The unknown fields of a request may form a schema together, if a client has spread one among them.
 
-For a name with other meanings (``format``, ``schema``), the value decides. Fields that an API's reference defines as
-notes (``metadata``) are not examined. An unknown field that repeats the request's own constraint is not a conflict:
-guidance's client sends ``guided_grammar`` with the same ``structured_outputs.grammar``.
+Within an object that is not one of `_WRAPPERS`, a name with other meanings (``format``, ``regex``) leaves it to the
+value. Fields that an API's reference defines as notes (``metadata``) are not examined. An unknown field that repeats
+the request's own constraint is not a conflict: guidance's client sends ``guided_grammar`` with the same
+``structured_outputs.grammar``.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ _NAMED = {
 """The field that a field of this name stands for: one of ``structured_outputs``, or one of the request."""
 _LAST_WORDS = {"schema": "json", "grammar": "grammar", "regex": "regex"}
 """The same, by the last word of any other name, if the value agrees."""
-_AMBIGUOUS = frozenset({
-    "json", "schema", "choice", "choices", "enum", "pattern", "grammar", "format", "tools", "tool_choice",
-    "tool_config", "functions", "function_call",
+_SURE = frozenset({
+    *OPTIONS, "structural_tag", "guided_decoding", "guided_options", "ebnf", "gbnf", "disable_parallel_tool_use",
 })  # fmt: skip
-"""Names that may mean something else in an object that is not a request."""
+"""The names that mean a constraint in every object. In one that is not a request, other names leave it to the value:
+a filter has a ``regex``, a logger ``json_output``."""
 _ANSWER = ("response", "output", "answer", "result", "return", "reply", "completion", "generation")
 """Words that may precede a name of `_NAMED` without changing its meaning."""
 _KIND = ("type", "mode", "format", "mime_type", "content_type", "kind")
@@ -102,8 +103,11 @@ class Constraint(NamedTuple):
     value: object
 
 
-def constraints_in(fields: Mapping[str, object], place: str = "", depth: int = 0) -> Iterator[Constraint]:
-    """Constraints in ``fields``, none of which the API reads; ``place`` is the path of the object that holds them."""
+def constraints_in(
+    fields: Mapping[str, object], place: str = "", depth: int = 0, *, is_request: bool = True
+) -> Iterator[Constraint]:
+    """Constraints in ``fields``, none of which the API reads; ``place`` is the path of the object that holds them.
+    ``is_request``: whether it holds fields of a request."""
     spread = {name: value for name, value in fields.items() if name in _KEYWORDS and value != ""}
     if depth == 0 and is_schema(spread):
         first = next(iter(spread))
@@ -114,7 +118,7 @@ def constraints_in(fields: Mapping[str, object], place: str = "", depth: int = 0
             continue
         path = f"{place}.{field}" if place else str(field)
         is_wrapper = name in _WRAPPERS and isinstance(value, dict) and not place
-        kind = None if is_wrapper and is_schema(value) else _asked(name, value, depth)
+        kind = None if is_wrapper and is_schema(value) else _asked(name, value, is_request=is_request)
         if kind is not None:
             yield Constraint(path, kind, value)
         elif is_wrapper and isinstance(value, dict):
@@ -125,7 +129,7 @@ def constraints_in(fields: Mapping[str, object], place: str = "", depth: int = 0
                 if asked is not None:
                     yield Constraint(path, asked, inner)
                 else:
-                    yield from constraints_in(inner, path, depth + 1)
+                    yield from constraints_in(inner, path, depth + 1, is_request=is_request and name in _WRAPPERS)
 
 
 def _objects(value: object, lists: int = _LISTS) -> Iterator[dict[str, Any]]:
@@ -173,23 +177,26 @@ def is_schema(value: object, levels: int = _LEVELS) -> bool:
     return says and all(name in _KEYWORDS or str(name).startswith("x-") for name in value)
 
 
-def _asked(name: str, value: Any, depth: int) -> str | None:
-    """The kind of constraint that a field asks for, or None. ``depth``: 0 for a field of the request."""
+def _asked(name: str, value: Any, *, is_request: bool) -> str | None:
+    """The kind of constraint that a field asks for, or None. ``is_request``: whether it is a field of a request."""
     if name.startswith(_GUIDED) and name not in _NAMED:
         rest = name.removeprefix(_GUIDED)
-        return None if rest in _NOT_GUIDED else _NAMED.get(rest, "structured_outputs")
+        if rest in _NOT_GUIDED:
+            return None
+        if is_request or rest in _NAMED:
+            return _NAMED.get(rest, "structured_outputs")
     if name.startswith(_PREFIX):
         return _OURS
     begins, _, rest = name.partition("_")
     if begins in _ANSWER and name not in _NAMED:
-        if rest in _KIND and isinstance(value, str) and _says_json(value):
+        if rest in _KIND and isinstance(value, str) and (_says_json(value) if is_request else value in _UNMISTAKABLE):
             return "format"
         name = rest
     kind = _NAMED.get(name)
-    if kind is not None and _asks(name, kind, value, is_sure=depth == 0 or name not in _AMBIGUOUS):
+    if kind is not None and (_asks(name, kind, value) if is_request or name in _SURE else _fits(kind, value)):
         # TGI's ``grammar`` holds schemas and regular expressions, too.
         return (_type(value) or kind) if kind == "grammar" else kind
-    if kind == "json" and value is True and depth == 0:
+    if kind == "json" and value is True and is_request:
         return "json_object"
     if is_schema(value):
         return "json"
@@ -198,12 +205,13 @@ def _asked(name: str, value: Any, depth: int) -> str | None:
     if (asked := _type(value)) is not None:
         return asked
     kind = _LAST_WORDS.get(name.rpartition("_")[2])
+    if kind == "regex":
+        return kind if is_request and isinstance(value, str) and value else None
     return kind if kind is not None and _fits(kind, value) else None
 
 
-def _asks(name: str, kind: str, value: Any, *, is_sure: bool) -> bool:
-    """Whether the value of a field with a name in `_NAMED` asks for something; ``is_sure``: the name can mean nothing
-    else."""
+def _asks(name: str, kind: str, value: Any) -> bool:
+    """Whether the value of a field asks for something, where its name, in `_NAMED`, says that it is a constraint."""
     if kind == "single_call":
         return str(value).strip().lower() == ("false" if name == _PARALLEL else "true")
     if kind in ("json_object", "disable_any_whitespace", "disable_additional_properties"):
@@ -213,8 +221,6 @@ def _asks(name: str, kind: str, value: Any, *, is_sure: bool) -> bool:
             return bool(value)
         # An empty schema or text asks for something, too.
         return any(part not in (None, False) for field, part in value.items() if "backend" not in str(field))
-    if not is_sure:
-        return name != "pattern" and _fits(kind, value)
     if kind == "format":
         return value in _FORMATS if isinstance(value, str) else bool(value) and _member(value, "type") != "text"
     if kind == "tool_choice":
@@ -225,10 +231,10 @@ def _asks(name: str, kind: str, value: Any, *, is_sure: bool) -> bool:
 
 def _fits(kind: str, value: object) -> bool:
     """Whether a value looks like a constraint, where the name alone does not decide."""
-    if kind == "regex":
-        return isinstance(value, str) and bool(value)
+    if kind == "structured_outputs":
+        return isinstance(value, dict) and any(value.get(name) not in (None, False) for name in _NAMED)
     if kind == "format":
-        return _member(value, "type") in _FORMATS
+        return isinstance(value, str) and value in _UNMISTAKABLE
     if kind == "grammar":
         return _is_grammar(value) or (isinstance(value, dict) and {"type", "value"} <= value.keys())
     return kind == "json" and (is_schema(value) or (isinstance(value, dict) and any(map(is_schema, value.values()))))
