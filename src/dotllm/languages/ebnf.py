@@ -9,9 +9,9 @@ from typing import NamedTuple
 from dotllm import cancellation
 from dotllm.charset import ANY_CHAR, CharSet, Range
 from dotllm.grammar import Expression, Grammar, Rule
-from dotllm.languages.dispatch import refuse_excluded, tag_dispatch, token_tag_dispatch
 from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression
+from dotllm.languages.tag_dispatch import refuse_excluded, tag_dispatch, token_tag_dispatch
 from dotllm.languages.token_names import TokenNames, token_expression
 
 # Text of a GBNF or xgrammar EBNF grammar → tokens. White space and line ends have no meaning.

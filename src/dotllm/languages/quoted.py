@@ -24,7 +24,7 @@ from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar import kinds as K
-from dotllm.languages.dispatch import prefix_tree
+from dotllm.languages.tag_dispatch import prefix_tree
 
 _MOST_FIRST_CALLS = 50
 """The depth to which chains of first calls are followed to find states from which a rule begins alike."""

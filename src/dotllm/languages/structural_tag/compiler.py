@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from dotllm import cancellation
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Pointer, SpecError, UnsupportedError
 from dotllm.grammar import Expression, Grammar
-from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
 from dotllm.languages.json_input import is_unicode
 from dotllm.languages.json_schema import Options, schema_expression
+from dotllm.languages.tag_dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
 from dotllm.languages.token_names import TokenNames
 from dotllm.suggestions import did_you_mean
 

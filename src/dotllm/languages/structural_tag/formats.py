@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError
 from dotllm.grammar import Expression
 from dotllm.languages.cfg import grammar_to_grammar
-from dotllm.languages.dispatch import token_tag_dispatch
 from dotllm.languages.json_input import read_json
 from dotllm.languages.json_schema import Options
 from dotllm.languages.regex import regex_to_expression
@@ -17,6 +16,7 @@ from dotllm.languages.structural_tag import markup
 from dotllm.languages.structural_tag.argument import argument, unknown_style
 from dotllm.languages.structural_tag.compiler import Ends, Fields, Format, TagCompiler
 from dotllm.languages.structural_tag.styles import STYLES, some_characters, styled_expression
+from dotllm.languages.tag_dispatch import token_tag_dispatch
 
 # The formats that contain tags, and the free text before them.
 

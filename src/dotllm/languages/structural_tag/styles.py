@@ -16,7 +16,6 @@ from dotllm.automata.dfa import Budget, Dfa
 from dotllm.charset import ANY_CHAR
 from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression, Grammar
-from dotllm.languages.dispatch import tag_dispatch
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_CONSTANTS,
     ANY_STRING,
@@ -39,6 +38,7 @@ from dotllm.languages.json_schema.strings.forbidden_substrings import containing
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_network import strings_of_length
 from dotllm.languages.json_schema.unsatisfiable import unsatisfiable
+from dotllm.languages.tag_dispatch import tag_dispatch
 
 # Raw strings, which must not contain their closing text or an excluded text.
 
