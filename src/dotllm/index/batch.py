@@ -204,7 +204,7 @@ def _find(
             since = space.rows_used.item(CONTENTS)
         chunk = (scratch.ints, scratch.longs, masks)
         arguments = (scratch.space, machines, configs, groups, *chunk, targets, rows, written)
-        compute = partial(_compute, arguments, HURRIED_FUEL if hurried else FUEL)
+        compute = partial(_find_with_fuel, arguments, HURRIED_FUEL if hurried else FUEL)
         done = compute(scratch.job, NO_HELPERS) if helpers < 1 else _POOL.work(helpers, compute)
         if not done:
             raise MemoryError("no memory for a mask")
@@ -221,7 +221,7 @@ def _find(
         free.append(scratch)
 
 
-def _compute(arguments: tuple[Any, ...], fuel: int, job: Int64, wake_fds: Int64) -> bool:
+def _find_with_fuel(arguments: tuple[Any, ...], fuel: int, job: Int64, wake_fds: Int64) -> bool:
     job[AT_FUEL] = fuel
     return bool(find_rows(job, wake_fds, *arguments))
 
