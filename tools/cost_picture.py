@@ -3,7 +3,7 @@
     python -m tools.cost_picture             # writes docs/images/cost-*.svg and README's rows
 
 A figure is the wall time of a burst divided by that of the same burst without a constraint. Hosts differ, so a cell of
-the table is the range over all runs on vLLM 0.33, the worst included. README's sentence about the worst points comes
+the table is the range over all runs on vLLM 0.33, the worst included. README's sentence about the worst ratios comes
 from the same points. ``tests/test_cost_picture.py`` fails if README or a picture differs from the points.
 """
 
@@ -118,7 +118,7 @@ def worst(measured: list[Point]) -> str:
         )
         name = next(name for name, row in ROWS.items() if row == point.row).partition(", ")[2]
         phrases.append(f"{model} {point.ratio:.2f} ({name}, {point.requests} requests)")
-    return f"The worst points of all runs: {'; '.join(phrases)}."
+    return f"The worst ratios of all runs: {'; '.join(phrases)}."
 
 
 def with_rows(text: str, measured: list[Point]) -> str:

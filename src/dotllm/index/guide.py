@@ -1,6 +1,6 @@
 """Guide: one sequence on an Index.
 
-A guide holds only the number of its configuration and the numbers before it, so rollback, fork and preemption are list
+A guide holds only the numbers of its current and earlier configurations, so rollback, fork and preemption are list
 operations.
 
 A number belongs to one index, which may become full. Then the guide moves: its configuration is made again on another

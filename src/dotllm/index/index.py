@@ -3,7 +3,7 @@
 An index starts almost empty and grows as sequences reach new states, transitions and masks. All of it is flat arrays
 (an arena, see `automata.machine.layout`; rows in the `TokenSpace`), so it can be saved, shared and loaded warm.
 
-An arena has a limit, but texts may need new states without end. Numbers of configurations are valid only in their own
+An arena has a limit, but texts may need ever more states. Numbers of configurations are valid only in their own
 arena, so an index that is nearly full is left as it is, and renewed: new guides begin on an empty index of the same
 automaton, to which the full index refers from then on. A guide that meets the limit moves (`Guide.move_on`): its
 configuration is made again where there is room, and the full index is freed with its last guide. All indexes of one

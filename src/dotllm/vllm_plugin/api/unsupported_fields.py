@@ -80,7 +80,7 @@ HOOK = Hook(
     summary="a constraint in a field that an API does not have is refused, by its name",
     targets=(_BASE, _MESSAGES),
     apply=lambda: _see_requests_as_sent(),
-    without_it="vLLM ignores such a field without a word, or answers with a dump of an empty object",
+    without_it="vLLM silently ignores such a field, or answers with a dump of an empty object",
 )
 
 

@@ -1,4 +1,4 @@
-"""What extras give to the core once their hooks have been applied: the core imports none of them."""
+"""Where the hooks of the tier extra register what the core may call; the core imports none of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An engine core says that it is ready once its kernels are loaded.
 
-Compiling them takes minutes on a busy machine, and a constrained request that came meanwhile would stop the engine's
+Compiling them takes minutes on a busy machine, and a constrained request arriving meanwhile would stall the engine's
 loop, and so all other requests, until the kernels are compiled.
 """
 
