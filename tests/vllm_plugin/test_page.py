@@ -58,7 +58,7 @@ def fault(file: str, name: str) -> str | None:
     return None
 
 
-STEP = section(ROOT / "docs" / "vllm.md", "A step, in order")
+STEP = section(ROOT / "docs" / "vllm.md", "A request, point by point")
 
 
 def test_every_place_of_a_step_exists() -> None:

@@ -1,4 +1,4 @@
-"""DotllmScheduler: dotllm's part of a step, in order (docs/vllm.md, "A step, in order").
+"""DotllmScheduler: dotllm's part of a step, in order (docs/vllm.md, "A request, point by point").
 
 `before` puts it before the scheduler class that the server uses (sync, async, a user's own). Each of its methods
 overrides one of vLLM's and calls its collaborators in order. Collaborators that make steps faster, and extras, take
