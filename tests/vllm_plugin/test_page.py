@@ -1,4 +1,5 @@
-"""docs/vllm.md and the newcomer's test in CONTRIBUTING.md agree with the code."""
+"""docs/vllm.md, the way of a keyword in docs/architecture.md and the newcomer's test in CONTRIBUTING.md agree with the
+code."""
 
 from __future__ import annotations
 
@@ -61,10 +62,14 @@ def fault(file: str, name: str) -> str | None:
 STEP = section(ROOT / "docs" / "vllm.md", "A request, point by point")
 
 
-def test_every_place_of_a_step_exists() -> None:
-    places = PLACE.findall(STEP)
-    assert [fault(*place) for place in places if fault(*place)] == []
-    named = set(re.findall(r"`[^`\n]*\.py[^`\n]*`", STEP))
+KEYWORD = section(ROOT / "docs" / "architecture.md", "The way of a keyword")
+
+
+@pytest.mark.parametrize("text", [STEP, KEYWORD], ids=["step", "keyword"])
+def test_every_place_exists(text: str) -> None:
+    places = PLACE.findall(text)
+    assert places and [fault(*place) for place in places if fault(*place)] == []
+    named = set(re.findall(r"`[^`\n]*\.py[^`\n]*`", text))
     assert named == {f"`{file}: {name}`" for file, name in places}, "each file is named with a function"
 
 
