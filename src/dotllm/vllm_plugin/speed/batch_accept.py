@@ -81,7 +81,7 @@ class BatchAccept(Part):
             return
         try:
             early = early_tokens(results)
-            if early is not None and len(early[0]) >= MIN_BATCH:
+            if early is not None:
                 self._running.look_ahead(*early)
         except Exception:
             logger.exception("could not look ahead; the step finds its masks")
