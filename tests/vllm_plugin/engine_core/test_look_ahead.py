@@ -10,31 +10,33 @@ import pytest
 
 from dotllm.device_masks.message import MaskRows
 from dotllm.vllm_plugin.speed import look_ahead
+from tests.vllm_plugin.early_results import async_output
 
 NONE = np.zeros(0, np.int32)
 
 
-def results(tokens: list[list[int]], counts: list[int], *, arrived: bool = True) -> Any:
-    output = SimpleNamespace(
-        copy_event=SimpleNamespace(query=lambda: arrived),
-        sampled_token_ids=np.array(tokens, np.int64),
-        num_sampled_tokens_np=np.array(counts, np.int32),
-        model_runner_output=SimpleNamespace(req_ids=[str(i) for i in range(len(counts))]),
-    )
-    return SimpleNamespace(async_output=output)
+def results(sampled: list[list[int]], *, arrived: bool = True) -> Any:
+    names = [str(i) for i in range(len(sampled))]
+    return SimpleNamespace(async_output=async_output(names, sampled, lambda: arrived))
+
+
+def drafts() -> Any:
+    found = results([[5]])
+    found.async_output.sampled_token_ids = np.array([[5, 6]])
+    return found
 
 
 def test_tokens_of_requests_that_have_one() -> None:
     """A prompt that is not complete yet has no token."""
-    names, tokens = look_ahead.early_tokens(results([[5], [6], [7]], [1, 0, 1])) or ([], NONE)
+    names, tokens = look_ahead.early_tokens(results([[5], [], [7]])) or ([], NONE)
     assert names == ["0", "1", "2"] and tokens.tolist() == [5, -1, 7] and tokens.dtype == np.int64
 
 
 @pytest.mark.parametrize(
     "later",
     [
-        results([[5]], [1], arrived=False),
-        results([[5, 6]], [2]),  # drafts
+        results([[5]], arrived=False),
+        drafts(),
         SimpleNamespace(),  # an executor whose workers are elsewhere
         SimpleNamespace(async_output=SimpleNamespace()),  # V1's runner
         None,

@@ -40,6 +40,7 @@ from dotllm.compilation.jobs import Ticket
 from dotllm.errors import UnsupportedError
 from dotllm.index.running import Running
 from tests.model_based import sequences
+from tests.vllm_plugin.early_results import async_output
 from tests.vllm_plugin.late_steps import LateThreads
 
 pytestmark = pytest.mark.serve
@@ -152,12 +153,7 @@ class Worker:
 
     def _arrive_early(self, names: list[str], sampled: list[list[int]]) -> None:
         """Let the tokens of a step be there when the next step is put together (`look_ahead`)."""
-        output = SimpleNamespace(
-            copy_event=SimpleNamespace(query=lambda: self.random.random() < 0.7),
-            sampled_token_ids=np.array([[*own, 0][:1] for own in sampled], np.int64),
-            num_sampled_tokens_np=np.array([len(own) for own in sampled], np.int32),
-            model_runner_output=SimpleNamespace(req_ids=names),
-        )
+        output = async_output(names, sampled, lambda: self.random.random() < 0.7)
         self.scheduler._batch._sent = SimpleNamespace(results=SimpleNamespace(async_output=output))
 
     def _sample(self, name: str, masks: Any, drafts: Any) -> list[int]:

@@ -27,7 +27,8 @@ from dotllm.device_masks import sender
 from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
-from dotllm.vllm_plugin.speed import batch_accept, pending_grammars, worker_hooks
+from dotllm.vllm_plugin.speed import batch_accept, look_ahead, pending_grammars, worker_hooks
+from tests.vllm_plugin.early_results import async_output
 from tests.vllm_plugin.late_steps import LateThreads
 
 PENALTY = {"presence_penalty": 0.5}
@@ -207,7 +208,8 @@ class Trouble:
         late: bool = False,
     ) -> None:
         """``late``: steps of grammars are late (`slow_steps`)."""
-        draw = self.draw = np.random.default_rng(seed)
+        draw, self.early = np.random.default_rng(seed), np.random.default_rng(seed)
+        self.draw = draw
         self.seed, self.monkeypatch = seed, monkeypatch
         self.indexes = [index, *(others or [])]
         if late:  # (indexes that know no steps)
@@ -412,10 +414,17 @@ class Trouble:
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = True) -> Future[Any]:
         """As vLLM's executor."""
+        found: Future[Any] = look_ahead._sample_tokens(self, grammar_output, non_block, original=Trouble._sample)
+        return found
+
+    def _sample(self, grammar_output: Any, non_block: bool) -> Future[Any]:
         runner = self.engine.runner
         future: Future[Any] = Future()
         names = list(runner.names)
-        future.set_result(result_of(names, runner.sample(grammar_output)))
+        sampled = runner.sample(grammar_output)
+        future.set_result(result_of(names, sampled))
+        if not self.scheduler.num_spec_tokens:
+            future.async_output = async_output(names, sampled, lambda: bool(self.early.random() < 0.7))  # type: ignore[attr-defined]
         return future
 
     def take_draft_token_ids(self) -> Any:
