@@ -48,15 +48,15 @@ class CharSet(NamedTuple):
     @classmethod
     def of(cls, *ranges: Range | str | int) -> CharSet:
         """``CharSet.of("abc", (0x30, 0x39), 0xE9)``: characters of a string, inclusive ranges, single code points."""
-        found: list[Range] = []
+        result: list[Range] = []
         for item in ranges:
             if isinstance(item, str):
-                found.extend((ord(c), ord(c)) for c in item)
+                result.extend((ord(c), ord(c)) for c in item)
             elif isinstance(item, int):
-                found.append((item, item))
+                result.append((item, item))
             else:
-                found.append(item)
-        return cls(_normalise(_without_surrogates(found)))
+                result.append(item)
+        return cls(_normalise(_without_surrogates(result)))
 
     def __or__(self, other: CharSet) -> CharSet:
         return CharSet(_normalise(self.ranges + other.ranges))

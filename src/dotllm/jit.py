@@ -94,16 +94,16 @@ def _imported(source: Path) -> frozenset[Path]:
 @cache
 def kernel_sources(folder: str) -> tuple[Path, ...]:
     """Every file of dotllm that can end up in the machine code of a kernel in ``folder``, sorted."""
-    found = {Path(__file__)}
+    result = {Path(__file__)}
     new = {
         path
         for path in (_PACKAGE / folder).glob("*.py")
         if "from dotllm.jit import" in path.read_text(encoding="utf-8")
     }
     while new:
-        found |= new
-        new = {path for known in new for path in _imported(known)} - found
-    return tuple(sorted(found))
+        result |= new
+        new = {path for known in new for path in _imported(known)} - result
+    return tuple(sorted(result))
 
 
 def _sources_hash(folder: str) -> str:

@@ -30,13 +30,13 @@ def _bare(name: str) -> str:
 def _perhaps_near(name: str, words: Iterable[str]) -> list[str]:
     """Those of ``words`` that share enough letters with ``name`` for a ratio of `_NEAR`. `difflib` would take ten times
     as long to rule out the others."""
-    one, found = name.encode(errors="surrogatepass"), []
+    one, result = name.encode(errors="surrogatepass"), []
     for word in words:
         other = word.encode(errors="surrogatepass")
         shared = min(len(one) - len(one.translate(None, other)), len(other) - len(other.translate(None, one)))
         if 2 * shared / (len(name) + len(word)) >= _NEAR:  # as difflib rounds
-            found.append(word)
-    return found
+            result.append(word)
+    return result
 
 
 def _apart(name: str, word: str) -> tuple[str, str]:
@@ -65,5 +65,5 @@ def _is_near(name: str, word: str) -> bool:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``did you mean "string"?``, or "" if no known name is near."""
-    found = closest(name, known)
-    return "" if found is None else f'did you mean "{found}"?'
+    result = closest(name, known)
+    return "" if result is None else f'did you mean "{result}"?'

@@ -50,11 +50,11 @@ def _character_set(charset: CharSet) -> tuple[bytes, bool]:
 @lru_cache(maxsize=256)
 def _character_sets(charsets: tuple[CharSet, ...]) -> tuple[Int32, Int32, Int32]:
     """CSR of the sequences of all sets, and which sets are large. Most schemas have the same few sets."""
-    found = [_character_set(charset) for charset in charsets]
-    starts = np.array([0, *accumulate(len(flat) >> 2 for flat, _ in found)], np.int32)
+    result = [_character_set(charset) for charset in charsets]
+    starts = np.array([0, *accumulate(len(flat) >> 2 for flat, _ in result)], np.int32)
     # a bytearray, because kernels take only writable arrays
-    sequences = np.frombuffer(bytearray(b"".join([flat for flat, _ in found])), np.int32)
-    return starts, sequences, np.array([large for _, large in found], np.int32)
+    sequences = np.frombuffer(bytearray(b"".join([flat for flat, _ in result])), np.int32)
+    return starts, sequences, np.array([large for _, large in result], np.int32)
 
 
 def _words(grammar: Grammar) -> tuple[Int32, Int32, Int32, np.ndarray[tuple[int], np.dtype[np.uint8]]]:

@@ -529,7 +529,7 @@ def recursive_returns(
 ) -> Bool:  # fmt: skip
     """bool [nodes]: these return nodes. link_start, link: what leads to each node, as CSR (`links_back`)."""
     n = kind.shape[0]
-    found = allocate.zero_flags(n)
+    result = allocate.zero_flags(n)
     roots = allocate.ints(calls.shape[0])
     count = 0
     for i in range(calls.shape[0]):
@@ -538,7 +538,7 @@ def recursive_returns(
             roots[count] = c
             count += 1
     if count == 0:
-        return found
+        return result
     # Depth first, against the links: a cycle is a cycle in both directions.
     number, low, component = allocate.zero_ints(n), allocate.zero_ints(n), allocate.zero_ints(n)
     path, position, waiting = allocate.ints(n + 1), allocate.ints(n + 1), allocate.ints(n + 1)
@@ -584,8 +584,8 @@ def recursive_returns(
     for i in range(count):
         c = roots[i]
         if component[c] == component[a[c]]:
-            found[b[c]] = True
-    return found
+            result[b[c]] = True
+    return result
 
 
 # Counted networks: measures the edges from each transition to a final state.

@@ -244,7 +244,7 @@ _VLLMS = re.compile(r"(?:\(\w+ pid=\d+\) *)?INFO [-\d]+ [:\d]+ (?:\[[^\]]*\] )?(
 
 def step(lines: list[str]) -> str:
     """The last message of vLLM's log. (Libraries write lines of their own into it.)"""
-    return next((found[1] for line in reversed(lines) if (found := _VLLMS.fullmatch(line))), "importing vLLM")
+    return next((result[1] for line in reversed(lines) if (result := _VLLMS.fullmatch(line))), "importing vLLM")
 
 
 def step_of_kernels(lines: list[str]) -> str:

@@ -178,7 +178,7 @@ def _cost(specification: Specification, index: GrammarIndex) -> dict[str, Any]:
         "fewest_bytes": least.bytes,
         "is_unbounded": is_unbounded,
         "grows_at": tuple(place._asdict() for place in grows),
-        "advice": tuple(found._asdict() for found in spec_warnings.advice(specification)),
+        "advice": tuple(result._asdict() for result in spec_warnings.advice(specification)),
     }
 
 

@@ -75,9 +75,9 @@ def analyse(grammar: Grammar) -> Analysis:
     if grammar.token_sets:
         tokens = np.array([OTHER if ids or exclude else 0 for ids, exclude in grammar.token_sets], np.uint8)
     reasons |= int(_analyse(*grammar.arrays(), words, tokens, first, derives, left))
-    found = Analysis(derives, left, reasons)
-    grammar.analysis = size, found
-    return found
+    result = Analysis(derives, left, reasons)
+    grammar.analysis = size, result
+    return result
 
 
 def _words(texts: list[bytes]) -> int:
@@ -146,10 +146,10 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
                     changed = True
     if changed:
         _reach(children, edges, end, states, derives, reached)
-    found = nb.uint8(0)
+    result = nb.uint8(0)
     for i in range(at + 3, at + 3 + finals):
-        found |= reached[children[i]]
-    return found
+        result |= reached[children[i]]
+    return result
 
 
 @inner_kernel(nb.types.UniTuple(I, 3)(I1, I1, I1, I1, I), inlined=True)

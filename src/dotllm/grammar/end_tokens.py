@@ -88,10 +88,10 @@ def _final_states(grammar: Grammar, node: int, can_be_empty: Sequence[int]) -> s
     for edge in range(edges, a + b, 3):
         if can_be_empty[children[edge + 1]]:
             before.setdefault(children[edge + 2], []).append(children[edge])
-    found = set(children[a + 3 : edges])
-    agenda = [*found]
+    result = set(children[a + 3 : edges])
+    agenda = [*result]
     while agenda:  # bounded: by the states, each added once
-        new = {*before.get(agenda.pop(), ())} - found
-        found |= new
+        new = {*before.get(agenda.pop(), ())} - result
+        result |= new
         agenda += new
-    return found
+    return result

@@ -64,15 +64,15 @@ class Fragment:
 
     def _expressions_in_children(self) -> NDArray[np.intp]:
         """The indices of those ``children`` that are expressions (a NETWORK also keeps its states there)."""
-        found = np.zeros(len(self._children), np.bool_)
+        result = np.zeros(len(self._children), np.bool_)
         for at in np.flatnonzero(self._refers_to == _CHILDREN):
             first, size = self._a[at], self._b[at]
             if self._kind[at] == K.NETWORK:
                 edges = first + 3 + self._children[first + 2]
-                found[edges + 1 : first + size : 3] = True
+                result[edges + 1 : first + size : 3] = True
             else:
-                found[first : first + size] = True
-        return np.flatnonzero(found)
+                result[first : first + size] = True
+        return np.flatnonzero(result)
 
     def copy_into(self, grammar: Grammar) -> Expression:
         """Add the nodes and rules to ``grammar``; returns the start expression. Copies again on every call."""

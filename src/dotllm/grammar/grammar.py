@@ -88,11 +88,11 @@ class Grammar:
             raise InvalidSpecError(f"{half} is a lone surrogate, which no Unicode text contains") from None
         if not raw:
             return self._empty
-        found = self._memo.get(raw) or self._begun.get(raw)
-        if found is None:
-            found = self._memo[raw] = self._node(K.LITERAL, len(self.data), len(raw))
+        result = self._memo.get(raw) or self._begun.get(raw)
+        if result is None:
+            result = self._memo[raw] = self._node(K.LITERAL, len(self.data), len(raw))
             self.data += raw
-        return found
+        return result
 
     def bytes_in(self, members: Iterable[int]) -> Expression:
         """One byte out of ``members`` (0..255)."""
@@ -103,11 +103,11 @@ class Grammar:
 
     def byteset(self, mask: int) -> Expression:
         """One byte out of those whose bits are set in ``mask``."""
-        found = self._memo.get(mask) or self._begun.get(mask)
-        if found is None:
-            found = self._memo[mask] = self._node(K.BYTES, len(self.byteset_bits) >> 5)
+        result = self._memo.get(mask) or self._begun.get(mask)
+        if result is None:
+            result = self._memo[mask] = self._node(K.BYTES, len(self.byteset_bits) >> 5)
             self.byteset_bits += mask.to_bytes(32, "little")
-        return found
+        return result
 
     def sets(self, sets: Sequence[int | CharSet]) -> list[Expression]:
         """`byteset` for each mask, and `chars` for each set of characters, none of which is empty. Making them
@@ -137,11 +137,11 @@ class Grammar:
         """One code point out of ``charset``, as UTF-8."""
         if not charset:
             return self._never
-        found = self._memo.get(charset) or self._begun.get(charset)
-        if found is None:
-            found = self._memo[charset] = self._node(K.CHARS, len(self.charsets))
+        result = self._memo.get(charset) or self._begun.get(charset)
+        if result is None:
+            result = self._memo[charset] = self._node(K.CHARS, len(self.charsets))
             self.charsets.append(charset)
-        return found
+        return result
 
     def seq(self, parts: Sequence[Expression]) -> Expression:
         """All of ``parts``, one after another."""
@@ -172,10 +172,10 @@ class Grammar:
 
     def once(self, key: tuple[str, object], make: Callable[[], Expression]) -> Expression:
         """The expression that ``make`` returned when ``key`` was first requested."""
-        found = self._memo.get(key) or self._begun.get(key)
-        if found is None:
-            found = self._memo[key] = make()
-        return found
+        result = self._memo.get(key) or self._begun.get(key)
+        if result is None:
+            result = self._memo[key] = make()
+        return result
 
     def each_literal(self, texts: bytes, lengths: Sequence[int]) -> Sequence[Expression]:
         """`literal` for each of several non-empty texts. Making them together takes a tenth of the time."""
@@ -338,10 +338,10 @@ class Grammar:
 
     def call(self, rule: Rule) -> Expression:
         """A call of a rule."""
-        found: Expression = self._calls[rule]  # type: ignore[assignment]  # or -1
-        if found < 0:
-            found = self._calls[rule] = self._node(K.CALL, rule)
-        return found
+        result: Expression = self._calls[rule]  # type: ignore[assignment]  # or -1
+        if result < 0:
+            result = self._calls[rule] = self._node(K.CALL, rule)
+        return result
 
     def unique_open(self, bracket: bytes = b"[") -> Expression:
         """The opening bracket of a JSON array in which no two items are equal, or (``{``) of an object in which no two

@@ -221,11 +221,11 @@ class _Rewriting:
         return new.network(states, 0, [place[target]], edges)
 
     def _call(self, rule: int, *, some: bool) -> Expression:
-        found = self.declared.get((rule, some))
-        if found is None:
-            found = self.declared[rule, some] = self.new.rule(self.old.rule_names[rule])
+        result = self.declared.get((rule, some))
+        if result is None:
+            result = self.declared[rule, some] = self.new.rule(self.old.rule_names[rule])
             self.versions.append((rule, some))
-        return self.new.call(found)
+        return self.new.call(result)
 
     def _define(self, version: Rule) -> None:
         """Give a rule of ``new`` its body."""
@@ -260,8 +260,8 @@ class _Rewriting:
 
     def _component_network(self, component: int) -> tuple[int, dict[int, int], list[Edge]]:
         """The automaton of a left-recursive component: number of states, hub per rule, edges. State 0 is the start."""
-        found = self.networks.get(component)
-        if found is None:
+        result = self.networks.get(component)
+        if result is None:
             builder = LeftCorners(self, lambda part: self.component.get(part) == component)
             for rule, number in self.recursive.items():
                 if number == component:
@@ -271,9 +271,9 @@ class _Rewriting:
                 assert body != UNDEFINED  # checked by `prepare`
                 builder.begin(body, 0, NOWHERE, hub)
             states, place, edges = builder.contracted()
-            found = states, {rule: place[hub] for rule, hub in builder.hubs.items()}, edges
-            self.networks[component] = found
-        return found
+            result = states, {rule: place[hub] for rule, hub in builder.hubs.items()}, edges
+            self.networks[component] = result
+        return result
 
     def _check_size(self, rules: Sequence[int]) -> None:
         if len(self.new.children) > MAX_SIZE:

@@ -63,12 +63,12 @@ def not_a_bitmask(bitmask: Any, words: int, layout: str = "C-contiguous, ") -> E
     expected = f"bitmask: expected a writable, {layout}int32 array [rows, at least {words}]"
     if not isinstance(bitmask, np.ndarray):
         return TypeError(f"{expected}, got a {type(bitmask).__name__}")
-    found = f"{bitmask.dtype} {list(bitmask.shape)}"
+    result = f"{bitmask.dtype} {list(bitmask.shape)}"
     if bitmask.dtype != np.int32:
-        return TypeError(f"{expected}, got {found}")
-    found += "" if bitmask.flags.c_contiguous else ", not contiguous"
-    found += "" if bitmask.flags.writeable else ", read-only"
-    return ValueError(f"{expected}, got {found}")
+        return TypeError(f"{expected}, got {result}")
+    result += "" if bitmask.flags.c_contiguous else ", not contiguous"
+    result += "" if bitmask.flags.writeable else ", read-only"
+    return ValueError(f"{expected}, got {result}")
 
 
 def error_of(

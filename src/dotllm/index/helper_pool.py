@@ -173,9 +173,9 @@ def wait_for_job(job: Int64, me: int, pipe: int, last: int) -> int:
             spins += 1
             relax()
         fetch_add(address + 8 * _SPINNING, -(1 << me))
-        found = load(address + 8 * _NUMBER)  # once more: a job opened from now on sends a byte
-        if found != last:
-            return found
+        result = load(address + 8 * _NUMBER)  # once more: a job opened from now on sends a byte
+        if result != last:
+            return result
     if read_byte(pipe) != 1:
         return -1
     return load(address + 8 * _NUMBER)

@@ -171,8 +171,8 @@ class GrammarIndex:
     # ---- use
 
     def __repr__(self) -> str:
-        found = f"{self.configurations:,} configurations found"
-        return f"<{type(self).__name__} of {self.vocabulary!r}, {found}, {self.nbytes >> 10:,} KiB>"
+        result = f"{self.configurations:,} configurations found"
+        return f"<{type(self).__name__} of {self.vocabulary!r}, {result}, {self.nbytes >> 10:,} KiB>"
 
     def guide(self) -> Guide:
         """A new guide at the beginning of a text. (It is on another index if this one is nearly full.)"""

@@ -364,7 +364,7 @@ def enter_rows(
 def addresses(space: TokenSpace) -> Int64:
     """The addresses and sizes of a token space's arrays, which never move, as words of SPACE."""
     rows, used, table, meta, free = space.row_store
-    found = np.zeros(1, SPACE)
+    result = np.zeros(1, SPACE)
     for name, array in (
         ("trie_byte", space.trie_byte), ("trie_depth", space.trie_depth), ("trie_end", space.trie_end),
         ("trie_token_start", space.trie_token_start), ("trie_tokens", space.trie_tokens),
@@ -372,12 +372,12 @@ def addresses(space: TokenSpace) -> Int64:
         ("set_ints", space.set_ints), ("eos", space.eos), ("rows", rows),
         ("rows_used", used), ("table", table), ("row_meta", meta), ("free", free),
     ):  # fmt: skip
-        found[name] = array.ctypes.data
-    found["nodes"], found["main_end"], found["words"] = len(space.trie_byte), space.main_end, space.words
-    found["set_count"], found["set_width"] = space.sets.shape
-    found["set_row_count"], found["set_ints_size"] = len(space.set_rows), len(space.set_ints)
-    found["eos_count"], found["row_count"], found["slots"] = len(space.eos), len(rows), len(table)
-    return found.view(np.int64)
+        result[name] = array.ctypes.data
+    result["nodes"], result["main_end"], result["words"] = len(space.trie_byte), space.main_end, space.words
+    result["set_count"], result["set_width"] = space.sets.shape
+    result["set_row_count"], result["set_ints_size"] = len(space.set_rows), len(space.set_ints)
+    result["eos_count"], result["row_count"], result["slots"] = len(space.eos), len(rows), len(table)
+    return result.view(np.int64)
 
 
 class MaskScratch:

@@ -29,16 +29,16 @@ def row_with_stops(guide: Guide, row: int, config: int, stops: tuple[int, ...]) 
     index = guide.index
     known = {} if guide.is_stateful else _rows_with_stops.setdefault(index, {})
     key = (stops, config, row, index.space.epoch)
-    found = known.get(key)
-    if found is None:
+    result = known.get(key)
+    if result is None:
         if len(known) >= _MEMO:
             known.clear()
         if config != guide.config:
             guide = guide.fork()
             guide.config = config
         mask = index.masks[row].copy()
-        found = known[key] = index.space.intern(mask) if mask_stops(mask, guide, stops) else END_ROW
-    return found
+        result = known[key] = index.space.intern(mask) if mask_stops(mask, guide, stops) else END_ROW
+    return result
 
 
 def mask_stops(row: Int32, guide: Guide, stops: tuple[int, ...]) -> bool:

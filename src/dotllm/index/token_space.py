@@ -134,25 +134,25 @@ def worth_tables(
         would_save[charset] = saved
         if cost <= saved:
             wanted.append((not is_counted, cost - saved, cost, number))
-    found: set[int] = set()
+    result: set[int] = set()
     spent = 0.0
     for not_counted, _, cost, number in sorted(wanted):
-        if spent + cost <= MOST_MS or not (found or not_counted):
-            found.add(number)
+        if spent + cost <= MOST_MS or not (result or not_counted):
+            result.add(number)
             spent += cost
     if len(passed_over) > _MOST_PASSED_OVER:
         passed_over.clear()
     for number, charset, _ in new:
-        if number not in found:
+        if number not in result:
             passed_over[charset] = would_save[charset]
         else:
             passed_over.pop(charset, None)
-    return found
+    return result
 
 
 def counted_charsets(grammar: Grammar) -> set[int]:
     """The character sets (their numbers in ``grammar.charsets``) that stand in counted repetitions and networks."""
-    found: set[int] = set()
+    result: set[int] = set()
     pending: list[int] = []
     kind, low, high = (np.array(column, np.int32) for column in (grammar.kind, grammar.b, grammar.c))
     repeats = (kind == ExpressionKind.REPEAT) & (high != 1) & ((high > 0) | (low > 1))
@@ -165,10 +165,10 @@ def counted_charsets(grammar: Grammar) -> set[int]:
             continue
         seen.add(node)
         if grammar.kind[node] == ExpressionKind.CHARS:
-            found.add(grammar.a[node])
+            result.add(grammar.a[node])
         elif grammar.kind[node] != ExpressionKind.CALL:
             pending.extend(children_of(grammar, node))
-    return found
+    return result
 
 
 MAX_CHARSETS = 512  # with tables (each takes 0.3 MB)
@@ -226,10 +226,10 @@ class TokenSpace:
     def of(cls, vocabulary: Vocabulary) -> TokenSpace:
         """The token space shared by all indexes of ``vocabulary``."""
         with cls._instances_lock:
-            found = cls._instances.get(vocabulary)
-            if found is None:
-                found = cls._instances[vocabulary] = cls(vocabulary)
-            return found
+            result = cls._instances.get(vocabulary)
+            if result is None:
+                result = cls._instances[vocabulary] = cls(vocabulary)
+            return result
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.lock = threading.RLock()  # guards rows and sets

@@ -150,17 +150,17 @@ class _Texts:
         return self._known[key]
 
     def _look(self, index: Walkable, config: int) -> list[bytes] | None:
-        found, ways = set[bytes](), [(config, b"")]
+        result, ways = set[bytes](), [(config, b"")]
         while ways:
             config, text = ways.pop()
             is_number = text[:1] in _BEGIN_NUMBERS
             if is_number and index.can_finish(config):
-                found.add(text)
+                result.add(text)
             forced = index.forced_bytes(config, 1)
             tried = [forced] if forced else _BEGIN if not text else _IN_NUMBERS if is_number else _BYTES
             self._left -= len(tried)
             for byte in tried:
-                if self._left < 0 or len(found) + len(ways) > MOST_MEMBERS or len(text) > _MOST_BYTES:
+                if self._left < 0 or len(result) + len(ways) > MOST_MEMBERS or len(text) > _MOST_BYTES:
                     return None
                 after = index.advance_bytes(config, byte)
                 if after < 0 or (not text and byte in _SPACE):
@@ -168,12 +168,12 @@ class _Texts:
                 if not text and byte in b"{[":
                     return None
                 if is_number and byte not in _NUMBER:
-                    found.add(text)
+                    result.add(text)
                 elif _is_whole(text + byte):
-                    found.add(text + byte)
+                    result.add(text + byte)
                 else:
                     ways.append((after, text + byte))
-        return sorted(found) or None
+        return sorted(result) or None
 
 
 def _is_whole(text: bytes) -> bool:

@@ -85,13 +85,13 @@ class Hook:
     def check(self) -> list[tuple[Any, str, Original]]:
         """The replacements: the holder, the function's name in it, and our function. Raises if a function is missing or
         ours does not fit it. (A process also checks the hooks of another process that must accept what it sends.)"""
-        found = []
+        result = []
         for module, name, ours in self.replacements:
             *owners, function = name.split(".")
             holder: Any = reduce(getattr, owners, importlib.import_module(module))
             require_that_it_fits(holder, function, ours)
-            found.append((holder, function, ours))
-        return found
+            result.append((holder, function, ours))
+        return result
 
     def apply(self) -> None:
         """Make the change. If `check` raises, nothing is replaced."""

@@ -92,7 +92,7 @@ _FEW_RANGES = frozenset(
 def word_characters() -> CharSet:
     r"""The set of \w as Python's ``re`` understands it for str patterns. Takes some 30 ms, once."""
     every = np.arange(MAX_CODE_POINT + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    return CharSet.of(*((found.start(), found.end() - 1) for found in re.finditer(r"\w+", every)))
+    return CharSet.of(*((result.start(), result.end() - 1) for result in re.finditer(r"\w+", every)))
 
 
 def is_popular(charset: CharSet) -> bool:

@@ -58,28 +58,28 @@ class Alphabet:
 
     def charset(self, classes: int) -> CharSet:
         """The union of the classes whose bits are set in ``classes``."""
-        found = self._sets.get(classes)
-        if found is None:
+        result = self._sets.get(classes)
+        if result is None:
             ranges: list[Range] = []
             ends = (*self.starts[1:], MAX_CODE_POINT + 1)
             for start, end, cls in zip(self.starts, ends, self.class_of, strict=False):
                 if classes >> cls & 1:
                     ranges.append((start, end - 1))
-            found = CharSet.of(*ranges)
+            result = CharSet.of(*ranges)
             if len(self._sets) < _MAX_SETS:
-                self._sets[classes] = found
-        return found
+                self._sets[classes] = result
+        return result
 
     def beyond_ascii(self, classes: int) -> CharSet:
         """`charset` without its members in ASCII."""
-        found = self._beyond.get(classes)
-        if found is None:
+        result = self._beyond.get(classes)
+        if result is None:
             first = bisect_right(self.starts, 0x80) - 1
             starts, ends = [0x80, *self.starts[first + 1 :]], (*self.starts[first + 1 :], MAX_CODE_POINT + 1)
             intervals = zip(starts, ends, self.class_of[first:], strict=True)
-            found = CharSet.of(*[(start, end - 1) for start, end, cls in intervals if classes >> cls & 1])
-            self._beyond[classes] = found
-        return found
+            result = CharSet.of(*[(start, end - 1) for start, end, cls in intervals if classes >> cls & 1])
+            self._beyond[classes] = result
+        return result
 
     @cached_property
     def sizes(self) -> list[int]:

@@ -243,8 +243,8 @@ def part_set(mem: Int32, part: int) -> int:
     if at < 0:
         return at
     mem[at] = -1 - part
-    found = intern_list(mem, L.L_FRAMESET, at, 1)
-    return found if found < 0 else found >> 1
+    result = intern_list(mem, L.L_FRAMESET, at, 1)
+    return result if result < 0 else result >> 1
 
 
 @inner_kernel(nb.boolean(MEM, I, I))

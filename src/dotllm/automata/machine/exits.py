@@ -244,9 +244,9 @@ def exits_of(mem: Int32, number: int) -> int:
     """The exits of a transparent frame, with RETURN only for frames that are not transparent: units (node, frame set,
     number of units from here on) of TAILS, in the order of their nodes. Returns the number of the first unit (0: none),
     or an error."""
-    found = triple_get(mem, L.T_EXITS, number, 0, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_EXITS, number, 0, 0)
+    if result >= 0:
+        return result
     sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
     bottom = I(mem[L.H_BUFFER])
     at = buffer_room(mem, 1)

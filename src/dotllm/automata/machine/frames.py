@@ -158,9 +158,9 @@ def substitute(mem: Int32, fs: int, symbol: int) -> int:
 @inner_kernel(I(MEM, I, I))
 def compose(mem: Int32, upper: int, lower: int) -> int:
     """One symbol that stands for ``upper`` pushed on ``lower`` (used when ``upper`` only renames holes)."""
-    found = triple_get(mem, L.T_COMPOSE, upper, lower, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_COMPOSE, upper, lower, 0)
+    if result >= 0:
+        return result
     mem[L.H_BUFFER] = 0
     entry = mem[L.AT_SYMBOL] + 3 * upper
     n = mem[entry + 1]
@@ -261,5 +261,5 @@ def canonical_anew(mem: Int32, symbol: int) -> int:
 @inner_kernel(I(MEM, I))
 def canonical(mem: Int32, symbol: int) -> int:
     """The canonical symbol, which every token treats like ``symbol`` (see `canonical_frames`)."""
-    found = triple_get(mem, L.T_CANON, symbol, 0, 0)
-    return found if found >= 0 else canonical_anew(mem, symbol)
+    result = triple_get(mem, L.T_CANON, symbol, 0, 0)
+    return result if result >= 0 else canonical_anew(mem, symbol)

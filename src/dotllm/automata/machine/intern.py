@@ -149,9 +149,9 @@ def buffer_room(mem: Int32, length: int) -> int:
 @inner_kernel(I(MEM, I, I, I))
 def frame(mem: Int32, label: int, count: int, parent: int) -> int:
     """The number of the frame (label, count, parent frame set)."""
-    found = triple_get(mem, L.T_FRAME, label, count, parent)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_FRAME, label, count, parent)
+    if result >= 0:
+        return result
     number = mem[L.USED_FRAME]
     if number >= mem[L.CAP_FRAME]:
         return L.FULL - L.FRAME
@@ -173,8 +173,8 @@ def singleton(mem: Int32, one: int) -> int:
     if at < 0:
         return at
     mem[at] = one
-    found = intern_list(mem, L.L_FRAMESET, at, 1)
-    return found if found < 0 else found >> 1
+    result = intern_list(mem, L.L_FRAMESET, at, 1)
+    return result if result < 0 else result >> 1
 
 
 @inner_kernel(I(MEM, I))
@@ -240,8 +240,8 @@ def intern_sorted(mem: Int32, start: int, n: int) -> int:
         if i == 0 or mem[start + i] != mem[start + i - 1]:
             mem[start + kept] = mem[start + i]
             kept += 1
-    found = intern_list(mem, L.L_FRAMESET, start, kept)
-    return found if found < 0 else found >> 1
+    result = intern_list(mem, L.L_FRAMESET, start, kept)
+    return result if result < 0 else result >> 1
 
 
 @inner_kernel(I(MEM, I, I))
@@ -271,8 +271,8 @@ def union(mem: Int32, f: int, g: int) -> int:
             j += 1
         mem[at + n] = x
         n += 1
-    found = intern_list(mem, L.L_FRAMESET, at, n)
-    return found if found < 0 else found >> 1
+    result = intern_list(mem, L.L_FRAMESET, at, n)
+    return result if result < 0 else result >> 1
 
 
 @inner_kernel(I(MEM, I, I))
@@ -283,11 +283,11 @@ def merge(mem: Int32, f: int, g: int) -> int:
     size = mem[sets + 2 * f + 1] + mem[sets + 2 * g + 1]
     if size <= _LARGE or f == g:
         return union(mem, f, g)
-    found = triple_get(mem, L.T_UNION, f, g, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_UNION, f, g, 0)
+    if result >= 0:
+        return result
     mem[L.H_FUEL] -= size >> 3
     if mem[L.H_FUEL] < 0:
         return L.OUT_OF_FUEL
-    found = union(mem, f, g)
-    return found if found < 0 else triple_put(mem, L.T_UNION, f, g, 0, found)
+    result = union(mem, f, g)
+    return result if result < 0 else triple_put(mem, L.T_UNION, f, g, 0, result)

@@ -314,9 +314,9 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
 @inner_kernel(I(MEM, I, I, I, I))
 def unit(mem: Int32, kind: int, a: int, b: int, c: int) -> int:
     """The number of a cell (label, count, tail below) or of a tail (cell, rest of the tail, 0); or an error."""
-    found = triple_get(mem, kind, a, b, c)
-    if found >= 0:
-        return found
+    result = triple_get(mem, kind, a, b, c)
+    if result >= 0:
+        return result
     number = I(mem[L.USED_TAILS])
     if number >= mem[L.CAP_TAILS]:
         return L.FULL - L.TAILS
@@ -354,9 +354,9 @@ def plain_count(mem: Int32, label: int, count: int) -> int:
 @inner_kernel(I(MEM, I, I))
 def tail_of(mem: Int32, fs: int, stack: int) -> int:
     """The tail of a frame set whose holes stand for the frame sets of the stack cell ``stack``; or an error."""
-    found = triple_get(mem, L.T_BELOW, fs, stack, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_BELOW, fs, stack, 0)
+    if result >= 0:
+        return result
     sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
     bottom = mem[L.H_BUFFER]
     at = buffer_room(mem, 2)
@@ -481,9 +481,9 @@ _CELL = L.WIDTH[L.LOCAL]
 @inner_kernel(I(MEM, I, I))
 def place_of(mem: Int32, node: int, tail: int) -> int:
     """The number of a place, or an error."""
-    found = triple_get(mem, L.T_PLACE, node, tail, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_PLACE, node, tail, 0)
+    if result >= 0:
+        return result
     number = I(mem[L.USED_PLACES])
     if number >= mem[L.CAP_PLACES]:
         return L.FULL - L.PLACES
@@ -739,9 +739,9 @@ def solve(mem: Int32, trie: Trie, place: int) -> int:
 def tokens_of(mem: Int32, trie: Trie, state: int, stack: int) -> int:
     """The fewest tokens of a plan of (state, stack), including the end token; NEVER if no tokens spell one; or an
     error."""
-    found = triple_get(mem, L.T_FINISH, state, stack, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_FINISH, state, stack, 0)
+    if result >= 0:
+        return result
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
     fewest, least = I(NEVER), I(MOST)

@@ -96,9 +96,9 @@ def expand(mem: Int32, state: int, symbol: int) -> int:
 @inner_kernel(I(MEM, I, I))
 def reduce(mem: Int32, state: int, symbol: int) -> int:
     """The raw state after ``state``, which is pending, has popped ``symbol`` off the stack; or an error."""
-    found = triple_get(mem, L.T_REDUCE, state, symbol, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_REDUCE, state, symbol, 0)
+    if result >= 0:
+        return result
     target = expand(mem, state, symbol)
     if target < 0:
         return target
@@ -108,9 +108,9 @@ def reduce(mem: Int32, state: int, symbol: int) -> int:
 @inner_kernel(I(MEM, I, I))
 def push_cell(mem: Int32, symbol: int, below: int) -> int:
     """The stack ``below`` with ``symbol`` on top. A cell is (symbol, below, depth)."""
-    found = triple_get(mem, L.T_STACK, symbol, below, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_STACK, symbol, below, 0)
+    if result >= 0:
+        return result
     number = mem[L.USED_STACK]
     if number >= mem[L.CAP_STACK]:
         return L.FULL - L.STACK
@@ -132,9 +132,9 @@ def merge_symbols(mem: Int32, upper: int, lower: int) -> int:
     every item of a list would leave a dead symbol. They are also merged if a rule's end leads through transparent
     frames of both (see `exits`): otherwise the end of a recursion would pop a symbol for each level.
     """
-    found = triple_get(mem, L.T_COMPOSE, upper, lower, 1)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_COMPOSE, upper, lower, 1)
+    if result >= 0:
+        return result
     sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
     entry = mem[L.AT_SYMBOL] + 3 * upper
     needed = pool + mem[mem[L.AT_SYMBOL] + 3 * lower]
@@ -233,9 +233,9 @@ def resolve_stack(mem: Int32, raw: int, stack: int) -> int:
 @inner_kernel(I(MEM, I, I))
 def configuration(mem: Int32, state: int, stack: int) -> int:
     """The number of the configuration (state, stack). An entry is (state, stack, mask row or -1)."""
-    found = triple_get(mem, L.T_CONFIG, state, stack, 0)
-    if found >= 0:
-        return found
+    result = triple_get(mem, L.T_CONFIG, state, stack, 0)
+    if result >= 0:
+        return result
     number = mem[L.USED_CONFIG]
     if number >= mem[L.CAP_CONFIG]:
         return L.FULL - L.CONFIG

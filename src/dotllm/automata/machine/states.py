@@ -19,11 +19,11 @@ from dotllm.jit import I, inner_kernel
 @inner_kernel(I(MEM, I, I))
 def intern_symbol(mem: Int32, at: int, n: int) -> int:
     """The symbol of the n frame sets at mem[at:]; notes whether it only renames holes."""
-    found = intern_list(mem, L.L_SYMBOL, at, n)
-    if found < 0:
-        return found
-    symbol = found >> 1
-    if found & 1:
+    result = intern_list(mem, L.L_SYMBOL, at, n)
+    if result < 0:
+        return result
+    symbol = result >> 1
+    if result & 1:
         sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
         bare = 1
         for i in range(n):
@@ -118,10 +118,10 @@ def intern_core(mem: Int32, items: int, n: int, cut: int, holes: int, flags: int
             if fs < 0:
                 return fs
         mem[core + 2 * i], mem[core + 2 * i + 1] = mem[items + 2 * i], fs
-    found = intern_list(mem, L.L_STATE, core, 2 * n)
-    if found < 0:
-        return found
-    state = found >> 1
+    result = intern_list(mem, L.L_STATE, core, 2 * n)
+    if result < 0:
+        return result
+    state = result >> 1
     if mem[mem[L.AT_STATE] + L.S_WIDTH * state + L.S_CORE] == 0:
         if (state + 1) * mem[L.H_CLASSES] > mem[L.CAP_DELTA]:
             return L.FULL - L.DELTA
@@ -132,13 +132,13 @@ def intern_core(mem: Int32, items: int, n: int, cut: int, holes: int, flags: int
 @inner_kernel(I(MEM, I, I))
 def intern_state(mem: Int32, at: int, n: int) -> int:
     """The raw state of the n items at mem[at:], or an error. A new state gets its core and its symbol."""
-    found = intern_list(mem, L.L_STATE, at, 2 * n)
-    if found < 0:
-        return found
-    state = found >> 1
+    result = intern_list(mem, L.L_STATE, at, 2 * n)
+    if result < 0:
+        return result
+    state = result >> 1
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     # (if FULL interrupted the initialisation of a state, its S_CORE is still 0)
-    if (found & 1) == 0 and mem[entry + L.S_CORE] != 0:
+    if (result & 1) == 0 and mem[entry + L.S_CORE] != 0:
         return state
     if (state + 1) * mem[L.H_CLASSES] > mem[L.CAP_DELTA]:
         return L.FULL - L.DELTA

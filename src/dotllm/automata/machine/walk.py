@@ -92,11 +92,11 @@ def push_local(mem: Int32, symbol: int, below: int) -> int:
         filled = bucket(mem, mem[cells + CELL * first], mem[cells + CELL * first + 1]) == mine
     if not filled:
         first = -1
-    found = first
-    while found >= 0:
-        if mem[cells + CELL * found] == symbol and mem[cells + CELL * found + 1] == below:
-            return found
-        found = I(mem[cells + CELL * found + 5])
+    result = first
+    while result >= 0:
+        if mem[cells + CELL * result] == symbol and mem[cells + CELL * result + 1] == below:
+            return result
+        result = I(mem[cells + CELL * result + 5])
     if new >= mem[L.CAP_LOCAL]:
         return L.FULL - L.LOCAL
     mem[L.H_LOCAL] = new + 1

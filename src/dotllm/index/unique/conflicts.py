@@ -98,9 +98,9 @@ def _scalar_may_conflict(state: State, seen: Seen) -> bool:
 def candidates(seen: Seen, inside: list[Open], state: State) -> Iterable[Value]:
     """The items that the current item may equal, judged by one of its parts: a complete scalar that is not written
     again, otherwise the part being written. ``inside``: the item's open containers, innermost first."""
-    found, path = _with_complete_part(seen, inside)
-    if found is not None:
-        return found
+    result, path = _with_complete_part(seen, inside)
+    if result is not None:
+        return result
     top, mode = inside[0], state.mode
     if mode == NAME:
         return seen.with_path(path + step_of(state.text))
@@ -119,9 +119,9 @@ def _with_complete_part(seen: Seen, inside: list[Open]) -> tuple[Iterable[Value]
     for level in range(len(inside) - 1, -1, -1):
         top = inside[level]
         for name, value in _latest(top):
-            found = seen.with_scalar(path + step_of(name), value)
-            if found is not None:
-                return found, ""
+            result = seen.with_scalar(path + step_of(name), value)
+            if result is not None:
+                return result, ""
         if level:
             path += _step_into(top)
     return None, path

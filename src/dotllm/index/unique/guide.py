@@ -302,8 +302,8 @@ class UniqueGuide(Guide):
 
             def fits(branch: Branch, token: int) -> bool:
                 after = self._after((branch,), token)
-                found = plans.plan_of(self._paths, self._tokens, after) if after else None
-                return found is not None and found.needed < tokens_left
+                result = plans.plan_of(self._paths, self._tokens, after) if after else None
+                return result is not None and result.needed < tokens_left
 
             out = np.zeros_like(self.mask)
             for branch in self._branches:

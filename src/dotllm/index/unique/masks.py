@@ -400,12 +400,12 @@ def _without_trailing_blanks(paths: Paths, branch: Branch, data: bytes) -> bytes
 def conflicts_of(paths: Paths, state: State) -> StringConflicts:
     """The conflicts of the string that is open or may begin. They stay the same up to the string's last byte."""
     names = state.mode in (KEY, NAME)
-    found = paths.string_conflicts.get(id(state.top))
-    if found is None or found.top is not state.top or found.names != names:
+    result = paths.string_conflicts.get(id(state.top))
+    if result is None or result.top is not state.top or result.names != names:
         if len(paths.string_conflicts) >= _KEPT_CONFLICTS:
             paths.string_conflicts.clear()
-        found = paths.string_conflicts[id(state.top)] = StringConflicts(state.top, names=names)
-    return found
+        result = paths.string_conflicts[id(state.top)] = StringConflicts(state.top, names=names)
+    return result
 
 
 def _repeating_tokens(paths: Paths, tokens: Tokens, start: Branch, row: Int32, conflicts: StringConflicts) -> list[int]:

@@ -94,10 +94,10 @@ class Paths:
     @classmethod
     def of(cls, index: Walkable) -> Paths:
         """The paths of ``index``."""
-        found = cls._known.get(index)
-        if found is None:
-            found = cls._known[index] = cls(index)
-        return found
+        result = cls._known.get(index)
+        if result is None:
+            result = cls._known[index] = cls(index)
+        return result
 
     def __init__(self, index: Walkable) -> None:
         self._index = weakref.ref(index)
@@ -168,8 +168,8 @@ class Paths:
 
     def plain_steps(self, config: int) -> tuple[tuple[int, int], ...]:
         """(a configuration, how many characters that need no escape lead to it), for all such configurations."""
-        found = self._plain_steps.get(config)
-        if found is None:
+        result = self._plain_steps.get(config)
+        if result is None:
             if len(self._plain_steps) >= _KEPT:
                 self._plain_steps.clear()
             counts: dict[int, int] = {}
@@ -177,37 +177,37 @@ class Paths:
                 target = self.step(config, byte)
                 if target >= 0:
                     counts[target] = counts.get(target, 0) + alike
-            found = self._plain_steps[config] = tuple(counts.items())
-        return found
+            result = self._plain_steps[config] = tuple(counts.items())
+        return result
 
     def allowed(self, config: int) -> tuple[int, ...]:
         """The bytes that may come next."""
-        found = self._allowed.get(config)
-        if found is None:
+        result = self._allowed.get(config)
+        if result is None:
             if len(self._allowed) >= _KEPT:
                 self._allowed.clear()
-            found = tuple(byte for byte in range(256) if self.step(config, byte) >= 0)
-            self._allowed[config] = found
-        return found
+            result = tuple(byte for byte in range(256) if self.step(config, byte) >= 0)
+            self._allowed[config] = result
+        return result
 
     def opening(self, config: int, bracket: int) -> int:
         """NONE, ALL or SOME, for the bracket (one of OPENINGS) that may come next."""
-        found = self._openings.get((config, bracket))
-        if found is None:
+        result = self._openings.get((config, bracket))
+        if result is None:
             marked, others = self._items(config, bracket)
-            found = self._openings[config, bracket] = NONE if not marked else ALL if not others else SOME
-        return found
+            result = self._openings[config, bracket] = NONE if not marked else ALL if not others else SOME
+        return result
 
     def split(self, config: int, bracket: int) -> tuple[int, int]:
         """For SOME: the configurations after the bracket if it is marked, and if it is not."""
-        found = self._splits.get((config, bracket))
-        if found is None:
+        result = self._splits.get((config, bracket))
+        if result is None:
             marked, others = self._items(config, bracket)
-            found = self._splits[config, bracket] = (
+            result = self._splits[config, bracket] = (
                 self.step(self._only(config, marked), bracket),
                 self.step(self._only(config, others), bracket),
             )
-        return found
+        return result
 
     def by_id(self, config: int, token: int) -> int:
         """The configuration after ``token`` if the grammar asks for it by its id; otherwise -1."""
@@ -261,10 +261,10 @@ class Tokens:
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Tokens:
         """The tokens of ``vocabulary``."""
-        found = cls._known.get(vocabulary)
-        if found is None:
-            found = cls._known[vocabulary] = cls(vocabulary)
-        return found
+        result = cls._known.get(vocabulary)
+        if result is None:
+            result = cls._known[vocabulary] = cls(vocabulary)
+        return result
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.trie = vocabulary.trie
@@ -305,16 +305,16 @@ class Tokens:
 
     def children(self, node: int) -> dict[int, int]:
         """The children of a node of the token trie, by byte."""
-        found = self._children.get(node)
-        if found is None:
+        result = self._children.get(node)
+        if result is None:
             trie = self.trie
             at, end = (0, len(trie.byte)) if node == ROOT else (node + 1, int(trie.end[node]))
-            found = {}
+            result = {}
             while at < end:
-                found[int(trie.byte[at])] = at
+                result[int(trie.byte[at])] = at
                 at = int(trie.end[at])
-            self._children[node] = found
-        return found
+            self._children[node] = result
+        return result
 
     @cached_property
     def behind_blanks(self) -> dict[int, list[tuple[bytes, int]]]:
@@ -332,11 +332,11 @@ class Tokens:
 
     def ending_at(self, node: int) -> list[int]:
         """The tokens that end at a node."""
-        found = self._ending.get(node)
-        if found is None:
+        result = self._ending.get(node)
+        if result is None:
             start = self.trie.token_start
-            found = self._ending[node] = self.trie.tokens[start[node] : start[node + 1]].tolist()
-        return found
+            result = self._ending[node] = self.trie.tokens[start[node] : start[node + 1]].tolist()
+        return result
 
     def below(self, node: int) -> Int32:
         """The tokens that end at a node or below it."""

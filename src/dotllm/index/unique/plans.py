@@ -201,26 +201,26 @@ def _plan(paths: Paths, tokens: Tokens, branch: Branch) -> Plan | None:
 
 def _text_of_fewest_tokens(paths: Paths, tokens: Tokens, config: int, needed: int) -> bytes:
     """The text of the ``needed`` tokens that end ``config``. It may be longer than the shortest text."""
-    found = paths.fewest_tokens.get(config)
-    if found is None:
-        index, found, after = paths.index, b"", config
+    result = paths.fewest_tokens.get(config)
+    if result is None:
+        index, result, after = paths.index, b"", config
         for left in range(needed, 1, -1):
             mask = index.mask_within(after, left)
             token = listed(index.masks[index.mask_row(after)] if mask is None else mask)[0]
-            found += tokens.bytes_of(token)
+            result += tokens.bytes_of(token)
             after = index.advance(after, token)
-        paths.fewest_tokens[config] = found
-    return found
+        paths.fewest_tokens[config] = result
+    return result
 
 
 def _plan_text(paths: Paths, config: int) -> tuple[bytes, bool]:
     """The text of the automaton's plan for ``config``, and whether the plan's tokens were counted on this text."""
-    found = paths.plan_texts.get(config)
-    if found is None:
+    result = paths.plan_texts.get(config)
+    if result is None:
         index, trie, out = paths.index, trie_of(paths.index.space), np.empty(_MOST_TEXT, np.uint8)
         length = index.run(lambda mem: int(plan_text(mem, trie, config, out)))
-        found = paths.plan_texts[config] = out[:length].tobytes(), not index.mem[L.H_OUT]
-    return found
+        result = paths.plan_texts[config] = out[:length].tobytes(), not index.mem[L.H_OUT]
+    return result
 
 
 def _repeats_nothing(paths: Paths, branch: Branch, text: bytes) -> bool:
@@ -261,8 +261,8 @@ def _way_out(paths: Paths, start: Branch, *, keep: bool) -> tuple[bytes, int] | 
 def _ways(paths: Paths, config: int, in_text: bool) -> list[tuple[int, int]]:
     """(number of bytes from there to the end of the text, byte) for the bytes that may come next, the shortest ways
     first. Between JSON's own tokens, white space is left out if another byte may come."""
-    found = paths.ways.get((config, in_text))
-    if found is None:
+    result = paths.ways.get((config, in_text))
+    if result is None:
         allowed = paths.allowed(config)
         if not in_text:
             allowed = tuple(byte for byte in allowed if byte not in WHITESPACE) or allowed
@@ -270,9 +270,9 @@ def _ways(paths: Paths, config: int, in_text: bool) -> list[tuple[int, int]]:
         rests = dict.fromkeys((paths.step(config, byte) for byte in allowed), -1)
         for after in rests:
             rests[after] = index.run(lambda mem, after=after: int(bytes_from(mem, trie, after)))  # type: ignore[misc]
-        found = sorted((rests[paths.step(config, byte)], byte) for byte in allowed)
-        paths.ways[config, in_text] = found
-    return found
+        result = sorted((rests[paths.step(config, byte)], byte) for byte in allowed)
+        paths.ways[config, in_text] = result
+    return result
 
 
 def completed(branch: Branch) -> int:

@@ -313,8 +313,8 @@ class Seen:
 
     def may_have_string(self, text: str, path: str = "") -> bool:
         """Whether some item has a string at ``path`` that begins with ``text``."""
-        found = find(self._tree, (path, _STRING, text))
-        return found is not None and found[:2] == (path, _STRING) and found[2].startswith(text)
+        result = find(self._tree, (path, _STRING, text))
+        return result is not None and result[:2] == (path, _STRING) and result[2].startswith(text)
 
     def next_characters(self, text: str, path: str = "") -> Iterator[str]:
         """What follows ``text`` in the strings at ``path``: characters, or "" for the end, each once."""
@@ -363,10 +363,10 @@ class Seen:
         return self._has(wanted.rstrip("0"), exactly=True) or (not exponent and self._has(wanted, exactly=False))
 
     def _has(self, digits: str, *, exactly: bool) -> bool:
-        found = find(self._tree, ("", _NUMBER, digits))
-        if found is None or found[:2] != ("", _NUMBER):
+        result = find(self._tree, ("", _NUMBER, digits))
+        if result is None or result[:2] != ("", _NUMBER):
             return False
-        return found[2] == digits if exactly else found[2].startswith(digits)
+        return result[2] == digits if exactly else result[2].startswith(digits)
 
     def _while(self, first: Key, fits: Callable[[Key], bool]) -> Iterator[Value]:
         for key, item in entries(self._tree, first):

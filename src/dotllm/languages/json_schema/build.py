@@ -128,9 +128,9 @@ def closed_or_open(write: Callable[[Options], Expression], grammar: Grammar, opt
     rules = len(grammar.rule_body)
     if options.additional_properties == "closed":
         try:
-            found = write(options)
-            if analyse(grammar).derives[found]:
-                return found
+            result = write(options)
+            if analyse(grammar).derives[result]:
+                return result
         except InvalidSpecError:  # open objects do not make a wrong schema right
             raise
         except SpecError:

@@ -85,14 +85,14 @@ class _Reader:
                     (by_pattern[pattern] if _is_plain(pattern) else others).append(value)
                 others += [part[name] for name in ("additionalProperties", "unevaluatedProperties") if name in part]
             others = [other for other in others if isinstance(other, dict)]
-            found = {name: self._any_of(schemas) for name, schemas in named.items()}
+            result = {name: self._any_of(schemas) for name, schemas in named.items()}
             if others or by_pattern:
                 self.follows = True
                 patterns = [(pattern, self._any_of(schemas)) for pattern, schemas in by_pattern.items()]
-                found = Properties(found, patterns, self._any_of(others) if others else True)
+                result = Properties(result, patterns, self._any_of(others) if others else True)
         except RecursionError:  # too large, or too deep
             self.follows = False
-        return found if self.follows else _object(self.root.get("properties"))
+        return result if self.follows else _object(self.root.get("properties"))
 
     def _any_of(self, schemas: list[Any]) -> Any:
         if len(schemas) == 1:
@@ -204,8 +204,8 @@ def _is_plain(pattern: str) -> bool:
 
 def _intersection(types: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """The types that both have; an integer is a number."""
-    found = {one for one in types if one in others or (one == "integer" and "number" in others)}
-    return frozenset(found | {one for one in others if one == "integer" and "number" in types})
+    result = {one for one in types if one in others or (one == "integer" and "number" in others)}
+    return frozenset(result | {one for one in others if one == "integer" and "number" in types})
 
 
 def _list(value: Any) -> list[Any]:

@@ -43,18 +43,18 @@ class _Finding(NamedTuple):
 
 def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpecError:
     """The refusal of a schema that nothing satisfies; ``emitter`` has emitted the schema."""
-    found = _Search(emitter).explain((schema, scope, Pointer(), ""))
-    reason = found.reason
+    result = _Search(emitter).explain((schema, scope, Pointer(), ""))
+    reason = result.reason
     excluded = _excluded_text_in(emitter.keywords.document.root, emitter.options.excludes)
     if reason and excluded is not None:
         reason += f", and no string may hold {json.dumps(excluded, ensure_ascii=False)}"
     return InvalidSpecError(
         "nothing satisfies the schema" + (f": {reason}" if reason else ""),
-        location=found.pointer,
-        keyword=found.keyword,
+        location=result.pointer,
+        keyword=result.keyword,
         code="unsatisfiable",
-        help=found.help,
-        related=found.related,
+        help=result.help,
+        related=result.related,
     )
 
 
@@ -84,14 +84,14 @@ class _Search:
 
     def explain(self, part: Part) -> _Finding:
         """Why nothing satisfies ``part``: what can be found out within the budgets."""
-        found, way, name = _Finding(), Pointer(), ""
+        result, way, name = _Finding(), Pointer(), ""
         seen: set[int] = set()
         try:
             for _ in range(MAX_DEPTH):
                 schema, scope, pointer, keyword = part
-                found = _Finding("false allows no value" if schema is False else "", keyword, pointer)
+                result = _Finding("false allows no value" if schema is False else "", keyword, pointer)
                 if not isinstance(schema, dict):
-                    return found
+                    return result
                 if id(schema) in seen:
                     return _without_end(keyword, way, name)
                 seen.add(id(schema))
@@ -99,24 +99,24 @@ class _Search:
                 scope = self.emitter.keywords.document.enter(schema, scope)
                 inner = self.failing_part(schema, scope, pointer)
                 if inner is None:
-                    found = self.missing(schema, scope, pointer) or self.clash(schema, scope, pointer) or found
+                    result = self.missing(schema, scope, pointer) or self.clash(schema, scope, pointer) or result
                     needed = f'every document needs "{name}": it is in "required"' if name else ""
-                    return found if found.help or not needed else found._replace(help=needed)
+                    return result if result.help or not needed else result._replace(help=needed)
                 part = inner
                 if part[3] == "properties":
                     name = part[2].path.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
         except (SpecError, RecursionError):  # the budgets do not suffice
             pass
-        return found
+        return result
 
     def failing(self, places: Iterable[ScopedSchema]) -> list[bool]:
         """For each sub-schema, whether nothing satisfies it."""
-        found = []
+        result = []
         for schema, scope in places:
             self.kept.append(schema)
-            found.append(self.emitter.expression(self.emitter.keywords.node(schema, scope)))
+            result.append(self.emitter.expression(self.emitter.keywords.node(schema, scope)))
         derives = analyse(self.emitter.grammar).derives
-        return [not derives[expression] for expression in found]
+        return [not derives[expression] for expression in result]
 
     def failing_part(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> Part | None:
         """A sub-schema that must be satisfied and cannot be."""
@@ -182,12 +182,12 @@ class _Search:
         branches = self.failing_branches(schema, scope, pointer) if names == ["anyOf"] else []
         core = [] if branches else self.core(_anonymous(schema), scope, pointer) if "allOf" in names else []
         if branches:
-            listed = "; ".join(f"{found.pointer} allows none: {found.reason}" for found in branches)
+            listed = "; ".join(f"{result.pointer} allows none: {result.reason}" for result in branches)
             return _Finding(
                 f'no value satisfies "anyOf", as no branch can be satisfied: {listed}',
                 keyword,
                 pointer / keyword,
-                tuple(Related(found.pointer, found.reason) for found in branches),
+                tuple(Related(result.pointer, result.reason) for result in branches),
             )
         shown = core or [(pointer / name, schema[name]) for name in names]
         texts = [f'"{place.path.rpartition("/")[2]}": {_shown(value)}' for place, value in shown]
@@ -228,13 +228,13 @@ class _Search:
         several reasons, the first keyword that nothing satisfies on its own."""
         relevant = [name for name in schema if name in ASSERTIONS[scope.dialect]]
         failing = self.failing((without(schema, [(name,)]), scope) for name in relevant)
-        found = [name for name, fails in zip(relevant, failing, strict=True) if not fails]
-        if not found:
+        result = [name for name, fails in zip(relevant, failing, strict=True) if not fails]
+        if not result:
             failing = self.failing(({name: schema[name]}, scope) for name in relevant)
-            found = [name for name, fails in zip(relevant, failing, strict=True) if fails][:1]
-        if len(found) > 2 and "type" in found:  # of course values of other types would fit
-            found.remove("type")
-        return found
+            result = [name for name, fails in zip(relevant, failing, strict=True) if fails][:1]
+        if len(result) > 2 and "type" in result:  # of course values of other types would fit
+            result.remove("type")
+        return result
 
     def failing_branches(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> list[_Finding]:
         """Why nothing satisfies each branch of ``anyOf``; empty if a branch alone can be satisfied, or if there are

@@ -91,11 +91,11 @@ class ValueSource:
     def strings(self, language: StringLanguage) -> StringLanguage:
         """The strings of ``language`` that the text contains; all of ``language`` if there are none."""
         values = [v for v in language.values if (words := _words(v)) and f" {' '.join(words)} " in self._words]
-        found = StringLanguage((), values)
+        result = StringLanguage((), values)
         free = StringLanguage(language.constraints)
         if language.constraints and not (free & self._parts).is_empty():
-            found = found | (free & self._with_quoted)
-        return language if found.is_empty() else found
+            result = result | (free & self._with_quoted)
+        return language if result.is_empty() else result
 
     def numbers(self, language: NumberLanguage) -> NumberLanguage:
         """The same for numbers."""
@@ -120,10 +120,10 @@ def parts_of(text: str) -> StringLanguage:
         if part.isspace() and part != " ":
             builder.edge(first, CharSet.of(" "), state)
     try:
-        found = Dfa.of_nfa(builder.arrays(OPTION), budget, OPTION)
+        result = Dfa.of_nfa(builder.arrays(OPTION), budget, OPTION)
     except BudgetExceededError:
         raise _too_long(f"{OPTION} has too many different characters for its length ({len(text):,})") from None
-    return StringLanguage.automaton(found.difference(Dfa.epsilon(), budget))
+    return StringLanguage.automaton(result.difference(Dfa.epsilon(), budget))
 
 
 def _too_long(message: str) -> BudgetExceededError:
@@ -132,28 +132,28 @@ def _too_long(message: str) -> BudgetExceededError:
 
 def _divisions(part: str) -> set[int]:
     """The places in a text without white space where a copy may begin or end."""
-    found, before = {0, len(part)}, ""
+    result, before = {0, len(part)}, ""
     for place, character in enumerate(part):
         if not unicodedata.category(character).startswith("M"):  # an accent stays with its letter
             letters = before.isalnum() and character.isalnum()
             if not letters or _WITHOUT_SPACES.match(before) or _WITHOUT_SPACES.match(character):
-                found.add(place)
+                result.add(place)
             before = character
-    return found
+    return result
 
 
 def _words(text: str) -> list[str]:
     """The words of a text in lower case, without signs."""
-    found = []
+    result = []
     for part in text.casefold().split():
         places = sorted(_divisions(part))
-        found += [part[a:b] for a, b in pairwise(places) if part[a:b][0].isalnum()]
-    return found
+        result += [part[a:b] for a, b in pairwise(places) if part[a:b][0].isalnum()]
+    return result
 
 
 def numbers_in(text: str) -> set[Fraction]:
     """The values that the numbers of a text may mean."""
-    found = {Fraction(_WORDS[word]) for word in re.findall("[a-z]+", text.lower()) if word in _WORDS}
+    result = {Fraction(_WORDS[word]) for word in re.findall("[a-z]+", text.lower()) if word in _WORDS}
     for match in _NUMBER.finditer(text):
         digits, exponent = match["digits"].replace(",", ""), int(match["exponent"] or 0)
         if len(digits) > 40 or abs(exponent) > 308:
@@ -165,8 +165,8 @@ def numbers_in(text: str) -> set[Fraction]:
             values.append(number / 100)
         if match["comma"]:
             values += [Fraction(digits), Fraction(match["comma"])]
-        found.update(-value if match["sign"] else value for value in values)
-    return found
+        result.update(-value if match["sign"] else value for value in values)
+    return result
 
 
 def dates_in(text: str) -> set[str]:
@@ -179,11 +179,11 @@ def dates_in(text: str) -> set[str]:
         months |= {number for number in map(int, (first, middle, last)) if 1 <= number <= 12}
     if len(years) * len(months) * len(days) > _MOST_DATES:
         return set()
-    found = set()
+    result = set()
     for year, month, day in product(years, months, days):
         with contextlib.suppress(ValueError):  # the 31st of April
-            found.add(datetime.date(year, month, day).isoformat())
-    return found
+            result.add(datetime.date(year, month, day).isoformat())
+    return result
 
 
 def _notes(schema: Any) -> Iterator[tuple[str, Any]]:
@@ -194,10 +194,10 @@ def _notes(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _quoted(notes: Iterable[tuple[str, Any]]) -> set[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     for key, note in notes:
         if key == "description":
-            found.update(next(filter(None, match)) for match in _QUOTED.findall(str(note)))
+            result.update(next(filter(None, match)) for match in _QUOTED.findall(str(note)))
         else:
-            found.update(text for text in (note if isinstance(note, list) else [note]) if isinstance(text, str))
-    return {text for text in found if text and is_unicode(text)}
+            result.update(text for text in (note if isinstance(note, list) else [note]) if isinstance(text, str))
+    return {text for text in result if text and is_unicode(text)}

@@ -103,9 +103,9 @@ class BatchAccept(Part):
 
             self._running, self._slow = Running(sender.space), slow_steps(self.scheduler)
         try:
-            found: GrammarOutput | None = self._masks_of([*step.num_scheduled_tokens], self._running, sender)
-            self._sent = None if found is None else found.grammar_bitmask
-            return found
+            result: GrammarOutput | None = self._masks_of([*step.num_scheduled_tokens], self._running, sender)
+            self._sent = None if result is None else result.grammar_bitmask
+            return result
         except Exception:
             logger.exception("could not find a step's masks in one call; vLLM asks for each")
             return None
@@ -262,7 +262,7 @@ class BatchAccept(Part):
         from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 
         find = self.scheduler.requests.get
-        grammars, found = [], []
+        grammars, result = [], []
         for name, own in zip(names, tokens, strict=False) if self._accepts_batches else ():
             request = find(name)
             if request is None or not own or (structured := request.structured_output_request) is None:
@@ -270,8 +270,8 @@ class BatchAccept(Part):
             grammar = structured._grammar
             if type(grammar) is RequestGrammar and grammar.has_begun and self._takes(request, grammar):
                 grammars.append(grammar)
-                found.append(own)
-        return (grammars, found) if len(found) >= MIN_BATCH else ([], [])
+                result.append(own)
+        return (grammars, result) if len(result) >= MIN_BATCH else ([], [])
 
     def _takes(self, request: Request, grammar: RequestGrammar) -> bool:
         """Whether the grammar of ``request``, which has begun, takes the request's next token."""

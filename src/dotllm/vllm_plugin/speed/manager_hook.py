@@ -118,11 +118,11 @@ def _grammar_bitmask(
     original: Original,
 ) -> Any:
     try:
-        found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+        result = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
     except Exception:
         # Bitmasks enforce the constraint, too, but no limit; workers take either form, in any order.
         logger.exception("masks of a step: falling back to vLLM's bitmasks for this step")
-        found = None
-    if found is not None:
-        return found
+        result = None
+    if result is not None:
+        return result
     return original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)

@@ -93,8 +93,8 @@ def message_of(
     manager: StructuredOutputManager, sender: StepMasks, asked: Sequence[Request], drafts: Drafts
 ) -> MaskRows | Int32 | None:
     """The message for the requests that a step constrains; None if a grammar is another backend's."""
-    found = rows_asked(manager, sender, asked, drafts)
-    return None if found is None else sender.message(*found)
+    result = rows_asked(manager, sender, asked, drafts)
+    return None if result is None else sender.message(*result)
 
 
 def rows_asked(
@@ -146,8 +146,8 @@ def _reasoning_rows(
     limit: Any = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
     if limit is None:  # (a grammar that still compiles has none)
         return [sender.row(masked, allowed=False)] * (1 + len(drafts))
-    found: list[int] = limit.reasoning_rows(sender, request, drafts, left, masked)
-    return found
+    result: list[int] = limit.reasoning_rows(sender, request, drafts, left, masked)
+    return result
 
 
 def _masked_in_reasoning(manager: StructuredOutputManager, request: Request) -> tuple[int, ...]:

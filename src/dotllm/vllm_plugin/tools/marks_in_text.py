@@ -36,21 +36,21 @@ class InStep:
 
     def parts(self, text: str, tokens: list[int], *, finished: bool) -> list[tuple[str, list[int]]]:
         """The parts that can be passed on, each with its tokens. What follows a mark waits for the mark's text."""
-        self._text, self._tokens, found = self._text + text, self._tokens + tokens, list[tuple[str, list[int]]]()
+        self._text, self._tokens, result = self._text + text, self._tokens + tokens, list[tuple[str, list[int]]]()
         while True:
             marks = ((number, self._marks[token]) for number, token in enumerate(self._tokens) if token in self._marks)
             number, mark = next(marks, (len(self._tokens), ""))
             at = self._text.find(mark)
             if at < 0 or not mark:
                 break
-            found += [(self._text[:at], self._tokens[:number]), (mark, self._tokens[number : number + 1])]
+            result += [(self._text[:at], self._tokens[:number]), (mark, self._tokens[number : number + 1])]
             self._text, self._tokens = self._text[at + len(mark) :], self._tokens[number + 1 :]
         if finished:
             number, mark = len(self._tokens), ""
         kept = next(n for n in range(len(self._text) + 1) if mark.startswith(self._text[n:]))
-        found.append((self._text[:kept], self._tokens[:number]))
+        result.append((self._text[:kept], self._tokens[:number]))
         self._text, self._tokens = self._text[kept:], self._tokens[number:]
-        return [part for part in found if any(part)] or (found if finished else [])
+        return [part for part in result if any(part)] or (result if finished else [])
 
 
 def in_step(parser: Any, request: Any) -> InStep | None:

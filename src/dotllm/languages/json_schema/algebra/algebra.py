@@ -94,16 +94,16 @@ class Algebra:
     def of_schema(self, schema: dict[str, Any], scope: Scope) -> Node:
         """The node of a sub-schema in its scope."""
         key = (id(schema), id(scope))
-        found = self._found.get(key)
-        return self._node(SCHEMA, (schema, scope), key) if found is None else found
+        result = self._found.get(key)
+        return self._node(SCHEMA, (schema, scope), key) if result is None else result
 
     def of_form(self, form: NormalForm, key: object = None) -> Node:
         """A node that has this form; the same ``key`` gives the same node again."""
-        found = self._found.get(key) if key is not None else None
-        if found is None:
-            found = self._node(FORM, form, key)
-            self._forms[found] = form
-        return found
+        result = self._found.get(key) if key is not None else None
+        if result is None:
+            result = self._node(FORM, form, key)
+            self._forms[result] = form
+        return result
 
     def both(self, a: Node, b: Node) -> Node:
         """a ∧ b."""
@@ -113,15 +113,15 @@ class Algebra:
             return b
         first, second = self._members(a), self._members(b)
         members = first | second
-        found = self._found.get(members)
-        if found is None:
+        result = self._found.get(members)
+        if result is None:
             few, many = (first, second) if len(first) < len(second) else (second, first)
             if any(self._complements.get(member) in many for member in few):
-                found = self._found[members] = FALSE
+                result = self._found[members] = FALSE
             else:
-                found = self._node(AND, members, members)
-                self._halves[found] = (a, b)
-        return found
+                result = self._node(AND, members, members)
+                self._halves[result] = (a, b)
+        return result
 
     def _members(self, node: Node) -> frozenset[Node]:
         kind, payload = self.parts[node]
@@ -142,17 +142,17 @@ class Algebra:
         if len(members) < 2:
             return members[0] if members else FALSE
         key = (OR, members)
-        found = self._found.get(key)
-        return self._node(OR, members, key) if found is None else found
+        result = self._found.get(key)
+        return self._node(OR, members, key) if result is None else result
 
     def complement(self, a: Node) -> Node:
         """¬ a."""
-        found = self._complements.get(a)
-        if found is None:
-            found = self._node(NOT, a)
-            self._complements[a] = found
-            self._complements[found] = a
-        return found
+        result = self._complements.get(a)
+        if result is None:
+            result = self._node(NOT, a)
+            self._complements[a] = result
+            self._complements[result] = a
+        return result
 
     def are_complements(self, a: Node, b: Node) -> bool:
         """Whether one was made as the complement of the other."""
@@ -173,10 +173,10 @@ class Algebra:
 
     def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]:
         """`object_conditions.conditions`, cached."""
-        found = self._conditions.get(id(constraint))
-        if found is None:
-            found = self._conditions[id(constraint)] = constraint, conditions(constraint)
-        return found[1]
+        result = self._conditions.get(id(constraint))
+        if result is None:
+            result = self._conditions[id(constraint)] = constraint, conditions(constraint)
+        return result[1]
 
     def spend(self, steps: int) -> None:
         """Count work against the budget. Raises BudgetExceededError if no steps are left."""
@@ -375,8 +375,8 @@ class Algebra:
         only_strings = not (
             form.constants or form.arrays or form.objects or form.number.parts or form.string.constraints
         )
-        found = self._lists[a] = form.string.values if only_strings else None
-        return found
+        result = self._lists[a] = form.string.values if only_strings else None
+        return result
 
     def is_scalar(self, a: Node) -> bool:
         """Whether ``a`` allows either all arrays or none, and either all objects or none."""

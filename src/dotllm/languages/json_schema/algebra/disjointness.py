@@ -65,7 +65,7 @@ def _pairs(algebra: Algebra, nodes: Sequence[Node]) -> Iterable[tuple[int, int]]
 
 def _discriminators(algebra: Algebra, nodes: Sequence[Node]) -> dict[str, dict[int, frozenset[str]]]:
     """For each property that some of ``nodes`` require and limit to listed strings: these strings, by node number."""
-    found: dict[str, dict[int, frozenset[str]]] = {}
+    result: dict[str, dict[int, frozenset[str]]] = {}
     for i, node in enumerate(nodes):
         try:
             form = algebra.form(node)
@@ -78,8 +78,8 @@ def _discriminators(algebra: Algebra, nodes: Sequence[Node]) -> dict[str, dict[i
         for name in required:
             lists = [algebra.listed(value_of(constraint, name)) for constraint in form.objects]
             if None not in lists:
-                found.setdefault(name, {})[i] = frozenset().union(*(values for values in lists if values is not None))
-    return found
+                result.setdefault(name, {})[i] = frozenset().union(*(values for values in lists if values is not None))
+    return result
 
 
 def are_disjoint(algebra: Algebra, a: Node, b: Node, depth: int = DISJOINT_DEPTH) -> bool:

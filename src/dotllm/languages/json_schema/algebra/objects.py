@@ -143,10 +143,10 @@ def closed(nodes: Nodes, constraint: ObjectConstraint, *, strictly: bool = False
     constraint = constraint._replace(named=None)
     if strictly:
         return _with_keys(nodes, constraint, named.names, named.keys)
-    found = _with_keys(nodes, constraint, _needed(constraint, named), named.keys)
-    if found is None:
-        found = _with_keys(nodes, constraint, named.names.union(constraint.properties), named.keys)
-    return constraint if found is None else found
+    result = _with_keys(nodes, constraint, _needed(constraint, named), named.keys)
+    if result is None:
+        result = _with_keys(nodes, constraint, named.names.union(constraint.properties), named.keys)
+    return constraint if result is None else result
 
 
 def _needed(constraint: ObjectConstraint, named: Named) -> frozenset[str]:

@@ -157,13 +157,13 @@ class _ItemAutomaton:
 
     def _met(self, nodes: tuple[Node, ...]) -> Node:
         """The conjunction of ``nodes``, cached (many states need the same one); FALSE if no value satisfies it."""
-        found = self._meets.get(nodes)
-        if found is None:
-            found = self.writer.algebra.all_of(nodes)
-            if found != nodes[0] and self.writer.algebra.is_empty(found):
-                found = FALSE
-            self._meets[nodes] = found
-        return found
+        result = self._meets.get(nodes)
+        if result is None:
+            result = self.writer.algebra.all_of(nodes)
+            if result != nodes[0] and self.writer.algebra.is_empty(result):
+                result = FALSE
+            self._meets[nodes] = result
+        return result
 
     def _accepts(self, state: ItemState) -> bool:
         constraint = self.constraint
@@ -178,11 +178,11 @@ class _ItemAutomaton:
         return length < excluded.minimum or (excluded.maximum is not None and length > excluded.maximum)
 
     def _item(self, node: Node, first: bool) -> Expression:
-        found = self._items.get((node, first))
-        if found is None:
+        result = self._items.get((node, first))
+        if result is None:
             text = self.writer.text
-            found = text.item(self.writer.value(node))
+            result = text.item(self.writer.value(node))
             if not first:
-                found = self.writer.grammar.seq([text.comma, found])
-            self._items[node, first] = found
-        return found
+                result = self.writer.grammar.seq([text.comma, result])
+            self._items[node, first] = result
+        return result

@@ -73,25 +73,25 @@ class Emitter:
 
     def value(self, node: Node) -> Expression:
         """The texts of a node; the rules it calls may be defined later."""
-        found = self._expressions.get(node)
-        if found is None:
+        result = self._expressions.get(node)
+        if result is None:
             cancellation.check()
             form = self.algebra.form(node)
             if form is ANYTHING and self.text.anything is not None and self._source is None:
-                found = self.text.anything
+                result = self.text.anything
             elif form.arrays or form.objects:
                 rule = self.grammar.rule(
                     "value" if form.arrays and form.objects else "array" if form.arrays else "object"
                 )
                 self._pending.append((node, form, rule))
-                found = self.grammar.call(rule)
+                result = self.grammar.call(rule)
             else:
                 try:
-                    found = self._alternatives(form)
+                    result = self._alternatives(form)
                 except SpecError as error:
                     raise self._located(error, node) from error.__cause__
-            self._expressions[node] = found
-        return found
+            self._expressions[node] = result
+        return result
 
     def values(self, nodes: Iterable[Node]) -> list[Expression]:
         """`value` for each node; nearly all are known already."""
@@ -122,8 +122,8 @@ class Emitter:
 
     def constants(self, form: NormalForm, among: int = ALL_CONSTANTS) -> list[Expression]:
         """The constants (null, false, true) of a form that are ``among`` these bits."""
-        found = form.constants & among
-        return [self.grammar.literal(text) for bit, text in _CONSTANTS if found & bit] if found else []
+        result = form.constants & among
+        return [self.grammar.literal(text) for bit, text in _CONSTANTS if result & bit] if result else []
 
     def numbers(self, form: NormalForm) -> list[Expression]:
         """The numbers of a form: one expression, or none."""

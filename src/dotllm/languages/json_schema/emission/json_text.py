@@ -186,10 +186,10 @@ def separator_texts(pattern: str, sign: str) -> Dfa:
         InvalidSpecError: there are none, or ``pattern`` matches more than ``sign`` with Unicode white space around it.
     """
     every, middle = regex_to_dfa(pattern, search=False), Dfa.literal(sign)
-    found = every & (_BLANKS + middle + _BLANKS)
-    if found.is_empty() or not (every - (_spaces() + middle + _spaces())).is_empty():
+    result = every & (_BLANKS + middle + _BLANKS)
+    if result.is_empty() or not (every - (_spaces() + middle + _spaces())).is_empty():
         raise InvalidSpecError(f"must match {sign!r} with nothing but white space around it, or the text is not JSON")
-    return found
+    return result
 
 
 @lru_cache(maxsize=64)

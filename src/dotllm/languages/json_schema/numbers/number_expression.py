@@ -22,13 +22,13 @@ _NOT_NEGATIVE = ~_NEGATIVE
 def number_expression(language: NumberLanguage, context: Context) -> Expression:
     """The texts of a language, as one rule of the grammar shared by all uses. Raises `BudgetExceededError` for a huge
     multipleOf."""
-    found = context.memo.get(language)
-    if found is None:
+    result = context.memo.get(language)
+    if result is None:
         grammar = context.grammar
         rule = grammar.rule("integer" if all(constraint.integer for constraint, _ in language.parts) else "number")
-        context.memo[language] = found = grammar.call(rule)
+        context.memo[language] = result = grammar.call(rule)
         grammar.define(rule, _alternatives(language, grammar, bounded=context.bounded_numbers))
-    return found
+    return result
 
 
 def _alternatives(language: NumberLanguage, grammar: Grammar, *, bounded: bool) -> Expression:

@@ -115,14 +115,14 @@ class NumberLanguage:
 
     def finite_values(self, limit: int) -> list[Exact] | None:
         """All values in order, or None if there are more than ``limit``."""
-        found: set[Exact] = set()
+        result: set[Exact] = set()
         for constraint, numbers in self.parts:
             for interval in numbers.intervals():
                 low, high = interval
                 if low is None or high is None:
                     return None
                 if low[0] == high[0]:
-                    found.update(value for value in (low[0],) if satisfies(value, constraint))
+                    result.update(value for value in (low[0],) if satisfies(value, constraint))
                 elif constraint.step is None:
                     return None
                 else:
@@ -131,10 +131,10 @@ class NumberLanguage:
                     if last - first > 2 * limit + MAX_CANDIDATES:
                         return None
                     values = (_simple(k * constraint.step) for k in range(first, last + 1))
-                    found.update(value for value in values if satisfies(value, constraint))
-                if len(found) > limit:
+                    result.update(value for value in values if satisfies(value, constraint))
+                if len(result) > limit:
                     return None
-        return sorted(found)
+        return sorted(result)
 
 
 def _simple(value: Exact) -> Exact:

@@ -267,16 +267,16 @@ class _MemberAutomaton:
     ) -> list[tuple[Node, frozenset[int]]]:
         """The nodes of a member's value, each with the excluded constraints that it breaks."""
         key = node, excluded, tuple([j for j, _ in undecided])
-        found = self._partitions.get(key)
-        if found is None:
+        result = self._partitions.get(key)
+        if result is None:
             by_node: dict[Node, list[int]] = {}
             for j in key[2]:
                 by_node.setdefault(excluded[j], []).append(j)
-            found = self._partitions[key] = [
+            result = self._partitions[key] = [
                 (value, frozenset(j for other in others for j in by_node[other]))
                 for value, others in partition_by(self.writer.algebra, node, by_node)
             ]
-        return found
+        return result
 
     def _decided(
         self, state: MemberState, name: str, present: bool
@@ -346,12 +346,12 @@ class _MemberAutomaton:
         return True
 
     def _member(self, key: str | StringLanguage, value: Node) -> Expression:
-        found = self._members.get((key, value))
-        if found is None:
+        result = self._members.get((key, value))
+        if result is None:
             text, body = self.writer.text, self.writer.value(value)
-            found = text.named_member(key, body) if isinstance(key, str) else text.member(key, body)
-            self._members[key, value] = found
-        return found
+            result = text.named_member(key, body) if isinstance(key, str) else text.member(key, body)
+            self._members[key, value] = result
+        return result
 
 
 def general_expression(writer: ObjectWriter, constraint: ObjectConstraint) -> Expression:

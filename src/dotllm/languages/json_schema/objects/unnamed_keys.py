@@ -145,13 +145,13 @@ def _without_names(
     if not names or not are_many(languages):
         return [unnamed_keys(language, constraint, order, names) for language in languages]
     named = ~_further_keys(constraint, order, names)
-    found = dict.fromkeys(range(len(languages)), NO_STRING)
+    result = dict.fromkeys(range(len(languages)), NO_STRING)
 
     def name(members: frozenset[int]) -> int:
         return min(members) if len(members) == 1 else len(languages)
 
-    found.update({number: keys for keys, number in divided([*languages, named], name)})
-    return [_but_not_finite(language, found[number], order, names) for number, language in enumerate(languages)]
+    result.update({number: keys for keys, number in divided([*languages, named], name)})
+    return [_but_not_finite(language, result[number], order, names) for number, language in enumerate(languages)]
 
 
 def unnamed_keys(

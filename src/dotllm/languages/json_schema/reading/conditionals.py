@@ -108,10 +108,10 @@ def _looked_at(child: Any, schema: dict[str, Any], scope: Scope) -> _Property | 
     ((name, values),) = properties.items()
     if required not in ([], [name]) or condition.get("type", "object") != "object" or not _values(values):
         return None
-    found = _Property(name, bool(required), "type" in condition)
+    result = _Property(name, bool(required), "type" in condition)
     needed = schema.get("required")
-    is_there = found.is_needed or (isinstance(needed, list) and name in needed)
-    return found if is_there and (found.is_typed or schema.get("type") == "object") else None
+    is_there = result.is_needed or (isinstance(needed, list) and name in needed)
+    return result if is_there and (result.is_typed or schema.get("type") == "object") else None
 
 
 def _values(schema: Any) -> list[str]:

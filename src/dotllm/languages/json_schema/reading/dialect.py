@@ -96,12 +96,12 @@ ASSERTIONS: dict[Dialect, frozenset[str]] = {
 
 def dialect_named(name: str) -> Dialect:
     """The dialect of a name (``"2020-12"``, ``"7"``, ``"draft-07"`` …) or ``$schema`` URI. Raises InvalidSpecError."""
-    found = _BY_NAME.get(name)
-    if found is None:
-        found = _BY_URI.get(name.split("://")[-1].rstrip("#"))
-    if found is None:
+    result = _BY_NAME.get(name)
+    if result is None:
+        result = _BY_URI.get(name.split("://")[-1].rstrip("#"))
+    if result is None:
         raise InvalidSpecError(f"unknown JSON Schema dialect {name!r}; known: 4, 6, 7, 2019-09, 2020-12")
-    return found
+    return result
 
 
 def name_of_identifier(dialect: Dialect) -> str:
@@ -141,8 +141,8 @@ def detect(schema: object, default: Dialect) -> Dialect:
     name = declared.split("://")[-1].rstrip("#")
     if name == _LATEST or not name:
         return default
-    found = Dialect.DRAFT2020 if is_openapi_3_1(declared) else _BY_URI.get(name)
-    if found is None:
+    result = Dialect.DRAFT2020 if is_openapi_3_1(declared) else _BY_URI.get(name)
+    if result is None:
         named = _DRAFT.search(declared)
         meant = named and _BY_NAME[named[1] or named[2]].uri
         raise UnsupportedError(
@@ -150,7 +150,7 @@ def detect(schema: object, default: Dialect) -> Dialect:
             keyword="$schema",
             help=f'write "{meant}"' if meant else "leave it out, or name one of these",
         )
-    return found
+    return result
 
 
 # The keywords of all dialects, grouped by the type that they constrain.

@@ -102,17 +102,17 @@ class Document:
     def follow(self, keyword: str, reference: Any, scope: Scope) -> ScopedSchema:
         """The target of a reference. Raises InvalidSpecError if there is none, UnsupportedError if it is elsewhere."""
         key = (keyword, reference, scope)
-        found = self._followed.get(key)
-        if found is None:
+        result = self._followed.get(key)
+        if result is None:
             if keyword == "$dynamicRef":
-                found = self._follow_dynamic(reference, scope)
+                result = self._follow_dynamic(reference, scope)
             elif keyword == "$recursiveRef":
-                found = self._follow_recursive(reference, scope)
+                result = self._follow_recursive(reference, scope)
             else:
-                found = self._follow_static(keyword, reference, scope)
-            self._check(keyword, reference, found)
-            self._followed[key] = found
-        return found
+                result = self._follow_static(keyword, reference, scope)
+            self._check(keyword, reference, result)
+            self._followed[key] = result
+        return result
 
     def _check(self, keyword: str, reference: str, found: ScopedSchema) -> None:
         """Raise InvalidSpecError for a malformed target: `check` sees only those that a keyword leads to."""
@@ -143,9 +143,9 @@ class Document:
             if not fragment:
                 return self.root, self._within(scope, self._base, self.scope.dialect)
             if fragment.startswith("/"):
-                found = self._walk(fragment, reference, keyword)
-                if found is not None:
-                    return found[0], scope
+                result = self._walk(fragment, reference, keyword)
+                if result is not None:
+                    return result[0], scope
         return self._look_up(keyword, reference, scope)[:2]
 
     def _walk(self, fragment: str, reference: str, keyword: str) -> tuple[Any] | None:
@@ -210,8 +210,8 @@ class Document:
     def _meant(self, reference: str) -> str:
         """The suggestion of a definition or anchor that has the name at the end of ``reference``; "" if none has."""
         name = _last_name(reference)
-        known = (found for found in _references(self.root) if name and _NAME.split(found)[-1] == name)
-        return next((f'did you mean "{found}"?' for found in known), "")
+        known = (result for result in _references(self.root) if name and _NAME.split(result)[-1] == name)
+        return next((f'did you mean "{result}"?' for result in known), "")
 
     def _follow_dynamic(self, reference: str, scope: Scope) -> ScopedSchema:
         contents, inner, dynamic = self._look_up("$dynamicRef", reference, scope)
@@ -310,15 +310,15 @@ def _bundle(reference: str) -> str:
 
 def _places(root: Any) -> dict[int, _ChildPlace]:
     """The place of each object and list of a document, by its id; the root is left out."""
-    found: dict[int, _ChildPlace] = {}
+    result: dict[int, _ChildPlace] = {}
     pending: list[Any] = [root]
     while pending:  # bounded: by the document, once
         value = pending.pop()
         for name, child in value.items() if isinstance(value, dict) else enumerate(value):
-            if isinstance(child, (dict, list)) and id(child) not in found and child is not root:
-                found[id(child)] = id(value), name
+            if isinstance(child, (dict, list)) and id(child) not in result and child is not root:
+                result[id(child)] = id(value), name
                 pending.append(child)
-    return found
+    return result
 
 
 def _references(root: Any) -> Iterator[str]:

@@ -158,8 +158,8 @@ def _said(name: str) -> str:
     if optional is not None:
         several = [optional[1] or optional[2], "null"]
     if len(several) > 1:
-        found = [_type(part.strip("\"' ")) for part in several]
-        return f'"type": {_json([*dict.fromkeys(found)])}' if all(found) else ""
+        result = [_type(part.strip("\"' ")) for part in several]
+        return f'"type": {_json([*dict.fromkeys(result)])}' if all(result) else ""
     inside = _LIST_OF.fullmatch(bare)
     if inside is not None:
         item = _said(next(part for part in inside.groups() if part))

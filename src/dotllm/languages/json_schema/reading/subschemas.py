@@ -66,17 +66,17 @@ def values_in(root: Any) -> Iterator[Any]:
 
 def children(node: dict[str, Any]) -> list[tuple[Any, Path]]:
     """The sub-schemas directly inside ``node``, each with its place there."""
-    found: list[tuple[Any, Path]] = []
+    result: list[tuple[Any, Path]] = []
     if HOLDING.isdisjoint(node):
-        return found
+        return result
     for keyword, value in node.items():
         if keyword in _MAPS_OF_SCHEMAS and isinstance(value, dict):
-            found += [(child, (keyword, name)) for name, child in value.items()]
+            result += [(child, (keyword, name)) for name, child in value.items()]
         elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list):
-            found += [(child, (keyword, number)) for number, child in enumerate(value)]
+            result += [(child, (keyword, number)) for number, child in enumerate(value)]
         elif keyword in _SCHEMAS:
-            found.append((value, (keyword,)))
-    return found
+            result.append((value, (keyword,)))
+    return result
 
 
 def subschemas(
@@ -108,11 +108,11 @@ def subschemas(
 def assertions(schema: Any, dialect: Dialect) -> list[Path]:
     """The places of all keywords and all ``false`` sub-schemas in ``schema``, which can make a document invalid; outer
     places first."""
-    found: dict[Path, None] = {}
+    result: dict[Path, None] = {}
     for node, path, inner in subschemas(schema, dialect):
-        found |= {(*path, keyword): None for keyword in node if keyword in ASSERTIONS[inner]}
-        found |= {(*path, *place): None for child, place in children(node) if child is False}
-    return sorted(found, key=len)
+        result |= {(*path, keyword): None for keyword in node if keyword in ASSERTIONS[inner]}
+        result |= {(*path, *place): None for child, place in children(node) if child is False}
+    return sorted(result, key=len)
 
 
 def equal_branches(branches: Sequence[Any]) -> tuple[int, int] | None:

@@ -55,17 +55,17 @@ def build_ahead(context: Context) -> None:
 def keys_except(context: Context, names: frozenset[str], beginnings: tuple[str, ...] = ()) -> Expression:
     """Every key, quotes included, but ``names`` and keys that begin with one of ``beginnings``, a subset of
     ``names``: a call of a rule that `define` defines."""
-    found = context.keys_except.get((names, beginnings))
-    if found is None:
+    result = context.keys_except.get((names, beginnings))
+    if result is None:
         grammar = context.grammar
         rule = grammar.rule("key")
-        found = context.keys_except[names, beginnings] = grammar.call(rule)
+        result = context.keys_except[names, beginnings] = grammar.call(rule)
         text = _text(names, beginnings)
         if text is None:
             grammar.define(rule, grammar.seq([grammar.literal(b'"'), _by_automaton(context, names, beginnings)]))
         else:
             context.undefined.append((rule, text))
-    return found
+    return result
 
 
 def define(context: Context) -> None:
@@ -135,14 +135,14 @@ def _written(context: Context, texts: list[str]) -> Sequence[Expression]:
 
 def rest_of_string(context: Context) -> Expression:
     """Any characters, canonically spelled, and the closing quote: one rule of the grammar."""
-    found = context.memo.get("rest of string")
-    if found is None:
+    result = context.memo.get("rest of string")
+    if result is None:
         grammar = context.grammar
         rule = grammar.rule("rest of string")
-        context.memo["rest of string"] = found = grammar.call(rule)
+        context.memo["rest of string"] = result = grammar.call(rule)
         characters = grammar.repeat(any_canonical_character(grammar))
         grammar.define(rule, grammar.seq([characters, grammar.literal(b'"')]))
-    return found
+    return result
 
 
 def _spell(context: Context, characters: Iterable[str]) -> None:

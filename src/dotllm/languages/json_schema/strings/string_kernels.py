@@ -24,17 +24,17 @@ def _find_set(sets: Array, count: int, slots: Array) -> Any:
     mask = np.uint64(len(slots) - 1)
     at = mixed & mask
     while True:
-        found = slots[at]
-        if found < 0:
+        result = slots[at]
+        if result < 0:
             slots[at] = count
             return count
         same = True
         for w in range(words):
-            if sets[found, w] != sets[count, w]:
+            if sets[result, w] != sets[count, w]:
                 same = False
                 break
         if same:
-            return np.int64(found)
+            return np.int64(result)
         at = (at + np.uint64(1)) & mask
 
 

@@ -181,7 +181,7 @@ class StringLanguage:
 
     def finite_values(self, limit: int) -> list[str] | None:
         """All strings in order, or None if there are more than ``limit``."""
-        found = set(self.values)
+        result = set(self.values)
         for constraint in self.constraints:
             if constraint.is_cofinite:  # it has about a million strings, or more
                 return None
@@ -189,8 +189,8 @@ class StringLanguage:
             count = dfa.count()
             if count is None or count > limit:
                 return None
-            found.update(dfa.strings())
-        return sorted(found) if len(found) <= limit else None
+            result.update(dfa.strings())
+        return sorted(result) if len(result) <= limit else None
 
     def is_finite(self) -> bool:
         """Whether the language is finite. May build automata."""
@@ -211,10 +211,10 @@ class StringLanguage:
         )
 
     def __hash__(self) -> int:
-        found = self._hash
-        if not found:
-            found = self._hash = hash((self.constraints, self.values))
-        return found
+        result = self._hash
+        if not result:
+            result = self._hash = hash((self.constraints, self.values))
+        return result
 
     def __repr__(self) -> str:
         return f"StringLanguage({in_order(self.constraints)!r}, {sorted(self.values)!r})"

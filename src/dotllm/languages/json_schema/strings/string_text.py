@@ -45,13 +45,13 @@ def key_expression(keys: StringLanguage, context: Context) -> Expression:
 def _rule(language: StringLanguage, context: Context, *, as_key: bool) -> Expression:
     # Strings with a condition are spelled canonically anyway: only constraints on the length alone have two forms.
     key = (language, as_key and any(constraint.simple for constraint in language.constraints))
-    found = context.memo.get(key)
-    if found is None:
+    result = context.memo.get(key)
+    if result is None:
         grammar = context.grammar
         rule = grammar.rule("key" if as_key else "string")
-        context.memo[key] = found = grammar.call(rule)
+        context.memo[key] = result = grammar.call(rule)
         grammar.define(rule, _alternatives(language, context, as_key=as_key))
-    return found
+    return result
 
 
 def _alternatives(language: StringLanguage, context: Context, *, as_key: bool) -> Expression:
@@ -87,9 +87,9 @@ def _without_forbidden(language: StringLanguage, context: Context, forbidden: Fo
     if text is None:
         return _rule(language & forbidden.strings, context, as_key=False)
     rule, quote = grammar.rule("string"), grammar.literal(b'"')
-    memo[key] = found = grammar.call(rule)
+    memo[key] = result = grammar.call(rule)
     grammar.define(rule, grammar.seq([quote, text, quote]))
-    return found
+    return result
 
 
 def _after_quote(context: Context, constraint: StringConstraint, *, as_key: bool) -> Expression:
