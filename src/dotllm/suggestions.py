@@ -30,10 +30,12 @@ def _bare(name: str) -> str:
 def _perhaps_near(name: str, words: Iterable[str]) -> list[str]:
     """Those of ``words`` that share enough letters with ``name`` for a ratio of `_NEAR`. `difflib` would take ten times
     as long to rule out the others."""
-    one, result = name.encode(errors="surrogatepass"), []
+    written, result = name.encode(errors="surrogatepass"), []
     for word in words:
         other = word.encode(errors="surrogatepass")
-        shared = min(len(one) - len(one.translate(None, other)), len(other) - len(other.translate(None, one)))
+        shared = min(
+            len(written) - len(written.translate(None, other)), len(other) - len(other.translate(None, written))
+        )
         if 2 * shared / (len(name) + len(word)) >= _NEAR:  # as difflib rounds
             result.append(word)
     return result

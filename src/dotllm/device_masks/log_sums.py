@@ -64,4 +64,4 @@ def by_torch(logits: torch.Tensor, rows: torch.Tensor, starts: Any = None, most_
     if starts is not None:
         rows = starts.long()[rows // most_positions] + rows % most_positions
     rows = rows.clamp(max=len(logits) - 1)  # (for a row that there is not, any will do)
-    return torch.cat([torch.logsumexp(logits[some].float(), 1) for some in rows.split(_ROWS_AT_ONCE)])
+    return torch.cat([torch.logsumexp(logits[part].float(), 1) for part in rows.split(_ROWS_AT_ONCE)])

@@ -195,9 +195,9 @@ def prefixes(pointer: str, members: Any) -> Iterator[Advice]:
     """Advice on members of an enum, or choices, if one is the beginning of another; at most one piece."""
     listed = members if isinstance(members, list) else []  # else the compiler refuses it
     texts = sorted({member for member in listed if isinstance(member, str) and member})
-    for one, other in itertools.pairwise(texts):
-        if other.startswith(one):
-            message = f"{one!r} is the beginning of {other!r}: a single token decides which is meant"
+    for text, other in itertools.pairwise(texts):
+        if other.startswith(text):
+            message = f"{text!r} is the beginning of {other!r}: a single token decides which is meant"
             yield Advice(pointer, message, page("answer-quality", "members-that-begin-others"))
             return
 

@@ -150,9 +150,9 @@ def row_of(index: Walkable, config: int) -> int:
         with space.lock:
             since = space.rows_used.item(CONTENTS)
         find_row_alone(scratch.job_alone)
-        one, chunk = (scratch.machine, scratch.config), (scratch.ints, scratch.longs, scratch.rows)
+        alone, chunk = (scratch.machine, scratch.config), (scratch.ints, scratch.longs, scratch.rows)
         with space.lock:
-            enter_rows(scratch.space, *one, 1, since, *chunk, scratch.row)
+            enter_rows(scratch.space, *alone, 1, since, *chunk, scratch.row)
         row, code = scratch.row.item(), scratch.ints.item(CODES, 0)
         if row < 0 and code < 0:
             index.recover(code)

@@ -399,8 +399,8 @@ class MaskScratch:
         self.machine, self.config, self.row = np.zeros(MACHINE, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
         self.job_alone = new_job()
         self.job_alone[AT_FUEL] = FUEL
-        one, chunk = (self.space, self.machine, self.config), (self.ints, self.longs, self.rows)
-        find_rows(self.job_alone, NO_HELPERS, *one, 0, *chunk, NO_TARGETS, self.row, _NOTHING_WRITTEN)
+        alone, chunk = (self.space, self.machine, self.config), (self.ints, self.longs, self.rows)
+        find_rows(self.job_alone, NO_HELPERS, *alone, 0, *chunk, NO_TARGETS, self.row, _NOTHING_WRITTEN)
 
 
 _scratch: WeakKeyDictionary[TokenSpace, list[MaskScratch]] = WeakKeyDictionary()

@@ -43,9 +43,9 @@ def row_hash(row: Int32) -> int:
     for i in range(half):
         key = (np.uint64(i + 1) * np.uint64(0x9E3779B1)) & low
         key *= key  # not linear in the position, or neighbours would have related keys
-        one = (np.uint64(np.uint32(row[i])) + (key >> np.uint64(7))) & low
+        factor = (np.uint64(np.uint32(row[i])) + (key >> np.uint64(7))) & low
         two = (np.uint64(np.uint32(second[i])) + (key >> np.uint64(23))) & low
-        total += one * two
+        total += factor * two
     if row.shape[0] % 2:
         total += np.uint64(np.uint32(row[row.shape[0] - 1])) * np.uint64(0x9E3779B97F4A7C15)
     total ^= total >> np.uint64(32)
@@ -64,18 +64,18 @@ def is_empty(row: Int32) -> bool:
 
 
 @kernel(nb.boolean(nb.int32[::1], nb.int32[::1]))
-def equal_rows(one: Int32, other: Int32) -> bool:
+def equal_rows(row: Int32, other: Int32) -> bool:
     """Whether two rows are equal."""
-    n = one.shape[0]
+    n = row.shape[0]
     for start in range(0, n - 63, 64):  # a block at a time: a loop that may end at each word is not vectorised
-        a, b = one[start : start + 64], other[start : start + 64]
+        a, b = row[start : start + 64], other[start : start + 64]
         differ = nb.int32(0)
         for i in range(64):
             differ |= a[i] ^ b[i]
         if differ != 0:
             return False
     for i in range(n - n % 64, n):
-        if one[i] != other[i]:
+        if row[i] != other[i]:
             return False
     return True
 
@@ -155,11 +155,11 @@ def intern_row(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32,
         nb.int32[::1],
     )
 )  # fmt: skip
-def intern_rows(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32, some: Int32, numbers: Int32) -> bool:
-    """`intern_row` for all of ``some`` int32 [n, words]: their numbers go to ``numbers`` int32 [n]. False: the table is
+def intern_rows(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32, masks: Int32, numbers: Int32) -> bool:
+    """`intern_row` for all of ``masks`` int32 [n, words]: their numbers go to ``numbers`` int32 [n]. False: the table is
     full, and ``numbers`` is incomplete. Hold the lock."""
-    for i in range(some.shape[0]):
-        number = intern_row(rows, used, table, meta, free, row_hash(some[i]), some[i])
+    for i in range(masks.shape[0]):
+        number = intern_row(rows, used, table, meta, free, row_hash(masks[i]), masks[i])
         if number < 0:
             return False
         numbers[i] = number

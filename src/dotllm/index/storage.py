@@ -258,8 +258,8 @@ def find_symbol_arities(mem: Int32, arities: Int64, symbol_arities: Int64) -> bo
             return False
         bare = 1
         for j in range(first, end):
-            one = sets + 2 * mem[j]
-            if mem[one + 1] != 1 or mem[frames + 3 * mem[pool + mem[one]]] != L.HOLE:
+            frame_set = sets + 2 * mem[j]
+            if mem[frame_set + 1] != 1 or mem[frames + 3 * mem[pool + mem[frame_set]]] != L.HOLE:
                 bare = 0
         mem[entry + 2] = bare
     return True

@@ -327,6 +327,6 @@ def _name(text: bytes, *, is_json: bool) -> str:
 
 def _members(known: Mapping[str, Known]) -> list[dict[str, Any]]:
     return [
-        {"value": json.loads(name), "probability": round(one.least, _ROUND) if one.more <= TOLERANCE else None}
-        for name, one in known.items()
+        {"value": json.loads(name), "probability": round(bounds.least, _ROUND) if bounds.more <= TOLERANCE else None}
+        for name, bounds in known.items()
     ]

@@ -323,9 +323,9 @@ class LiveInspector(Inspector):
         """All known requests, the newest first."""
         return {
             "requests": [
-                {"id": name, "kind": one.specification.kind.value, "text": one.specification.text[:80],
-                 "tokens": len(one.tokens), "end": one.end}
-                for name, one in reversed(list(self._live.items()))
+                {"id": name, "kind": live.specification.kind.value, "text": live.specification.text[:80],
+                 "tokens": len(live.tokens), "end": live.end}
+                for name, live in reversed(list(self._live.items()))
             ]
         }  # fmt: skip
 
@@ -347,9 +347,9 @@ class LiveInspector(Inspector):
         return one.specification.to_json() | {"tokens": tokens, "mass": masses, "fields": fields, "end": one.end}
 
 
-def begin(live: OrderedDict[str, Live], name: str, one: Live) -> None:
+def begin(live: OrderedDict[str, Live], name: str, request: Live) -> None:
     """Add a request, and forget the oldest if there are too many."""
-    live[name] = one
+    live[name] = request
     while len(live) > MOST_REQUESTS:
         live.popitem(last=False)
 
@@ -359,9 +359,9 @@ def take(
 ) -> None:
     """Add ``tokens`` of a request, what is known about them, and its ``end`` if it has ended. Does nothing if the
     request is not known."""
-    one = live.get(name)
-    if one is not None:
-        new = tokens[: max(0, 2 * MOST_TOKENS - len(one.tokens))]
-        one.tokens += new
-        one.places += [*places, *[UNKNOWN] * len(new)][: len(new)]
-        one.end = "" if end is None else str(end)
+    request = live.get(name)
+    if request is not None:
+        new = tokens[: max(0, 2 * MOST_TOKENS - len(request.tokens))]
+        request.tokens += new
+        request.places += [*places, *[UNKNOWN] * len(new)][: len(new)]
+        request.end = "" if end is None else str(end)

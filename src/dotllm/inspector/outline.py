@@ -102,7 +102,7 @@ class _Tree:
             if name in ("schema", "json_schema"):
                 children.append(self.schema("schema", inner, place, ""))
             elif isinstance(inner, list):
-                children += [self.tag(one, f"{place}/{i}") for i, one in enumerate(inner)]
+                children += [self.tag(part, f"{place}/{i}") for i, part in enumerate(inner)]
             else:
                 children.append(self.tag(inner, place))
         begin = json.dumps(value["begin"]) if isinstance(value.get("begin"), str) else ""

@@ -39,7 +39,7 @@ def _add(variable: str, name: str) -> None:
     """Add ``name`` to a list in the environment."""
     names = os.environ.get(variable, "").split(",")
     if name not in map(str.strip, names):
-        os.environ[variable] = ",".join(one for one in (*names, name) if one)
+        os.environ[variable] = ",".join(hook for hook in (*names, name) if hook)
 
 
 def choice(variable: str, *values: str) -> str:

@@ -374,10 +374,10 @@ def need(old: Int32, fs: int, n: int, needed: Int32) -> int:
         needed[n] = fs
         n += 1
     while i < n:
-        one = needed[i]
+        frame_set = needed[i]
         i += 1
-        for j in range(old[sets + 2 * one + 1]):
-            at = frames + 3 * old[pool + old[sets + 2 * one] + j]
+        for j in range(old[sets + 2 * frame_set + 1]):
+            at = frames + 3 * old[pool + old[sets + 2 * frame_set] + j]
             label, parent = old[at], old[at + 2]
             if (label >= 0 or label <= L.LOOP) and parent != 0 and needed[marks + parent] == 0:
                 needed[marks + parent] = 1

@@ -200,12 +200,12 @@ def return_through(mem: Int32, fs: int) -> int:
         mem[parents + mem[starts + at]] = mem[frames + 3 * mem[first + i] + 2]
         mem[starts + at] += 1  # (in the end, this is where the parents of the next label begin)
     for i in range(count):
-        one = mem[starts + i - 1] if i > 0 else 0
+        begin = mem[starts + i - 1] if i > 0 else 0
         end = mem[starts + i]
-        below = I(mem[parents + one])
-        if end - one > 1:
+        below = I(mem[parents + begin])
+        if end - begin > 1:
             length = 0
-            for j in range(one, end):
+            for j in range(begin, end):
                 length += mem[sets + 2 * mem[parents + j] + 1]
             mem[L.H_FUEL] -= length
             if mem[L.H_FUEL] < 0:
@@ -214,7 +214,7 @@ def return_through(mem: Int32, fs: int) -> int:
             if at < 0:
                 return at
             length = 0
-            for j in range(one, end):
+            for j in range(begin, end):
                 other = pool + mem[sets + 2 * mem[parents + j]]
                 for k in range(mem[sets + 2 * mem[parents + j] + 1]):
                     mem[at + length] = mem[other + k]
@@ -336,13 +336,13 @@ def push_calls(mem: Int32, node: int) -> int:
     b, acc, heap, rank = mem[L.H_B], mem[L.H_ACC], mem[L.H_HEAP], mem[L.H_RANK]
     n = 0
     while True:
-        one = frame(mem, mem[b + node], 0, mem[acc + node])
-        if one < 0:
-            return one
+        number = frame(mem, mem[b + node], 0, mem[acc + node])
+        if number < 0:
+            return number
         at = buffer_room(mem, n + 1)
         if at < 0:
             return at
-        mem[at + n] = one
+        mem[at + n] = number
         n += 1
         if mem[L.H_PENDING] == 0 or mem[rank + mem[heap]] != mem[rank + node]:
             break

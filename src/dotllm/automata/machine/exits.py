@@ -103,13 +103,13 @@ def normal(mem: Int32, fs: int) -> int:
     below = kept + n  # transparent frames that are still to be searched
     changed = False
     for i in range(n):
-        one = I(mem[first + i])
-        if stands_on(mem, one, first, n) and not is_transparent(mem, one):
-            one = frame(mem, mem[frames + 3 * one] + mem[L.H_NODES], 0, mem[frames + 3 * one + 2])
-            if one < 0:
-                return one
+        number = I(mem[first + i])
+        if stands_on(mem, number, first, n) and not is_transparent(mem, number):
+            number = frame(mem, mem[frames + 3 * number] + mem[L.H_NODES], 0, mem[frames + 3 * number + 2])
+            if number < 0:
+                return number
             changed = True
-        mem[kept + i] = one
+        mem[kept + i] = number
     for i in range(n):
         if mem[kept + i] < 0 or not is_transparent(mem, mem[kept + i]):
             continue

@@ -35,10 +35,10 @@ def unmapped_below(mem: Int32, memo: int, fs: int, key: int) -> int:
     n = 1
     i = 0
     while i < n:
-        one = mem[start + i]
+        frame_set = mem[start + i]
         i += 1
-        for j in range(mem[sets + 2 * one + 1]):
-            at = frames + 3 * mem[pool + mem[sets + 2 * one] + j]
+        for j in range(mem[sets + 2 * frame_set + 1]):
+            at = frames + 3 * mem[pool + mem[sets + 2 * frame_set] + j]
             label, parent = mem[at], mem[at + 2]
             if (label < 0 and label > L.LOOP) or parent == 0 or triple_get(mem, memo, parent, key, 0) >= 0:
                 continue
@@ -75,10 +75,10 @@ def holes_of(mem: Int32, fs: int) -> int:
     if todo < 0:
         return todo
     for t in range(todo):
-        one = mem[mem[L.AT_BUFFER] + bottom + t]
+        frame_set = mem[mem[L.AT_BUFFER] + bottom + t]
         result = I(0)
-        for i in range(mem[sets + 2 * one + 1]):
-            number = I(mem[pool + mem[sets + 2 * one] + i])
+        for i in range(mem[sets + 2 * frame_set + 1]):
+            number = I(mem[pool + mem[sets + 2 * frame_set] + i])
             label, parent = mem[frames + 3 * number], I(mem[frames + 3 * number + 2])
             below = singleton(mem, number) if label == L.HOLE else I(0)
             if label != L.HOLE and label != L.ROOT and parent != 0:
@@ -88,7 +88,7 @@ def holes_of(mem: Int32, fs: int) -> int:
                 result = below
             if below < 0:
                 return below
-        result = triple_put(mem, L.T_HOLES, one, 0, 0, result)
+        result = triple_put(mem, L.T_HOLES, frame_set, 0, 0, result)
         if result < 0:
             return result
     mem[L.H_BUFFER] = bottom
@@ -114,8 +114,8 @@ def substitute(mem: Int32, fs: int, symbol: int) -> int:
         one_set = mem[mem[L.AT_BUFFER] + bottom + t]
         n = 0
         for i in range(mem[sets + 2 * one_set + 1]):
-            one = mem[pool + mem[sets + 2 * one_set] + i]
-            label, count, parent = mem[frames + 3 * one], mem[frames + 3 * one + 1], mem[frames + 3 * one + 2]
+            number = mem[pool + mem[sets + 2 * one_set] + i]
+            label, count, parent = mem[frames + 3 * number], mem[frames + 3 * number + 1], mem[frames + 3 * number + 2]
             mem[L.H_FUEL] -= 1
             if mem[L.H_FUEL] < 0:
                 return L.OUT_OF_FUEL
@@ -130,7 +130,7 @@ def substitute(mem: Int32, fs: int, symbol: int) -> int:
                 n += m
                 mem[L.H_BUFFER] += m
             else:
-                new = I(one)
+                new = I(number)
                 if label != L.ROOT:
                     below = I(0) if parent == 0 else triple_get(mem, L.T_SUBST, parent, symbol, 0)
                     new = frame(mem, label, count, below)
@@ -206,9 +206,9 @@ def canonical_frames(mem: Int32, fs: int) -> int:
             return at
         mem[L.H_BUFFER] += n
         for i in range(n):
-            one = mem[pool + mem[sets + 2 * one_set] + i]
-            label, count, parent = mem[frames + 3 * one], mem[frames + 3 * one + 1], mem[frames + 3 * one + 2]
-            new = I(one)
+            number = mem[pool + mem[sets + 2 * one_set] + i]
+            label, count, parent = mem[frames + 3 * number], mem[frames + 3 * number + 1], mem[frames + 3 * number + 2]
+            new = I(number)
             if label >= 0 or label <= L.LOOP:
                 below = I(0) if parent == 0 else triple_get(mem, L.T_CANON_FRAMES, parent, 0, 0)
                 if label <= L.LOOP and count >= 0:

@@ -165,14 +165,14 @@ def frame(mem: Int32, label: int, count: int, parent: int) -> int:
 
 
 @inner_kernel(I(MEM, I))
-def singleton(mem: Int32, one: int) -> int:
+def singleton(mem: Int32, number: int) -> int:
     """The frame set of a single frame."""
-    if one < 0:
-        return one
+    if number < 0:
+        return number
     at = buffer_room(mem, 1)
     if at < 0:
         return at
-    mem[at] = one
+    mem[at] = number
     result = intern_list(mem, L.L_FRAMESET, at, 1)
     return result if result < 0 else result >> 1
 

@@ -366,11 +366,11 @@ def tail_of(mem: Int32, fs: int, stack: int) -> int:
     mem[L.H_BUFFER] += 2
     while mem[L.H_BUFFER] > bottom:
         top = mem[L.AT_BUFFER] + mem[L.H_BUFFER] - 2
-        one, cell_at = I(mem[top]), I(mem[top + 1])
-        if triple_get(mem, L.T_BELOW, one, cell_at, 0) >= 0:
+        top_set, cell_at = I(mem[top]), I(mem[top + 1])
+        if triple_get(mem, L.T_BELOW, top_set, cell_at, 0) >= 0:
             mem[L.H_BUFFER] -= 2
             continue
-        first, n = pool + mem[sets + 2 * one], mem[sets + 2 * one + 1]
+        first, n = pool + mem[sets + 2 * top_set], mem[sets + 2 * top_set + 1]
         mem[L.H_FUEL] -= 1 + n
         if mem[L.H_FUEL] < 0:
             return L.OUT_OF_FUEL
@@ -436,7 +436,7 @@ def tail_of(mem: Int32, fs: int, stack: int) -> int:
             tail = unit(mem, L.T_TAIL, mem[cells + i], tail, 0)
             if tail < 0:
                 return tail
-        done = triple_put(mem, L.T_BELOW, one, cell_at, 0, tail)
+        done = triple_put(mem, L.T_BELOW, top_set, cell_at, 0, tail)
         if done < 0:
             return done
         mem[L.H_BUFFER] -= 2

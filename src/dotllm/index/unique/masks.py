@@ -431,9 +431,9 @@ def _repeating_tokens(paths: Paths, tokens: Tokens, start: Branch, row: Int32, c
             return
         # (White space between tokens of JSON changes nothing.)
         if len(after) != len(branches) or any(a.state is not b.state for a, b in zip(after, branches, strict=True)):
-            here = tokens.ending_at(child)
-            if here and not any_can_complete(paths, after):
-                bad.extend(t for t in here if row[t >> 5] >> (t & 31) & 1)
+            ending = tokens.ending_at(child)
+            if ending and not any_can_complete(paths, after):
+                bad.extend(t for t in ending if row[t >> 5] >> (t & 31) & 1)
         agenda.append((child, after))
 
     if state.mode in (VALUE, AFTER, KEY, COLON):

@@ -414,11 +414,11 @@ def one_step(paths: Paths, branch: Branch, byte: int) -> Branches:
         begins = not isinstance(state, State) or state.mode == VALUE
         opening = paths.opening(config, byte) if begins else NONE
         if opening != NONE:
-            here = (paths.step(config, byte), -1) if opening == ALL else paths.split(config, byte)
+            configs = (paths.step(config, byte), -1) if opening == ALL else paths.split(config, byte)
             inside = feed(state, byte, True) if isinstance(state, State) else START[byte]
-            out = [Branch(here[0], inside)] if here[0] >= 0 else []
-            if here[1] >= 0:
-                out.append(Branch(here[1], feed(state, byte) if isinstance(state, State) else OUTSIDE))
+            out = [Branch(configs[0], inside)] if configs[0] >= 0 else []
+            if configs[1] >= 0:
+                out.append(Branch(configs[1], feed(state, byte) if isinstance(state, State) else OUTSIDE))
             return tuple(out)
     after = paths.step(config, byte)
     if after < 0:

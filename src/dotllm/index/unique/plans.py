@@ -290,8 +290,8 @@ def spelling(tokens: Tokens, text: bytes) -> tuple[int, ...] | None:
             if child is None:
                 break
             node, behind = child, best[at + 1]
-            here = best[start]
-            if behind is not None and (here is None or len(behind) + 1 < len(here)):
+            shortest = best[start]
+            if behind is not None and (shortest is None or len(behind) + 1 < len(shortest)):
                 ending = tokens.ending_at(node)
                 if ending:
                     best[start] = (ending[0], *behind)

@@ -79,8 +79,8 @@ class _Reader:
                 for name, value in _object(part.get("properties")).items():
                     named[name].append(value)
                 for value in [*_list(part.get("enum")), part.get("const")]:
-                    for name, one in _object(value).items():
-                        named[name].append({"const": one})
+                    for name, value_of_key in _object(value).items():
+                        named[name].append({"const": value_of_key})
                 for pattern, value in _object(part.get("patternProperties")).items():
                     (by_pattern[pattern] if _is_plain(pattern) else others).append(value)
                 others += [part[name] for name in ("additionalProperties", "unevaluatedProperties") if name in part]
@@ -173,20 +173,20 @@ class _Reader:
         """The schema and all schemas that apply in its place: the targets of references, and alternatives."""
         seen, todo = set(), [schema]
         while todo:
-            one = todo.pop()
-            if not isinstance(one, dict) or id(one) in seen:
+            part = todo.pop()
+            if not isinstance(part, dict) or id(part) in seen:
                 continue
             self._step()
-            seen.add(id(one))
-            yield one
-            if isinstance(one.get("$ref"), str):
-                todo.append(self._target(one["$ref"]))
+            seen.add(id(part))
+            yield part
+            if isinstance(part.get("$ref"), str):
+                todo.append(self._target(part["$ref"]))
             for keyword in _IN_PLACE:
-                if isinstance(one.get(keyword), list):
-                    todo.extend(one[keyword])
+                if isinstance(part.get(keyword), list):
+                    todo.extend(part[keyword])
             if conditional:
-                todo.extend(one[keyword] for keyword in _CONDITIONAL if keyword in one)
-                todo.extend(_object(one.get("dependentSchemas")).values())
+                todo.extend(part[keyword] for keyword in _CONDITIONAL if keyword in part)
+                todo.extend(_object(part.get("dependentSchemas")).values())
 
     def _target(self, reference: str) -> Any:
         """The target of a JSON Pointer; None for other references."""
@@ -204,8 +204,8 @@ def _is_plain(pattern: str) -> bool:
 
 def _intersection(types: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """The types that both have; an integer is a number."""
-    result = {one for one in types if one in others or (one == "integer" and "number" in others)}
-    return frozenset(result | {one for one in others if one == "integer" and "number" in types})
+    result = {kind for kind in types if kind in others or (kind == "integer" and "number" in others)}
+    return frozenset(result | {kind for kind in others if kind == "integer" and "number" in types})
 
 
 def _list(value: Any) -> list[Any]:

@@ -166,9 +166,9 @@ class Uses:
     def _refused(self, use: Use, message: str) -> Exception:
         return self.source.unsupported(message, use.at, "lazy")
 
-    def _may_overlap(self, one: int, two: int) -> bool:
+    def _may_overlap(self, left: int, right: int) -> bool:
         """Whether some text may match both terminals."""
-        first, second = self.all[one], self.all[two]
+        first, second = self.all[left], self.all[right]
         if first.expression == second.expression:
             return True
         if first.texts is None or second.texts is None:
@@ -358,12 +358,12 @@ class _Places:
         todo = list(seen)
         while todo:
             cancellation.check()
-            one, two = todo.pop()
-            for number, neighbour in ((one, two), (two, one)):
+            left, right = todo.pop()
+            for number, neighbour in ((left, right), (right, left)):
                 for use, _ in self.classes[number]:
                     apart[use] |= self.lazy_in[neighbour]
-            for first, target in self.classes[one]:
-                for second, other in self.classes[two]:
+            for first, target in self.classes[left]:
+                for second, other in self.classes[right]:
                     low, high = sorted((self.class_of[target], self.class_of[other]))
                     if (low, high) in seen:
                         continue

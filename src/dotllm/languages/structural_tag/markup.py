@@ -177,7 +177,9 @@ class _Cohere(_Markup):
     def _character(self, characters: CharSet) -> Expression:
         special = CharSet.of("\0" + "".join(_ESCAPES))
         plain = self.grammar.chars(characters - special)
-        escaped = [self.grammar.literal(text) for one, text in _ESCAPES.items() if CharSet.of(one) & characters]
+        escaped = [
+            self.grammar.literal(text) for character, text in _ESCAPES.items() if CharSet.of(character) & characters
+        ]
         return self.grammar.alt([plain, *escaped])
 
 

@@ -45,8 +45,8 @@ HOOK = Hook(
 
 def field(name: str) -> str:
     """The Messages API's name for ``name``, a field of the chat that its request becomes."""
-    for pattern, here in _AS_HERE:
-        name = pattern.sub(here, name)
+    for pattern, ours in _AS_HERE:
+        name = pattern.sub(ours, name)
     return name
 
 

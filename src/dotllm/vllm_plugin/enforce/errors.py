@@ -141,7 +141,10 @@ def _in_our_words(error: Any, reason: str) -> Any:
 def logits_processors(model_config: ModelConfig | None) -> tuple[str, ...]:
     """Names of the logits processors that the server's operator has added to vLLM's."""
     named = getattr(model_config, "logits_processors", None) or ()
-    return (*(one if isinstance(one, str) else one.__qualname__ for one in named), *_installed_processors())
+    return (
+        *(processor if isinstance(processor, str) else processor.__qualname__ for processor in named),
+        *_installed_processors(),
+    )
 
 
 @cache

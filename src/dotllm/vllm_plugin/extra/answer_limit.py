@@ -99,13 +99,13 @@ class AnswerLimit:
         rows, first = [], -1
         said = [*request.all_token_ids[-len(self.reasoning_end) :], *drafts]
         for position in range(1 + len(drafts)):
-            here = left - position
-            token = self.end_now(here, said[: len(said) - len(drafts) + position])
+            rest = left - position
+            token = self.end_now(rest, said[: len(said) - len(drafts) + position])
             if token >= 0:
                 rows.append(sender.row((token,), allowed=True))
                 first = position if first < 0 else first
             else:
-                late = _too_late(structured._grammar, self._implicit_ends, here)
+                late = _too_late(structured._grammar, self._implicit_ends, rest)
                 rows.append(sender.row(masked + late, allowed=False))
         self.note(left, first)
         return rows

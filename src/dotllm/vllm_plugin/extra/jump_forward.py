@@ -314,14 +314,14 @@ class JumpForward(Part):
         """The number of tokens that ``request`` may have after the sampled one."""
         return tokens_left(request, self.scheduler.max_model_len) - 1
 
-    def _append(self, request: Request, sampled: list[int], one: Offer) -> None:
+    def _append(self, request: Request, sampled: list[int], offer: Offer) -> None:
         """Make it look as if the step had produced the forced tokens after ``sampled``, and nothing were in flight."""
-        if one.grammar.accepted_ahead:
-            accept_forced(one.grammar, one.tokens)  # (else vLLM passes it everything that was produced)
+        if offer.grammar.accepted_ahead:
+            accept_forced(offer.grammar, offer.tokens)  # (else vLLM passes it everything that was produced)
         self._entered.setdefault(request.request_id, request.num_tokens)
         if request.num_output_placeholders:  # asynchronous: for the result that has come, and for those in flight
-            request.num_output_placeholders = 1 + len(one.tokens)
-        sampled.extend(one.tokens)
+            request.num_output_placeholders = 1 + len(offer.tokens)
+        sampled.extend(offer.tokens)
 
     def scheduled(self, step: SchedulerOutput) -> None:
         """Let ``step`` tell the model runner the tokens that it runs and does not know."""

@@ -166,9 +166,13 @@ def _masked_in_reasoning(manager: StructuredOutputManager, request: Request) -> 
 
 def _grammars(asked: Sequence[Request]) -> list[RequestGrammar] | None:
     """The grammars of ``asked``, which begin with their first mask; None if vLLM is to find the masks itself."""
-    grammars = [one._grammar for request in asked if (one := request.structured_output_request) is not None]
+    grammars = [
+        structured._grammar for request in asked if (structured := request.structured_output_request) is not None
+    ]
     if set(map(type, grammars)) != {RequestGrammar}:  # an ended compile that nothing has read yet, or other backends
-        grammars = [one.grammar for request in asked if (one := request.structured_output_request) is not None]
+        grammars = [
+            structured.grammar for request in asked if (structured := request.structured_output_request) is not None
+        ]
         if set(map(type, grammars)) != {RequestGrammar}:
             return None
     begun = [grammar.has_begun or grammar.begin() for grammar in grammars]

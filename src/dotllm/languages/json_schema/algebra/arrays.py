@@ -182,9 +182,9 @@ def _breaks(nodes: Nodes, constraint: ArrayConstraint, condition: ArrayCondition
     for i in indices:
         if most is not None and i >= most:
             break
-        here = item_of(constraint, i)
-        if not _within(nodes, here, node):
-            if i < least and nodes.is_empty(nodes.both(here, node)):
+        mine = item_of(constraint, i)
+        if not _within(nodes, mine, node):
+            if i < least and nodes.is_empty(nodes.both(mine, node)):
                 return Breaks.ALWAYS
             breaks = Breaks.SOMETIMES
     return breaks

@@ -32,10 +32,10 @@ class ValueCondition(ObjectCondition):
         return mentioning({self.name: nodes.complement(self.node)}, [self.name])
 
     def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
-        here = value_of(constraint, self.name)
-        if here == FALSE or _within(nodes, here, self.node):
+        mine = value_of(constraint, self.name)
+        if mine == FALSE or _within(nodes, mine, self.node):
             return Breaks.NEVER
-        sure = self.name in constraint.required and nodes.are_apart(here, self.node)
+        sure = self.name in constraint.required and nodes.are_apart(mine, self.node)
         return Breaks.ALWAYS if sure else Breaks.SOMETIMES
 
     def as_clause(self) -> Clause | None:
@@ -71,12 +71,12 @@ class RequiredValueCondition(ObjectCondition):
         return mentioning({self.name: nodes.complement(self.node)})
 
     def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
-        here = value_of(constraint, self.name)
-        if here == FALSE:
+        mine = value_of(constraint, self.name)
+        if mine == FALSE:
             return Breaks.ALWAYS
-        if _within(nodes, here, self.node):
+        if _within(nodes, mine, self.node):
             return Breaks.NEVER if self.name in constraint.required else Breaks.SOMETIMES
-        return Breaks.ALWAYS if nodes.are_apart(here, self.node) else Breaks.SOMETIMES
+        return Breaks.ALWAYS if nodes.are_apart(mine, self.node) else Breaks.SOMETIMES
 
 
 @dataclass(slots=True, eq=False)
@@ -118,14 +118,14 @@ class KeyClassCondition(ObjectCondition):
         language, node = other.key_classes[self.number]
         breaks = Breaks.NEVER
         one_class = len(other.key_classes) == 1
-        for name, here in constraint.properties.items():
-            if name in other.properties or here == FALSE or not (one_class or language.contains(name)):
+        for name, mine in constraint.properties.items():
+            if name in other.properties or mine == FALSE or not (one_class or language.contains(name)):
                 continue
-            if not _within(nodes, here, node):
-                if name in constraint.required and nodes.are_apart(here, node):
+            if not _within(nodes, mine, node):
+                if name in constraint.required and nodes.are_apart(mine, node):
                     return Breaks.ALWAYS
                 breaks = Breaks.SOMETIMES
-        if any(here != FALSE and not _within(nodes, here, node) for _, here in constraint.key_classes):
+        if any(mine != FALSE and not _within(nodes, mine, node) for _, mine in constraint.key_classes):
             breaks = Breaks.SOMETIMES
         return breaks
 

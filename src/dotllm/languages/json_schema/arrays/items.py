@@ -130,8 +130,8 @@ class _ItemAutomaton:
     def _steps(self, state: ItemState) -> Iterator[tuple[Node, ItemState]]:
         """The possible schemas of the next item, each with the state after it."""
         algebra, constraint = self.writer.algebra, self.constraint
-        here = item_of(constraint, state.length)
-        if here == FALSE:
+        mine = item_of(constraint, state.length)
+        if mine == FALSE:
             return
         length = min(state.length + 1, self.length_limit)
         # For each `contains`: pairs of a node that the item must satisfy and the count after it.
@@ -147,7 +147,7 @@ class _ItemAutomaton:
         for j in state.undecided:
             by_node.setdefault(item_of(constraint.negated[j], state.length), set()).add(j)
         for picked in product(*choices):
-            item = self._met((here, *[node for node, _ in picked]))
+            item = self._met((mine, *[node for node, _ in picked]))
             if item == FALSE:
                 continue
             counts = tuple(count for _, count in picked)

@@ -99,9 +99,9 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
     items: dict[tuple[Node, bool], Expression] = {}
     while pending:
         used, length, twice = state = pending.pop()
-        here = states[state]
+        place = states[state]
         if length >= constraint.minimum and (twice or not constraint.repeated):
-            finals.append(here)
+            finals.append(place)
         if not domains or (constraint.maximum is not None and length >= constraint.maximum):
             continue
         for value, node in domains[min(length, positions - 1)]:
@@ -118,7 +118,7 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
                 if length:
                     item = grammar.seq([text.comma, item])
                 items[node, length == 0] = item
-            edges.append((here, item, states[after]))
+            edges.append((place, item, states[after]))
         if len(edges) > MAX_EDGES:
             if not constraint.repeated:
                 return None

@@ -166,10 +166,10 @@ class Mantissas:
         self.decades: list[RealSet] = []
         inside = self.near_zero = bool(numbers.on((0, 1), (Fraction(1, 10 ** (places + 1)), 0)))
         for exponent in sorted({exponent for exponent, _, _ in cuts}):
-            here = tuple((d * 10 ** (self.size - size), side) for e, size, (d, side) in cuts if e == exponent)
+            scaled = tuple((d * 10 ** (self.size - size), side) for e, size, (d, side) in cuts if e == exponent)
             self.exponents.append(exponent)
-            self.decades.append(RealSet(inside, here))
-            inside = inside ^ bool(len(here) & 1)
+            self.decades.append(RealSet(inside, scaled))
+            inside = inside ^ bool(len(scaled) & 1)
 
     def first(self, digit: int) -> Key:
         """The state after the digit before the point."""

@@ -179,14 +179,14 @@ def _integers(first: int, last: int) -> ByteNetwork:
     layout: list[int] = []
     symbols: dict[int, int] = {}
     for state in (queue := [start]):
-        here = ids[state]
+        place = ids[state]
         cuts = {0, 10}
         for digits, low, high in state:
             if digits:
                 unit = 10 ** (digits - 1)
                 cuts |= {low // unit, low // unit + 1, high // unit, high // unit + 1}
             else:
-                finals.append(here)
+                finals.append(place)
         grouped: dict[int, int] = {}
         for digit, end in pairwise(sorted(cuts)):
             target = []
@@ -205,7 +205,7 @@ def _integers(first: int, last: int) -> ByteNetwork:
             mask = ((1 << end) - (1 << digit)) << ord("0")
             grouped[ids[after]] = grouped.get(ids[after], 0) | mask
         for to, mask in grouped.items():
-            layout += (here, symbols.setdefault(mask, len(symbols)), to)
+            layout += (place, symbols.setdefault(mask, len(symbols)), to)
     head = [len(ids), 0, len(finals), *finals]
     return ByteNetwork(len(ids), tuple(symbols), np.array(head + layout, np.int32))
 

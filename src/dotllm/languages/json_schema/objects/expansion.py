@@ -41,32 +41,40 @@ def expanded(
     pending: list[tuple[ObjectConstraint, tuple[KeyClass, ...], frozenset[str]]] = [(constraint, (), frozenset())]
     while pending:
         cancellation.check()
-        one, some, split = pending.pop()
-        if (counts_members(one) and not (counted and not some)) or len(out) + len(pending) > MAX_EXPANDED:
+        constraint_left, classes, split = pending.pop()
+        if (counts_members(constraint_left) and not (counted and not classes)) or len(out) + len(
+            pending
+        ) > MAX_EXPANDED:
             return None
-        if one.clauses:
+        if constraint_left.clauses:
             # The key that decides most clauses (ties by name); `meet` works out the consequences.
-            counts = Counter(name for clause in one.clauses for name, _ in clause)
+            counts = Counter(name for clause in constraint_left.clauses for name, _ in clause)
             name = min(counts, key=lambda name: (-counts[name], name))
             for way in (mentioning({name: FALSE}), mentioning({name: TRUE}, [name])):
-                met = objects.meet(algebra, one, way)
+                met = objects.meet(algebra, constraint_left, way)
                 if met is not None:
-                    pending.append((met, some, split))
-        elif one.negated:
-            discriminator = _choose_discriminator(one, split) if by_value else None
+                    pending.append((met, classes, split))
+        elif constraint_left.negated:
+            discriminator = _choose_discriminator(constraint_left, split) if by_value else None
             if discriminator is not None:
                 split |= {discriminator}
                 try:
-                    pending.extend([(part, some, split) for part in _partition_by_value(algebra, one, discriminator)])
+                    pending.extend(
+                        [
+                            (part, classes, split)
+                            for part in _partition_by_value(algebra, constraint_left, discriminator)
+                        ]
+                    )
                     continue
                 except BudgetExceededError:  # too many kinds of values: negate the excluded constraints one by one
                     pass
-            rest = one._replace(negated=one.negated[1:])
+            rest = constraint_left._replace(negated=constraint_left.negated[1:])
             pending.extend(
-                (part, there, split) for part, there in _negate_branches(algebra, rest, some, one.negated[0])
+                (part, there, split)
+                for part, there in _negate_branches(algebra, rest, classes, constraint_left.negated[0])
             )
         else:
-            out.append((one, some))
+            out.append((constraint_left, classes))
     return out
 
 
@@ -97,8 +105,8 @@ def _partition_by_value(algebra: Algebra, constraint: ObjectConstraint, name: st
         The parts, which are disjoint and whose union is ``constraint``.
     """
     about = [other for other in constraint.negated if name in other.properties]
-    here = value_of(constraint, name)
-    values = partition_by(algebra, here, dict.fromkeys(value_of(other, name) for other in about))
+    mine = value_of(constraint, name)
+    values = partition_by(algebra, mine, dict.fromkeys(value_of(other, name) for other in about))
     absent = FALSE
     if name not in constraint.required:
         # A value that avoids the same constraints as absence needs no alternative of its own.
@@ -118,15 +126,15 @@ def _partition_by_value(algebra: Algebra, constraint: ObjectConstraint, name: st
 
 
 def _negate_branches(
-    algebra: Algebra, constraint: ObjectConstraint, some: tuple[KeyClass, ...], other: ObjectConstraint
+    algebra: Algebra, constraint: ObjectConstraint, classes: tuple[KeyClass, ...], other: ObjectConstraint
 ) -> Iterator[tuple[ObjectConstraint, tuple[KeyClass, ...]]]:
-    """``constraint`` (with ``some`` other keys) in each way in which an object does not satisfy ``other``."""
+    """``constraint`` (with ``classes`` other keys) in each way in which an object does not satisfy ``other``."""
     for condition in conditions(other):
         broken = condition.broken(algebra)
         if broken is not None:
             met = objects.meet(algebra, constraint, broken)
             if met is not None:
-                yield met, some
+                yield met, classes
             continue
         assert isinstance(condition, KeyClassCondition)
         language, node = other.key_classes[condition.number]
@@ -136,17 +144,17 @@ def _negate_branches(
             if name not in other.properties and (one_class or language.contains(name)):
                 met = objects.meet(algebra, constraint, mentioning({name: outside}, [name]))
                 if met is not None:
-                    yield met, some
+                    yield met, classes
         keys = StringLanguage.excluding(other.properties)
         if not one_class:
             keys = language & keys
         for language, value in constraint.key_classes:
             value = algebra.both(value, outside)
-            here = keys if len(constraint.key_classes) == 1 else language & keys
-            if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
-                yield constraint, (*some, (here, value))
+            common = keys if len(constraint.key_classes) == 1 else language & keys
+            if value != FALSE and not algebra.is_empty(value) and not common.is_empty():
+                yield constraint, (*classes, (common, value))
         # The same member may break several excluded constraints.
-        for i, (others, value) in enumerate(some):
-            value, here = algebra.both(value, outside), others & keys
-            if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
-                yield constraint, (*some[:i], (here, value), *some[i + 1 :])
+        for i, (others, value) in enumerate(classes):
+            value, common = algebra.both(value, outside), others & keys
+            if value != FALSE and not algebra.is_empty(value) and not common.is_empty():
+                yield constraint, (*classes[:i], (common, value), *classes[i + 1 :])

@@ -192,7 +192,7 @@ class _MemberAutomaton:
             end = max(end, first + 1)
             if all(present for _, present in clause):
                 positive_end = max(positive_end, first + 1)
-        later = {name: frozenset(some) for name, some in begun_by.items()}
+        later = {name: frozenset(names) for name, names in begun_by.items()}
         return frozenset(begun), _Later(later, end, positive_end)
 
     def _number(self, state: MemberState, done: bool) -> int:

@@ -56,10 +56,12 @@ def _expanded(writer: ObjectWriter, constraint: ObjectConstraint, *, counted: bo
     """The union that `expansion` makes of a constraint with keys in any order; None if no union helps."""
     for by_value in (True, False):
         parts = expanded(writer.algebra, constraint, by_value=by_value, counted=counted)
-        if parts is not None and not any(few_keys(keys) for one, some in parts for keys, _ in special(one, some)):
+        if parts is not None and not any(
+            few_keys(keys) for part, classes in parts for keys, _ in special(part, classes)
+        ):
             written = (
-                general_expression(writer, one) if counts_members(one) else _chains(writer, one, some)
-                for one, some in parts
+                general_expression(writer, part) if counts_members(part) else _chains(writer, part, classes)
+                for part, classes in parts
             )
             return writer.grammar.alt([*written])
     return None
@@ -97,8 +99,8 @@ def _run(writer: ObjectWriter, members: Line) -> tuple[Expression, bool]:
     return grammar.call(rule), last_required >= 0
 
 
-def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[KeyClass]) -> Expression:
-    """The common case: properties, required keys, and other keys, with at least one key of each set in ``some``."""
+def _chains(writer: ObjectWriter, constraint: ObjectConstraint, classes: Sequence[KeyClass]) -> Expression:
+    """The common case: properties, required keys, and other keys, with at least one key of each set in ``classes``."""
     grammar, text = writer.grammar, writer.text
     properties, required = constraint.properties, constraint.required
     possible = properties
@@ -127,13 +129,13 @@ def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[K
     end = 2 + 2 * n
     skip, comma = grammar.empty(), text.comma
     edges: list[Edge] = [(0, skip, 2)]
-    if free or some:
+    if free or classes:
         needed = [member for name, member in free if name in required] if required else []
         optional = [member for name, member in free if name not in required]
-        if some:
+        if classes:
             needed += [
                 text.member(unnamed_keys(language, constraint, writer.options.order), writer.value(node))
-                for language, node in some
+                for language, node in classes
             ]
         if needed:
             last_required = n
@@ -143,14 +145,14 @@ def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[K
     if last_required < 0 and not constraint.minimum:
         edges.append((0, skip, 1))
     for i, (member, is_required) in enumerate(line):
-        here = 2 + 2 * i
-        edges.append((here, member, here + 3))
+        place = 2 + 2 * i
+        edges.append((place, member, place + 3))
         if not is_required:
-            edges.append((here, skip, here + 2))
+            edges.append((place, skip, place + 2))
     for i in range(0 if others else 1, n + 1):
         done = 3 + 2 * i
         edges.append((done, comma, done - 1))
         if i > last_required:
             edges.append((done, skip, 1))
     writer.spend(len(edges) + 3 * len(placed) * (len(placed) > n), "properties")
-    return text.object(end + 2, (1,), edges, "not" if special(constraint, some) else None)
+    return text.object(end + 2, (1,), edges, "not" if special(constraint, classes) else None)

@@ -37,14 +37,14 @@ def counts_unnamed(constraint: ObjectConstraint) -> bool:
     )
 
 
-def special(constraint: ObjectConstraint, some: Sequence[KeyClass]) -> list[KeyClass]:
-    """The sets in ``some`` (sets of other keys, one of which must be present) whose values differ from those of all
+def special(constraint: ObjectConstraint, classes: Sequence[KeyClass]) -> list[KeyClass]:
+    """The sets in ``classes`` (sets of other keys, one of which must be present) whose values differ from those of all
     keys in their class."""
     if len(constraint.key_classes) == 1:
-        return [key_class for key_class in some if key_class[1] != constraint.key_classes[0][1]]
+        return [key_class for key_class in classes if key_class[1] != constraint.key_classes[0][1]]
     return [
         (keys, node)
-        for keys, node in some
+        for keys, node in classes
         if any(value != node and not (keys & language).is_empty() for language, value in constraint.key_classes)
     ]
 

@@ -339,8 +339,8 @@ def _check_pattern(place: _Place, tokens: Path, keyword: str, pattern: str) -> N
     try:
         parse(pattern, "ecma", None)
     except InvalidSpecError as error:
-        here = _at(place, *tokens)
-        raise InvalidSpecError(f"{keyword} {pattern!r}: {error.message}", location=here, keyword=keyword) from None
+        location = _at(place, *tokens)
+        raise InvalidSpecError(f"{keyword} {pattern!r}: {error.message}", location=location, keyword=keyword) from None
     except SpecError:  # it is valid but cannot be enforced, and need not be
         pass
 

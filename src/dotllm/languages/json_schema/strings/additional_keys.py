@@ -158,8 +158,8 @@ def _make_default_edges(context: Context, new: list[int]) -> None:
     grammar = context.grammar
     rest, unusual = rest_of_string(context), _unusual(context)
     usual = grammar.each_byteset([_RAW_ASCII & ~children for children in new])
-    usual = grammar.each_seq(2, [part for one in usual for part in (one, rest)])
-    bodies = grammar.each_alt(2, [part for one in usual for part in (one, unusual)])
+    usual = grammar.each_seq(2, [part for edge in usual for part in (edge, rest)])
+    bodies = grammar.each_alt(2, [part for edge in usual for part in (edge, unusual)])
     calls = grammar.each_rule("another string", bodies)
     for children, call in zip(new, calls, strict=True):
         context.default_edges[children] = call

@@ -122,9 +122,9 @@ def count_characters(
     count = 2
     state = 1
     while state < count:
-        here, before = origin[state], read[state]
+        place, before = origin[state], read[state]
         for c in range(classes):
-            target = table[here, c]
+            target = table[place, c]
             if target != 0:
                 length = before + 1 if before >= 0 else -1
                 if length >= 0:

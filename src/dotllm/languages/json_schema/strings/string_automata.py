@@ -55,7 +55,12 @@ class StringConstraint(NamedTuple):
 def in_order(constraints: Iterable[StringConstraint]) -> list[StringConstraint]:
     """``constraints`` in the same order in each process. (Of a set, ``repr`` shows the order of hashes.)"""
     return sorted(
-        constraints, key=lambda one: (one.low, repr(one.high), *(sorted(map(repr, texts)) for texts in one[2:]))
+        constraints,
+        key=lambda constraint: (
+            constraint.low,
+            repr(constraint.high),
+            *(sorted(map(repr, texts)) for texts in constraint[2:]),
+        ),
     )
 
 

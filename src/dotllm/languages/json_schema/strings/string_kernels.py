@@ -139,32 +139,32 @@ def spelled_edges(
     beyonds, beyond_slots = allocate.zero_word_rows(count + 2, words), allocate.filled_ints(slots, -1)
     n_escapes, n_beyonds = 0, 1
     _find_set(beyonds, 0, beyond_slots)
-    for one in range(count):
+    for edge in range(count):
         for w in range(words):
-            beyonds[n_beyonds, w] = sets[one, w] & is_beyond[w]
+            beyonds[n_beyonds, w] = sets[edge, w] & is_beyond[w]
             for bit in range(min(64, table.shape[1] - 64 * w)):
-                if sets[one, w] >> np.uint64(bit) & np.uint64(1) != 0:
-                    raw[one, 0] |= of_class[64 * w + bit, 0]
-                    raw[one, 1] |= of_class[64 * w + bit, 1]
+                if sets[edge, w] >> np.uint64(bit) & np.uint64(1) != 0:
+                    raw[edge, 0] |= of_class[64 * w + bit, 0]
+                    raw[edge, 1] |= of_class[64 * w + bit, 1]
         number = _find_set(beyonds, n_beyonds, beyond_slots)
         n_beyonds += number == n_beyonds
-        set_info[one, 2] = number
-        set_info[one, 1] = -1
+        set_info[edge, 2] = number
+        set_info[edge, 1] = -1
         for half in range(2):
-            escapes[n_escapes, half] = raw[one, half] & must_escape[half]
-            raw[one, half] &= ~must_escape[half]
+            escapes[n_escapes, half] = raw[edge, half] & must_escape[half]
+            raw[edge, half] &= ~must_escape[half]
         if escapes[n_escapes, 0] | escapes[n_escapes, 1] != 0:
             number = _find_set(escapes, n_escapes, escape_slots)
             n_escapes += number == n_escapes
-            set_info[one, 1] = number
+            set_info[edge, 1] = number
         runs = 0
         before = np.uint64(0)
         for half in range(2):
             for bit in range(64):
-                here = raw[one, half] >> np.uint64(bit) & np.uint64(1)
-                runs += here > before
-                before = here
-        set_info[one, 0] = runs
+                bit_set = raw[edge, half] >> np.uint64(bit) & np.uint64(1)
+                runs += bit_set > before
+                before = bit_set
+        set_info[edge, 0] = runs
     return edges, uses, raw, set_info, escapes[:n_escapes].copy(), beyonds[:n_beyonds].copy()
 
 
@@ -223,13 +223,13 @@ def _shared_states(first: int, uses: Array, raw: Array, set_info: Array, beyonds
     via = allocate.zero_ints(len(uses))
     n_via = 0
     size = allocate.longs(len(set_info))  # 0: nothing is read raw
-    for one in range(len(set_info)):
-        beyond = set_info[one, 2]
-        touch = raw[one, 1] >> np.uint64(63) != 0 and beyonds[beyond, 1] != 0
-        size[one] = set_info[one, 0] + beyonds[beyond, 0] - touch
+    for edge in range(len(set_info)):
+        beyond = set_info[edge, 2]
+        touch = raw[edge, 1] >> np.uint64(63) != 0 and beyonds[beyond, 1] != 0
+        size[edge] = set_info[edge, 0] + beyonds[beyond, 0] - touch
     for use in range(len(uses)):
-        one, count = uses[use, 0], np.int64(uses[use, 2])
-        all_ranges = size[one] + (2 if set_info[one, 1] >= 0 else 0)
+        edge, count = uses[use, 0], np.int64(uses[use, 2])
+        all_ranges = size[edge] + (2 if set_info[edge, 1] >= 0 else 0)
         if all_ranges * count > all_ranges + count + 2:
             via[use] = first + n_via
             n_via += 1

@@ -78,7 +78,7 @@ class StringLanguage:
             if parts is not None:
                 having = [frozenset((Atom("automaton", dfa),)) for dfa, _, _ in parts]
                 return cls(
-                    StringConstraint(low, high, some) for some, (_, low, high) in zip(having, parts, strict=True)
+                    StringConstraint(low, high, words) for words, (_, low, high) in zip(having, parts, strict=True)
                 )
         return cls((StringConstraint(having=frozenset((Atom("pattern", source),))),))
 

@@ -217,8 +217,8 @@ def counting(
     # Expressions by set: outside a loop, and in a loop.
     written = np.zeros((len(sets), 2), np.int32)
     looping = (source == to).astype(np.int32)
-    for one in np.unique(2 * which + looping).tolist():
-        written[one >> 1, one & 1] = write(grammar, characters[one >> 1], not one & 1)
+    for code in np.unique(2 * which + looping).tolist():
+        written[code >> 1, code & 1] = write(grammar, characters[code >> 1], not code & 1)
     parts = [_edges(source, written[which, looping], to)]
     return _network(grammar, len(dfa.table), dfa.start, np.flatnonzero(dfa.accepting), parts, min(high, MAX_LENGTH))
 
@@ -241,7 +241,9 @@ def copied(grammar: Grammar, dfa: Dfa) -> Expression:
     if not len(uses):
         return grammar.empty()
     beyond = [alphabet.beyond_ascii(_bits(words)) for words in beyonds.tolist()]
-    of_beyond = np.array([(len(some.ranges), bool(some and some.ranges[0][0] == 0x80)) for some in beyond], np.int32)
+    of_beyond = np.array(
+        [(len(charset.ranges), bool(charset and charset.ranges[0][0] == 0x80)) for charset in beyond], np.int32
+    )
     layout, times, places = spelled_network(
         dfa.accepting, dfa.start, edges, uses, raw, about, of_beyond, len(escapes),
         grammar.empty(), grammar.literal(b"\\"),
@@ -250,7 +252,7 @@ def copied(grammar: Grammar, dfa: Dfa) -> Expression:
     first, count, first_escape, count_escapes = places.tolist()
     expressions = np.zeros(len(times), np.int32)
     members, of_set = raw.tolist(), about.tolist()
-    beside = [ranges_beside(some) for some in beyond]
+    beside = [ranges_beside(charset) for charset in beyond]
     several: list[Expression | None] = [None] * len(beyond)
     usual: list[int] = []  # codes of nearly all sets; `_read_once` would find the same expressions
     ascii_members: list[int] = []
@@ -331,13 +333,13 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
     read_one = {charset: character(grammar, charset) for charset in characters}
     budget = Budget().states
     for state, read in pending:
-        here = numbers[state, read]
+        place = numbers[state, read]
         if state in loops:
             most = None if high is None else high - read
-            out.append((here, repeat(grammar, read_one[loops[state]], max(0, low - read), most), last))
+            out.append((place, repeat(grammar, read_one[loops[state]], max(0, low - read), most), last))
             continue
         if accepting[state] and read >= low:
-            finals.append(here)
+            finals.append(place)
         if high is not None and read >= high:
             continue
         for charset, target in leaving.get(state, ()):
@@ -346,7 +348,7 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
                 numbers[key] = states
                 states += 1
                 pending.append(key)
-            out.append((here, read_one[charset], numbers[key]))
+            out.append((place, read_one[charset], numbers[key]))
         if states > budget:
             raise BudgetExceededError(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
     return grammar.network(states, 0, finals, out)
