@@ -48,7 +48,9 @@ class StructuredLogitsProcessor(LogitsProcessor):
             ValueError: there is no index, or the indexes have different vocabularies.
         """
         self._indexes = [index] if isinstance(index, Index) else list(index)
-        if not self._indexes or any(one.vocabulary is not self._indexes[0].vocabulary for one in self._indexes):
+        if not self._indexes or any(
+            each_index.vocabulary is not self._indexes[0].vocabulary for each_index in self._indexes
+        ):
             raise ValueError("expected at least one index, all for the same vocabulary")
         self._guides: dict[Key, Guide | None] = {}
 

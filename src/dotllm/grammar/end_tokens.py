@@ -37,7 +37,7 @@ def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expressi
         if text is not None:
             grammar.kind[node], grammar.a[node], grammar.b[node] = grammar.kind[text], grammar.a[text], grammar.b[text]
         elif ids.issubset(ends):
-            names = " or ".join(sorted(ends[one] for one in ids))
+            names = " or ".join(sorted(ends[identifier] for identifier in ids))
             raise InvalidSpecError(
                 f"an end token cannot appear inside an answer, because the server stops there: put {names} last, "
                 "or write it as a string",

@@ -156,8 +156,8 @@ def intern_row(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32,
     )
 )  # fmt: skip
 def intern_rows(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32, masks: Int32, numbers: Int32) -> bool:
-    """`intern_row` for all of ``masks`` int32 [n, words]: their numbers go to ``numbers`` int32 [n]. False: the table is
-    full, and ``numbers`` is incomplete. Hold the lock."""
+    """`intern_row` for all of ``masks`` int32 [n, words]: their numbers go to ``numbers`` int32 [n]. False: the table
+    is full, and ``numbers`` is incomplete. Hold the lock."""
     for i in range(masks.shape[0]):
         number = intern_row(rows, used, table, meta, free, row_hash(masks[i]), masks[i])
         if number < 0:

@@ -259,7 +259,7 @@ class _Answer:
             mine = fitting.get(sampled)
             if mine is None:
                 break
-            chances = {token: math.exp(likeliest[token]) for token, some in fitting.items() if some is not None}
+            chances = {token: math.exp(likeliest[token]) for token, kept in fitting.items() if kept is not None}
             unknown = max(0.0, 1 - sum(map(math.exp, likeliest.values())))
             total = sum(chances.values()) + unknown
             for token, chance in chances.items():

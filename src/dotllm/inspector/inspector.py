@@ -265,8 +265,8 @@ def _begins_of_json(part: Any) -> Iterator[str]:
         content = part.get("content", part)  # (the older form has the schema next to its begin)
         if isinstance(content, dict) and {"json_schema", "schema"} & content.keys():
             yield part["begin"]
-    for one in inside:
-        yield from _begins_of_json(one)
+    for child in inside:
+        yield from _begins_of_json(child)
 
 
 def _text(body: Mapping[str, Any]) -> str:

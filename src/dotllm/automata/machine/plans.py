@@ -682,8 +682,8 @@ def solve(mem: Int32, trie: Trie, place: int) -> int:
     mem[at] = place
     mem[L.H_BUFFER] += 1
     while mem[L.H_BUFFER] > bottom:
-        one = I(mem[mem[L.AT_BUFFER] + mem[L.H_BUFFER] - 1])
-        entry = places + P_WIDTH * one
+        last = I(mem[mem[L.AT_BUFFER] + mem[L.H_BUFFER] - 1])
+        entry = places + P_WIDTH * last
         if mem[entry + P_TOKENS] != 0:
             mem[L.H_BUFFER] -= 1
             continue
@@ -724,7 +724,7 @@ def solve(mem: Int32, trie: Trie, place: int) -> int:
         if is_missing:
             continue
         if is_byte:
-            tokens = cut(mem, trie, one)
+            tokens = cut(mem, trie, last)
             if tokens < 0:
                 return tokens
         else:

@@ -154,11 +154,11 @@ def _tags_with_separator(compiler: TagCompiler, fields: Fields, ends: Ends) -> E
         for i, tag in enumerate(fields.some("tags"))
     ]
     at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
-    one = grammar.alt(tags)
+    either = grammar.alt(tags)
     rule = grammar.rule("tag")
-    grammar.define(rule, one)
-    one = grammar.call(rule)
-    tags_in_turn = one if once else grammar.seq([one, grammar.repeat(grammar.seq([separator, one]))])
+    grammar.define(rule, either)
+    either = grammar.call(rule)
+    tags_in_turn = either if once else grammar.seq([either, grammar.repeat(grammar.seq([separator, either]))])
     return tags_in_turn if at_least_one else grammar.optional(tags_in_turn)
 
 

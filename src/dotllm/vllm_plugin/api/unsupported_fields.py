@@ -151,7 +151,7 @@ def _levels(value: object) -> int:
         except (ValueError, RecursionError):
             return 0
     level, levels = [value], 0
-    while level := [part for one in level for part in _parts(one)]:
+    while level := [part for piece in level for part in _parts(piece)]:
         levels += 1
     return levels
 

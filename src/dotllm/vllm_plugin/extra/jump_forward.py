@@ -185,10 +185,10 @@ def _fitting(offers: Sequence[Offer], room: float) -> Sequence[Offer]:
     if sum(len(offer.tokens) - 1 for offer in offers) <= room:
         return offers
     fitting = []
-    for one in sorted(offers, key=lambda one: -one.steps_saved):
-        if len(one.tokens) - 1 <= room:
-            room -= len(one.tokens) - 1
-            fitting.append(one)
+    for candidate in sorted(offers, key=lambda candidate: -candidate.steps_saved):
+        if len(candidate.tokens) - 1 <= room:
+            room -= len(candidate.tokens) - 1
+            fitting.append(candidate)
     return fitting
 
 

@@ -148,8 +148,12 @@ def _refuse_same_names(tools: Sequence[Any], *, is_chat: bool) -> None:
 def _refuse_in_namespace(tool: Any, number: int) -> None:
     """Refuse a grammar in a namespace of Responses, whose custom tools vLLM does not show to the model."""
     inner = tool.get("tools") if isinstance(tool, dict) else None
-    for j, one in enumerate(inner if isinstance(inner, list) else ()):
-        if _is_custom(one) and isinstance(one.get("format"), dict) and one["format"].get("type") == "grammar":
+    for j, declared in enumerate(inner if isinstance(inner, list) else ()):
+        if (
+            _is_custom(declared)
+            and isinstance(declared.get("format"), dict)
+            and declared["format"].get("type") == "grammar"
+        ):
             at = f"tools[{number}].tools[{j}].format"
             refuse(f"{at}: a custom tool in a namespace cannot be called here: put it into 'tools'", at, "unsupported")
 
@@ -220,14 +224,14 @@ def constrain(tag: object, tools: Sequence[Any]) -> None:
     """Put the grammars into a structural tag that vLLM has made of ``tools``."""
     forms = [form for _, _, function in tag_rewrite.functions(tools) if (form := grammar_of(function)) is not None]
     shown_to_models = [(_parameters(form), form) for form in forms]
-    for one in tag_rewrite.schemas(tag) if forms else ():
-        if not isinstance(one.get("json_schema"), dict):
+    for json_form in tag_rewrite.schemas(tag) if forms else ():
+        if not isinstance(json_form.get("json_schema"), dict):
             continue
-        stated = {name: part for name, part in one["json_schema"].items() if name != "$id"}
+        stated = {name: part for name, part in json_form["json_schema"].items() if name != "$id"}
         for schema, form in shown_to_models:
             if stated == schema:
-                one["json_schema"] = {"type": "object"}
-                one["input_grammar"] = form._asdict()
+                json_form["json_schema"] = {"type": "object"}
+                json_form["input_grammar"] = form._asdict()
                 break
 
 
@@ -406,8 +410,8 @@ def _events(event: str, names: set[str], inputs: dict[tuple[int, int], _Input]) 
         if choice.get("finish_reason"):
             calls += [
                 {"index": key[1], _TYPE: {_INPUT: rest}}
-                for key, one in inputs.items()
-                if key[0] == choice["index"] and (rest := one.rest())
+                for key, written in inputs.items()
+                if key[0] == choice["index"] and (rest := written.rest())
             ]
         if calls:
             delta["tool_calls"] = calls

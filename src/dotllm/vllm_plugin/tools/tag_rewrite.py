@@ -223,8 +223,8 @@ def functions(tools: Iterable[Any]) -> Iterator[tuple[tuple[int, ...], str | Non
     If an API has no tools, a client's field of that name may be anything, and holds no tools.
     """
     for i, tool in enumerate(tools if isinstance(tools, Sequence) else ()):
-        for j, one in enumerate(_declared(tool, "tools") or ()):
-            yield (i, j), f"{getattr(tool, 'name', '')}__{getattr(one, 'name', '')}", one
+        for j, declared in enumerate(_declared(tool, "tools") or ()):
+            yield (i, j), f"{getattr(tool, 'name', '')}__{getattr(declared, 'name', '')}", declared
         function = _declared(tool, "function") or tool  # the Responses API has no function in its tools
         yield (i,), getattr(function, "name", None), function
 
@@ -293,12 +293,12 @@ def _formats(tag: object) -> Iterator[dict[str, Any]]:
     """All objects of a tag, except those within schemas. They may be changed during iteration."""
     todo = [tag]
     while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo.extend(one)
-        elif isinstance(one, dict):
-            yield one
-            todo.extend(part for name, part in one.items() if name not in ("json_schema", "schema"))
+        node = todo.pop()
+        if isinstance(node, list):
+            todo.extend(node)
+        elif isinstance(node, dict):
+            yield node
+            todo.extend(part for name, part in node.items() if name not in ("json_schema", "schema"))
 
 
 def schemas(tag: object) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,9 @@ class Masses(Part):
         if masses is None:
             return
         for client in outputs.values():
-            own = {one.request_id: masses[one.request_id] for one in client.outputs if one.request_id in masses}
+            own = {
+                answer.request_id: masses[answer.request_id] for answer in client.outputs if answer.request_id in masses
+            }
             if own:
                 client.outputs.insert(0, carrier(own))
 
