@@ -17,4 +17,5 @@ assert isinstance(agent.run(QUESTION).content, Weather)
 note = tool(stop_after_tool_call=True)(note_weather)  # otherwise Agno demands a call in every turn
 noting = Agent(model=model, tools=[note], tool_choice="required", telemetry=False)
 assert noting.run(QUESTION).tools[0].tool_name == "note_weather"
-assert "".join(event.content for event in Agent(model=model, telemetry=False).run(QUESTION, stream=True))
+events = Agent(model=model, telemetry=False).run(QUESTION, stream=True)
+assert "".join(event.content or "" for event in events)  # (an event of a thought has no content)
