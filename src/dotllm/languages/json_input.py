@@ -52,7 +52,8 @@ def refuse_what_cannot_be_sent(fields: Mapping[str, object]) -> None:
                 wrong = f"{name} contains {shown(number)}, and numbers have at most 64 bits"
                 raise InvalidSpecError(wrong, keyword=name)
         with suppress(RecursionError):  # it is nested too deeply, which vLLM also finds out
-            require_unicode(json.dumps(value, ensure_ascii=False, default=str), name)
+            # Keys that JSON does not have are the server's own: vLLM's Cohere API has pairs of numbers as keys.
+            require_unicode(json.dumps(value, ensure_ascii=False, default=str, skipkeys=True), name)
 
 
 def require_unicode(text: object, name: str) -> None:

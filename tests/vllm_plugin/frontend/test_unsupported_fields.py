@@ -260,6 +260,16 @@ def test_half_a_surrogate_pair_in_what_goes_to_the_engine(name: str, value: Any)
                 request.to_sampling_params(8, {})
 
 
+def test_values_that_vllm_itself_has_added_and_json_does_not_know() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("auto")
+    sources = {(0, 1): {"document": object()}}  # as vLLM's Cohere API notes what a citation may refer to
+    chat_request(chat_template_kwargs={"sources": sources}).to_sampling_params(8, {})
+    with pytest.raises(VLLMValidationError, match="a lone surrogate"):
+        chat_request(chat_template_kwargs={"sources": sources, "a": "\ud800"}).to_sampling_params(8, {})
+
+
 def test_a_format_that_lacks_its_schema() -> None:
     from vllm.exceptions import VLLMValidationError
 
