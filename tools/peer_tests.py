@@ -5,6 +5,7 @@
     python tools/peer_tests.py -k registry            # further arguments are pytest's
     python tools/peer_tests.py --pairs                # plain and with our hooks (an hour)
     python tools/peer_tests.py --pairs tests/v1/core  # the same for some
+    python tools/peer_tests.py --servers tests/entrypoints/anthropic  # those that start servers and engines
 
 The source distribution is downloaded once into ``.cache/peer-tests`` (nothing of it is kept in the repository), its
 ``tests/`` are extracted, and the files that ``tools/peers/cases.json`` lists are run with the plugin
@@ -12,8 +13,10 @@ The source distribution is downloaded once into ``.cache/peer-tests`` (nothing o
 or something that no package index has); a listed case that passes must be struck off. Otherwise the status is 1.
 
 ``--pairs`` runs all folders of ``pairs.folders`` twice, plain and with our hooks (`tools/peers/pairs.py`): a test that
-passes on plain vLLM must pass with us, or be listed with the reason. The table is benchmarks/results/peer-tests.json. A
-run of some files replaces their earlier results, and with ``--write`` the table of all results is kept.
+passes on plain vLLM must pass with us, or be listed with the reason. ``--servers`` does the same for the files that
+start servers and engines, one run after the other, but for those of ``pairs.not_run``. The table is
+benchmarks/results/peer-tests.json. A run of some files replaces their earlier results, and with ``--write`` the table
+of all results is kept.
 """
 
 from __future__ import annotations
@@ -32,30 +35,23 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache" / "peer-tests"
 CASES = ROOT / "tools" / "peers" / "cases.json"
-# Packages that pip imports to read a source distribution's metadata, and one that a parser under test imports.
+# Packages that pip imports to read a source distribution's metadata, and some that the tests and what they test import.
 BUILD = ("setuptools_rust", "setuptools_scm", "vcs_versioning", "semantic_version")
-RUN = ("cohere-melody==0.15.3", "pytest-asyncio==1.5.0", "tblib==3.2.2")
-STAND_INS = (
-    "gpt2", "openai-community/gpt2", "distilbert/distilgpt2", "facebook/opt-125m", "Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B",
-    "Qwen/Qwen3-8B", "Qwen/Qwen2-1.5B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct", "meta-llama/Llama-3.2-1B",
-    "meta-llama/Llama-3.2-1B-Instruct", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "intfloat/multilingual-e5-small",
-    "HuggingFaceTB/SmolLM2-135M-Instruct", "hmellor/tiny-random-LlamaForCausalLM",
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
-)  # fmt: skip
-"""Models of a hub that these tests name; each is replaced by a local directory of that name."""
+RUN = ("cohere==7.3.1", "cohere-melody==0.15.3", "fastavro==1.13.1", "pytest-asyncio==1.5.0", "tblib==3.2.2")
 STARTS = re.compile(
-    r"Remote\w*Server|vllm_runner|VllmRunner|\bLLM\(|from_engine_args|from_vllm_config|EngineCoreProc|subprocess"
+    r"Remote\w*Server|vllm_runner|VllmRunner|\bLLM\(|from_engine_args|from_vllm_config|EngineCoreProc|subprocess|"
+    r"client: (openai\.)?(Async)?OpenAI"
 )
-"""Found in files that start servers or engines; `make twin-tests` has ours of this kind."""
+"""Found in files that start servers or engines."""
 TABLE = ROOT / "benchmarks" / "results" / "peer-tests.json"
 WHY_NOT = {
     "needs a GPU": r"GPU|CUDA|[Cc]uda|ROCm|[Tt]riton|kernel parameters",
     "needs a package that is not installed": r"No module named|could not import|Are this object's requirements",
-    "starts a model server": r"No such file or directory: 'vllm'",
     "needs a model, or a file outside tests/": r"local_files_only|hub|Hub|template|config.json",
     "cut by the limit of time": r"Timeout \(>|^$",
 }
 """Why a test does not pass on plain vLLM here, by what its failure says."""
+OTHER = "asserts what a trained model or its tokenizer says, or something else"
 
 
 def main() -> int:
@@ -63,6 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--pairs", action="store_true", help="plain and with our hooks; paths choose files")
+    parser.add_argument("--servers", action="store_true", help="the same for files that start servers and engines")
     parser.add_argument("--write", action="store_true", help="keep the table of all results, if only some were run")
     arguments, for_pytest = parser.parse_known_args()
     cases = json.loads(CASES.read_text())
@@ -70,8 +67,8 @@ def main() -> int:
     cache.mkdir(parents=True, exist_ok=True)
     folder = tests_of(cases["vllm"], cache)
     make_stand_ins(folder, cache)
-    if arguments.pairs:
-        return pairs(cases, folder, cache, for_pytest, write=arguments.write)
+    if arguments.pairs or arguments.servers:
+        return pairs(cases, folder, cache, for_pytest, servers=arguments.servers, write=arguments.write)
     outcomes: dict[str, str] = {}
     judged = 0
     for group in cases["files"]:
@@ -85,10 +82,10 @@ def main() -> int:
 def tests_of(version: str, cache: Path) -> Path:
     """The folder of the source distribution with its ``tests``, downloaded and extracted if it is not there."""
     folder = cache / f"vllm-{version}"
-    if not (folder / "tests").is_dir():
+    if not (folder / "examples").is_dir():
         archive = archive_of(version, cache)
         with tarfile.open(archive) as opened:
-            inside = (f"vllm-{version}/tests/", f"vllm-{version}/pyproject.toml")  # (with pytest's settings)
+            inside = tuple(f"vllm-{version}/{name}" for name in ("tests/", "examples/", "pyproject.toml"))
             opened.extractall(cache, [m for m in opened.getmembers() if m.name.startswith(inside)], filter="data")
     install(RUN, cache / "run-packages")
     return folder
@@ -109,8 +106,10 @@ def archive_of(version: str, cache: Path) -> Path:
 
 def install(packages: tuple[str, ...], target: Path) -> None:
     """Install packages for this run only, outside the environment."""
-    if not target.is_dir():
-        pip(["install", "--quiet", "--no-deps", "--target", str(target), *packages])
+    note, written = target / "installed", " ".join(packages)
+    if not note.exists() or note.read_text() != written:
+        pip(["install", "--quiet", "--no-deps", "--upgrade", "--target", str(target), *packages])
+        note.write_text(written)
 
 
 def pip(arguments: list[str], path: list[Path] | None = None, environment: dict[str, str] | None = None) -> None:
@@ -120,15 +119,11 @@ def pip(arguments: list[str], path: list[Path] | None = None, environment: dict[
 
 
 def make_stand_ins(folder: Path, cache: Path) -> None:
-    """Link the demo model under the hub models' names; its tokenizer is a byte-level BPE, as theirs are."""
-    from dotllm.demo import model
+    """Put small models and adapters where the tests look for those of a hub (`peers/stand_ins.py`)."""
+    sys.path.append(str(ROOT))  # our tests have makers of models
+    from peers import stand_ins
 
-    made = model.make(cache / "model")
-    for name in STAND_INS:
-        place = folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not place.exists():
-            place.symlink_to(made, target_is_directory=True)
+    stand_ins.make(folder, cache)
 
 
 def run(group: dict[str, Any], folder: Path, cache: Path, for_pytest: list[str]) -> dict[str, Any]:
@@ -166,9 +161,9 @@ def run(group: dict[str, Any], folder: Path, cache: Path, for_pytest: list[str])
     return found
 
 
-def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str], *, write: bool) -> int:
+def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str], *, servers: bool, write: bool) -> int:
     """Make both runs and compare them; returns the exit status."""
-    files, starters = files_of(folder, chosen or cases["pairs"]["folders"])
+    files = files_of(folder, chosen or cases["pairs"]["folders"], servers=servers)
     results = {how: cache / f"pairs-{how}.jsonl" for how in ("plain", "ours")}
     path = [ROOT / "src", ROOT / "tools", cache / "run-packages", folder]
     environment = {
@@ -176,43 +171,50 @@ def pairs(cases: dict[str, Any], folder: Path, cache: Path, chosen: list[str], *
         "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     }  # fmt: skip
+    if servers:
+        not_run = {file for row in cases["pairs"]["not_run"] for file in row["files"]}
+        files = [file for file in files if file not in not_run]
+        logs = cache / "logs"
+        logs.mkdir(exist_ok=True)
+        environment |= {"DOTLLM_PEER_LOGS": str(logs), "DOTLLM_COMPILE_PROCESSES": "0", "DOTLLM_DISK_BYTES": "0"}
     running = []
     for how, result in results.items():
-        if not chosen:
-            result.unlink(missing_ok=True)
         command = [sys.executable, str(ROOT / "tools" / "peers" / "pairs.py"), how, str(result), *files]
         more = {"VLLM_PLUGINS": ""} if how == "plain" else {}
         running.append(subprocess.Popen(command, cwd=folder, env={**environment, **more}))
+        if servers:
+            running[-1].wait()
     if any(process.wait() for process in running):
         raise SystemExit("one of the two runs has failed")
-    return compare(cases, *results.values(), starters, whole=not chosen, write=write or not chosen)
+    return compare(cases, *results.values(), write=write or not chosen)
 
 
-def files_of(folder: Path, places: list[str]) -> tuple[list[str], int]:
-    """The test files below ``places``, and how many were left out because they start model servers."""
+def files_of(folder: Path, places: list[str], *, servers: bool) -> list[str]:
+    """The test files below ``places`` that start servers or engines, or those that do not."""
     found = set[Path]()
     for place in places:
         found |= {folder / place} if place.endswith(".py") else {*(folder / place).rglob("test_*.py")}
-    kept = [str(file.relative_to(folder)) for file in sorted(found) if not STARTS.search(file.read_text())]
-    return kept, len(found) - len(kept)
+    return [str(file.relative_to(folder)) for file in sorted(found) if bool(STARTS.search(file.read_text())) == servers]
 
 
-def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, whole: bool, write: bool) -> int:
+def compare(cases: dict[str, Any], plain: Path, ours: Path, *, write: bool) -> int:
     """Print the differences and keep the table; returns the exit status."""
     runs = [{row["file"]: row for row in map(json.loads, file.read_text().splitlines())} for file in (plain, ours)]
     reasons = {case: row["reason"] for row in cases["pairs"]["differences"] for case in row["cases"]}
     table: dict[str, Counter[str]] = {}
     why_not = Counter[str]()
+    nothing_runs: dict[str, str] = {}
     unlisted, used = [], set()
     for file in (file for file in runs[0] if file in runs[1]):
         count = table.setdefault("/".join(file.split("/")[:3]), Counter())
         count["files"] += 1
+        here = Counter[str]()
         for case, outcome in runs[0][file]["outcomes"].items():
             other = runs[1][file]["outcomes"].get(case, "missing")
             if outcome != "passed":
                 count["cannot run here"] += 1
                 said = runs[0][file]["reasons"].get(case, "")
-                why_not[next((why for why, words in WHY_NOT.items() if re.search(words, said)), "other")] += 1
+                here[next((why for why, words in WHY_NOT.items() if re.search(words, said)), OTHER)] += 1
             elif other == "passed":
                 count["same"] += 1
             elif case in reasons:
@@ -221,7 +223,11 @@ def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, wh
             else:
                 count["different"] += 1
                 unlisted.append(f"{case}: {other}: {runs[1][file]['reasons'].get(case, '')[-200:]}")
-    stale = sorted(set(reasons) - used) if whole else []
+        why_not += here
+        if "passed" not in runs[0][file]["outcomes"].values():
+            nothing_runs[file] = here.most_common(1)[0][0] if here else "has no test on a CPU"
+    by_chance = {case for row in cases["pairs"]["differences"] if row.get("sometimes") for case in row["cases"]}
+    stale = sorted(case for case in set(reasons) - used - by_chance if case.partition("::")[0] in runs[0])
     for line in unlisted:
         print(f"passes on plain vLLM only: {line}")
     for case in stale:
@@ -229,8 +235,9 @@ def compare(cases: dict[str, Any], plain: Path, ours: Path, starters: int, *, wh
     total = sum(table.values(), Counter())
     print(json.dumps({"all": total}))
     if write:
-        kept = {"vllm": cases["vllm"], "files that start servers, not run": starters, "all": total, "folders": table,
-                "cannot run here": why_not}  # fmt: skip
+        nothing_runs |= {file: row["reason"] for row in cases["pairs"]["not_run"] for file in row["files"]}
+        kept = {"vllm": cases["vllm"], "all": total, "folders": table, "cannot run here": why_not,
+                "files of which nothing runs here": dict(sorted(nothing_runs.items()))}  # fmt: skip
         TABLE.write_text(json.dumps(kept, indent=1) + "\n")
     return int(bool(unlisted or stale))
 
