@@ -65,6 +65,15 @@ def _embeddings(made: Path, demo: Path) -> None:
     shutil.copytree(demo, made, ignore=shutil.ignore_patterns("generation_config.json"))
     file = made / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"architectures": ["LlamaModel"]}))
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}  # makes vLLM choose the pooling runner
+    modules = [
+        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for at, (path, kind) in enumerate(kinds.items())
+    ]
+    (made / "modules.json").write_text(json.dumps(modules))
+    (made / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": model.HIDDEN, "pooling_mode_lasttoken": True}
+    (made / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
 
 
 def _labels(number: int) -> Callable[[Path, Path], None]:
@@ -79,14 +88,7 @@ def _labels(number: int) -> Callable[[Path, Path], None]:
 
 
 def _pictures(made: Path, demo: Path) -> None:
-    """A configuration only: many tests of the scheduler want a model that takes pictures, and do not run it."""
-    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig
-
-    shutil.copytree(demo, made, ignore=shutil.ignore_patterns("*.safetensors"))
-    seen = CLIPVisionConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2)
-    config = LlavaConfig(vision_config=seen, text_config=LlamaConfig.from_pretrained(demo)).to_dict()
-    architecture = {"architectures": ["LlavaForConditionalGeneration"]}
-    (made / "config.json").write_text(json.dumps(config | architecture, default=str))
+    model_classes.make(made, demo, "image")  # (without weights: the tests only read its configuration)
 
 
 def _adapter(made: Path, _: Path) -> None:
