@@ -19,7 +19,7 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.arena import HURRIED_FUEL
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
-from dotllm.index.helper_pool import CONTENT, HelperPool, enter_job, exit_job, wait_for_job
+from dotllm.index.helper_pool import CONTENT, HelperPool, enter_job, exit_job, next_job
 from dotllm.index.kernels import L1, MACHINE, NEEDS_ROW, I, pointer
 from dotllm.index.mask_misses import (
     AT_FUEL,
@@ -27,7 +27,6 @@ from dotllm.index.mask_misses import (
     CHUNK,
     CODES,
     DUPLICATE,
-    FAULTS,
     MaskScratch,
     by_machine,
     enter_rows,
@@ -93,18 +92,12 @@ def _look(address: int) -> None:
 @kernel(nb.void(L1, I, I))
 def look_forever(job: Int64, me: int, pipe: int) -> None:
     """The loop of the helper, which looks whenever there is a job."""
-    faults = 0
-    last = nb.int64(0)
-    while faults < FAULTS:
-        number = wait_for_job(job, me, pipe, last)
-        if number < 0:
-            faults += 1
-            continue
-        faults = 0
-        last = number
+    last = next_job(job, me, pipe, 0)
+    while last >= 0:
         if enter_job(job):
             _look(nb.int64(job.ctypes.data) + 8 * CONTENT)
             exit_job(job)
+        last = next_job(job, me, pipe, last)
 
 
 _POOL = HelperPool(look_forever)

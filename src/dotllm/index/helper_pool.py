@@ -140,6 +140,7 @@ _NUMBER = 8  # word of the job: the number of times it has been opened
 _SOON = 9  # whether another job is likely to follow soon
 _SPINNING = 10  # a bit for each helper that spins
 CONTENT = 16  # the caller's words begin here, after two cache lines
+FAULTS = 1000  # consecutive failures of a pipe after which its helper ends
 _JOB_WORDS = 128  # words
 _CLOSE_SPINS = 1500  # while the last helper leaves: some 30 µs, about as long as waking a thread takes
 _PAUSE_US = 50  # between later spins
@@ -179,6 +180,16 @@ def wait_for_job(job: Int64, me: int, pipe: int, last: int) -> int:
     if read_byte(pipe) != 1:
         return -1
     return load(address + 8 * _NUMBER)
+
+
+@kernel(I(L1, I, I, I))
+def next_job(job: Int64, me: int, pipe: int, last: int) -> int:
+    """`wait_for_job`, which tries again if the pipe fails. Returns -1 after FAULTS failures in a row."""
+    for _ in range(FAULTS):
+        number = wait_for_job(job, me, pipe, last)
+        if number >= 0:
+            return number
+    return -1
 
 
 @kernel(nb.boolean(L1))

@@ -32,8 +32,8 @@ from dotllm.index.helper_pool import (
     fetch_add,
     load,
     new_job,
+    next_job,
     open_job,
-    wait_for_job,
 )
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, copy_row, pointer
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL, confirm_row, intern_row, is_empty, likely_row, row_hash
@@ -49,7 +49,6 @@ MISSES_PER_THREAD = 8  # fewer masks are not worth a thread
 NO_TARGETS, _NOTHING_WRITTEN = np.empty(0, np.int64), np.zeros(1, np.bool_)
 DUPLICATE = -1  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
-FAULTS = 1000  # consecutive failures of a pipe after which its helper ends
 
 SPACE = np.dtype(
     [
@@ -296,19 +295,13 @@ def find_row_alone(job: Int64) -> None:
 def help_forever(job: Int64, me: int, pipe: int) -> None:
     """The loop of helper ``me``, which does its part whenever there is a job."""
     task = nb.carray(pointer(nb.int64(job.ctypes.data) + 8 * CONTENT), (1,), TASK)[0]
-    faults = 0
-    last = nb.int64(0)
-    while faults < FAULTS:
-        number = wait_for_job(job, me, pipe, last)
-        if number < 0:
-            faults += 1
-            continue
-        faults = 0
-        last = number
+    last = next_job(job, me, pipe, 0)
+    while last >= 0:
         if enter_job(job):
             if me < task.threads:  # (an old byte may have let in one helper too many)
                 _share(job, me, task.targets != 0)
             exit_job(job)
+        last = next_job(job, me, pipe, last)
 
 
 @kernel(I(L1, L1, I1, I, I, I2, L2, I2, I1))
