@@ -1,7 +1,8 @@
 """How many cases of one class a test tries: a quarter in `make test`, all of them with ``CASES=all`` (`make test-all`).
 
-Cases are of one class if only a seed tells them apart, or what Hypothesis draws, or a place in a list of the same kind.
-Tests of named faults have no such cases: they always run. Hypothesis draws other examples in each run.
+Cases are of one class if only a seed or a random moment tells them apart, or what Hypothesis draws, or a place in a
+list of the same kind. Tests of named faults have no such cases: they always run. Hypothesis draws other examples in each
+run.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ python coalescence_script.py MODEL RUNNER     RUNNER: V1, "V1 async" or "V2 asyn
 
 The same engine answers the same requests in three modes: text is ``entered`` wherever possible; nothing is entered
 under the same ``masks``; coalescence is ``off``. Only V1 is asked everything, since each step of the others takes long.
-Of the combinations with a constraint, the others are asked `DIFFERENT` only, unless COALESCENCE=all. The KV cache is
-too small for a batch, so requests are preempted.
+Unless COALESCENCE=all, the others are asked only `DIFFERENT` of the combinations with a constraint, and V2 no free
+requests and none next to an aborted one. The KV cache is too small for a batch, so requests are preempted.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ SCHEMA = {
 COMPACT = {"json": SCHEMA, "disable_any_whitespace": True}
 PROMPTS = [f"Request number {i}" for i in range(6)]
 DIFFERENT = ("seed", "stop token in JSON", "seeds of several", "stop string inside", "few tokens", "at least")
-"""What runners may treat differently: random draws, and ends among entered tokens. V2 is asked the first two only: the
-other ends are the scheduler's, as with V1."""
+"""What runners may treat differently: random draws, and ends among entered tokens. V2 is asked the first only: the ends
+are the scheduler's, as with V1."""
+EVERY = os.environ.get("COALESCENCE") == "all"
 
 
 class Engine:
@@ -167,9 +168,8 @@ def combinations(engine: Engine) -> dict[str, dict[str, Any]]:
         "ignores the end": {"ignore_eos": True, "max_tokens": 80},
     }
     if RUNNER != "V1":
-        every = os.environ.get("COALESCENCE") == "all"
-        asked = DIFFERENT[: 2 if RUNNER.startswith("V2") else None]
-        return coalesced if every else {name: coalesced[name] for name in asked}
+        asked = DIFFERENT[: 1 if RUNNER.startswith("V2") else None]
+        return coalesced if EVERY else {name: coalesced[name] for name in asked}
     return coalesced | {  # these need other kernels of the sampler, not all of which run in Triton's interpreter
         "few candidates": {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
         "single letters allowed": {"constraint": alpha, "allowed_token_ids": letters(engine)},
@@ -200,8 +200,9 @@ def main() -> None:
         engine.mode(mode)
         found[mode] = {"greedy": engine.ask(["Hello"])}
         if first or mode == "entered":
+            found[mode]["batch"] = engine.ask(PROMPTS)
+        if first or (mode == "entered" and (EVERY or not RUNNER.startswith("V2"))):
             found[mode] |= {
-                "batch": engine.ask(PROMPTS),
                 "free": engine.ask(PROMPTS, constraint=None, max_tokens=12, ignore_eos=True),
                 "abort": engine.abort_one(),
                 "beams": engine.beams() if first else [],
