@@ -32,6 +32,13 @@ def test_tokens_of_requests_that_have_one() -> None:
     assert names == ["0", "1", "2"] and tokens.tolist() == [5, -1, 7] and tokens.dtype == np.int64
 
 
+def test_nothing_is_in_flight_on_a_cpu() -> None:
+    """vLLM's events are placeholders there."""
+    found = results([[5], [6]])
+    found.async_output.copy_event = SimpleNamespace()
+    assert (look_ahead.early_tokens(found) or ([], NONE))[1].tolist() == [5, 6]
+
+
 @pytest.mark.parametrize(
     "later",
     [

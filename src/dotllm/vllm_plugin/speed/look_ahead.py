@@ -39,8 +39,10 @@ def early_tokens(results: object) -> tuple[list[str], Int64] | None:
     """The requests of a step, and the token of each, int64 [requests] (-1: it has none); None if they have not arrived.
     results: what the executor returned for it."""
     output: AsyncOutput | None = getattr(results, "async_output", None)
-    event = getattr(output, "copy_event", None)  # (V1's runner has another class)
-    if output is None or event is None or not event.query():
+    if output is None or not hasattr(output, "copy_event"):  # (V1's runner has another class)
+        return None
+    query = getattr(output.copy_event, "query", None)  # (none on a CPU, where nothing is in flight)
+    if query is not None and not query():
         return None
     tokens = output.sampled_token_ids
     if tokens.shape[1] != 1:  # drafts
