@@ -19,6 +19,7 @@ ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # sleep, wake, pause, and other developer routes
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     "VLLM_ENABLE_RESPONSES_API_STORE": "1",
+    "VLLM_ENABLE_COHERE_API": "1",
     "DOTLLM_DISK_BYTES": "0",
     "PYTHONHASHSEED": "0",  # (one error message lists a set)
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -77,7 +78,7 @@ KINDS: dict[str, Kind] = {
         _generative,
         (*WRITING, *TOOLS, "--default-chat-template-kwargs", '{"enable_thinking": false}', "--enable-scale-out",
          "--enable-tokenizer-info-endpoint", "--enable-server-load-tracking", "--enable-prompt-tokens-details"),
-        ("all", "states", "tokens", "generate"),
+        ("all", "states", "tokens", "generate", "cohere"),
     ),
     "LoRA": Kind(
         _adaptable, (*WRITING, *UNSAVED, "--enable-lora", "--max-loras", "2", "--max-lora-rank", "8"), ("all", "states", "lora")
