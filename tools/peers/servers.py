@@ -105,6 +105,8 @@ def _become(
 ) -> None:
     """Run the module in this fork. Descriptors stay open: objects that own them are still here."""
     gc.freeze()
+    if pipes[1] != -1:
+        os.close(pipes[1])  # but not the writing end of the input: a reader would wait for its end
     for number, pipe in ((0, pipes[0]), (1, pipes[3]), (2, pipes[5])):
         if pipe != -1:
             os.dup2(pipe, number)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dotllm.demo import model
-from tests.serve import api_model, model_classes
+from tests.serve import api_model, drafting_models, model_classes
 
 LONGEST = 200
 """The tokens of an answer. A random model would use its whole context, which takes minutes."""
@@ -30,6 +30,15 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "classes": ("jason9693/Qwen2.5-1.5B-apeach",),
     "scores": ("BAAI/bge-reranker-base", "BAAI/bge-reranker-v2-m3", "tomaarsen/Qwen3-Reranker-0.6B-seq-cls"),
+    "drafts/llama": (
+        "meta-llama/Meta-Llama-3-8B-Instruct", "meta-llama/Meta-Llama-3.1-8B-Instruct",
+        "meta-llama/Llama-3.1-8B-Instruct", "amd/PARD-Llama-3.2-1B",
+    ),
+    "drafts/eagle": ("yuhuili/EAGLE-LLaMA3-Instruct-8B", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B"),
+    "drafts/eagle3": ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",),
+    "drafts/mimo": ("XiaomiMiMo/MiMo-7B-Base",),
+    "experts": ("TitanML/tiny-mixtral",),
+    "speech": ("openai/whisper-large-v3", "openai/whisper-small"),
     "pictures": ("llava-hf/llava-1.5-7b-hf", "Qwen/Qwen2.5-VL-3B-Instruct"),
     "adapter": (
         "typeof/zephyr-7b-beta-lora", "charent/self_cognition_Alice", "charent/self_cognition_Bob",
@@ -46,7 +55,7 @@ def make(folder: Path, cache: Path) -> None:
     for kind, names in NAMES.items():
         made = demo if kind == "plain" else cache / "stand-ins" / kind
         if not made.exists():
-            made.parent.mkdir(exist_ok=True)
+            made.parent.mkdir(parents=True, exist_ok=True)
             _MAKERS[kind](made, demo)
         for name in names:
             place = folder / name
@@ -91,11 +100,27 @@ def _pictures(made: Path, demo: Path) -> None:
     model_classes.make(made, demo, "image")  # (without weights: the tests only read its configuration)
 
 
+def _with_weights(kind: str) -> Callable[[Path, Path], None]:
+    def make(made: Path, demo: Path) -> None:
+        import transformers
+
+        model_classes.make(made, demo, kind)
+        config = transformers.AutoConfig.from_pretrained(made)
+        getattr(transformers, config.architectures[0])(config).save_pretrained(made)
+
+    return make
+
+
+def _drafts(made: Path, _: Path) -> None:
+    drafting_models.make(made.parent)  # (all of this kind)
+
+
 def _adapter(made: Path, _: Path) -> None:
     model_classes.adapters(made.parent / "adapters")[0].rename(made)
 
 
 _MAKERS: dict[str, Callable[[Path, Path], object]] = {
     "chat": _chat, "embeddings": _embeddings, "classes": _labels(2), "scores": _labels(1), "pictures": _pictures,
-    "adapter": _adapter,
+    **dict.fromkeys(("drafts/llama", "drafts/eagle", "drafts/eagle3", "drafts/mimo"), _drafts),
+    "experts": _with_weights("Mixtral"), "speech": _with_weights("audio"), "adapter": _adapter,
 }  # fmt: skip
