@@ -16,6 +16,8 @@ from tests.serve import api_model, drafting_models, model_classes
 
 LONGEST = 200
 """The tokens of an answer. A random model would use its whole context, which takes minutes."""
+DIMENSIONS = 384
+"""Those of intfloat/multilingual-e5-small, the embedding model that most tests use."""
 NAMES: dict[str, tuple[str, ...]] = {
     "plain": ("gpt2", "openai-community/gpt2", "distilbert/distilgpt2", "facebook/opt-125m", "meta-llama/Llama-3.2-1B"),
     "chat": (
@@ -71,9 +73,10 @@ def _chat(made: Path, demo: Path) -> None:
 
 
 def _embeddings(made: Path, demo: Path) -> None:
-    shutil.copytree(demo, made, ignore=shutil.ignore_patterns("generation_config.json"))
-    file = made / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"architectures": ["LlamaModel"]}))
+    from transformers import LlamaConfig, LlamaModel
+
+    shutil.copytree(demo, made, ignore=shutil.ignore_patterns("generation_config.json", "*.safetensors"))
+    LlamaModel(LlamaConfig.from_pretrained(demo, hidden_size=DIMENSIONS)).save_pretrained(made)
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}  # makes vLLM choose the pooling runner
     modules = [
         {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -81,7 +84,7 @@ def _embeddings(made: Path, demo: Path) -> None:
     ]
     (made / "modules.json").write_text(json.dumps(modules))
     (made / "1_Pooling").mkdir()
-    pooling = {"word_embedding_dimension": model.HIDDEN, "pooling_mode_lasttoken": True}
+    pooling = {"word_embedding_dimension": DIMENSIONS, "pooling_mode_lasttoken": True}
     (made / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
 
 
