@@ -137,9 +137,18 @@ def test_everything_that_differs_between_supported_releases_has_been_explained()
 
 
 OURS = {
-    *("_dotllm_in_step", "_dotllm_marks", "_dotllm_text", "_pending", "accepted_ahead", "dotllm_code", "limit"),
-    # Members of classes from pydantic, transformers, and other packages.
-    *("model_extra", "model_fields", "added_tokens_decoder", "all_special_tokens"),
+    *(
+        "_dotllm_in_step",
+        "_dotllm_marks",
+        "_dotllm_text",
+        "_pending",
+        "accepted_ahead",
+        "dotllm_code",
+        "limit",
+        "results",
+    ),
+    # Members of classes from pydantic, transformers, torch, and other packages.
+    *("model_extra", "model_fields", "added_tokens_decoder", "all_special_tokens", "query"),
     # Members of OpenAI's types (tools, events, formats), which are a client's data, and of errors.
     *("type", "format", "schema_", "details"),
 }

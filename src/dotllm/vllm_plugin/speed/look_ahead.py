@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotllm.device_masks.message import MaskRows
-from dotllm.vllm_plugin.hook import Hook, Original
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.vllm_types import AsyncOutput, GrammarOutput
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HOOK = Hook(
     name="look-ahead",
     summary="where tokens arrive early, the masks after them are found while the next step is launched",
+    targets=[Target("vllm.v1.executor.uniproc_executor", "AsyncOutputFuture.async_output")],
     without_it="new masks are found after the next step has been launched",
 )
 
