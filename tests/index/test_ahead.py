@@ -130,3 +130,27 @@ def test_two_batches_take_turns(vocabulary: Vocabulary) -> None:
     second.look_ahead(names, np.full(8, ord("a"), np.int64))
     assert second._looking is not None
     second.end_look()
+
+
+def test_a_look_that_fails_leaves_the_indexes_free(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index.from_regex("[ab]{3}c", vocabulary)
+    running, names = started(index, 8)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    for method in ("begin", "end"):
+        with monkeypatch.context() as patch:
+            original = getattr(ahead.LookAhead, method)
+            if method == "end":
+                patch.setattr(ahead.LookAhead, method, lambda self, end=original: fail(end(self)))
+            else:
+                patch.setattr(ahead.LookAhead, method, fail)
+            with pytest.raises(MemoryError):
+                running.look_ahead(names, np.full(8, ord("a"), np.int64))
+                running.end_look()
+        thread = threading.Thread(target=lambda: index.guide().advance(ord("a")))
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive() and running._looking is None
+    assert running.take(names, [[ord("a")]] * 8) == []

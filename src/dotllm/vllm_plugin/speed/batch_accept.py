@@ -70,9 +70,12 @@ class BatchAccept(Part):
         self._sent: MaskRows | Int32 | None = None  # the masks of the last step
 
     def begin_step(self) -> None:
-        """The indexes are needed from now on."""
+        """The indexes are needed from now on. (No exception may reach vLLM's loop; a look changes nothing.)"""
         if self._running is not None:
-            self._running.end_look()
+            try:
+                self._running.end_look()
+            except Exception:
+                logger.exception("could not end a look ahead")
 
     def scheduled(self, step: SchedulerOutput) -> None:
         """Look ahead while ``step`` is launched, if the tokens of the step before it have arrived."""
@@ -194,6 +197,7 @@ class BatchAccept(Part):
 
     def ended(self, request: Request) -> None:
         """The guide of ``request`` runs no more."""
+        self.begin_step()
         if self._running is not None:
             self._running.leave(request.request_id)
 
