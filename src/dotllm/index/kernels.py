@@ -30,6 +30,7 @@ MACHINE = 5
 """Words of a machine: address and size of its arena, address and number of the rows of its token sets, and a number
 that identifies its token space."""
 NEEDS_ROW = -1  # not a row: the mask must be computed
+TAKEN, ENDED, NOT_TAKEN = 1, 0, -1
 
 
 @intrinsic
@@ -46,6 +47,38 @@ def pointer(typing_context: Any, address: Any) -> Any:
 def address(mem: Int32) -> int:
     """The address of an arena. (``mem.ctypes.data`` takes several times as long.)"""
     return mem.ctypes.data
+
+
+@kernel(I(I1, L1, L1, I1, I2, I1, U8, I1, B1, I, I, I1))
+def advance_running(
+    places: Int32, tokens: Int64, machines: Int64, configs: Int32, trails: Int32, rows: Int32,
+    token_data: UInt8, token_offset: Int32, ends: Bool, words: int, fuel: int, out: Int32,
+) -> int:  # fmt: skip
+    """out[i] = what became of tokens[i] at places[i]: TAKEN, ENDED (taken, and the text has ended), or NOT_TAKEN
+    (nothing has changed there). Returns how many are not TAKEN.
+
+    machines [places * MACHINE]; configs, rows [places]. trails [places, 1 + most]: how many earlier configurations are
+    listed for a place, then those configurations. rows[p]: the row of the mask, or NEEDS_ROW.
+    """
+    others = 0
+    for i in range(places.shape[0]):
+        p = places[i]
+        out[i] = NOT_TAKEN
+        if p >= 0 and trails[p, 0] + 1 < trails.shape[1]:
+            at = MACHINE * p
+            mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
+            token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
+            mem[L.H_FUEL] = fuel
+            after = advance(mem, configs[p], tokens[i], token_data, token_offset, ends, token_rows)
+            if after >= 0:
+                trails[p, 0] += 1
+                trails[p, trails[p, 0]] = configs[p]
+                configs[p] = after
+                out[i] = ENDED if after == L.FINISHED else TAKEN
+                if after != L.FINISHED:
+                    rows[p] = max(known_row(mem, after), NEEDS_ROW)
+        others += out[i] != TAKEN
+    return others
 
 
 @kernel(I(L1, I1, I1))

@@ -15,18 +15,14 @@ from itertools import chain, repeat
 from threading import RLock
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 
-from dotllm.arrays import Bool, Int32, Int64, UInt8
-from dotllm.automata.machine import layout as L
+from dotllm.arrays import Int32, Int64
 from dotllm.automata.machine.arena import HURRIED_FUEL
-from dotllm.automata.machine.masks import known_row
-from dotllm.automata.machine.run import advance
 from dotllm.index.ahead import LookAhead
 from dotllm.index.batch import rows_of
 from dotllm.index.guide import Guide
-from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, U8, I, pointer
+from dotllm.index.kernels import I1, MACHINE, NEEDS_ROW, NOT_TAKEN, TAKEN, I, advance_running
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.jit import kernel
@@ -34,39 +30,6 @@ from dotllm.jit import kernel
 _FIRST_PLACES = 64
 _TRAIL = 128  # the most tokens that a guide takes before it leaves, to note them in its history
 _NO_TOKEN = -1
-TAKEN, ENDED, NOT_TAKEN = 1, 0, -1
-
-
-@kernel(I(I1, L1, L1, I1, I2, I1, U8, I1, B1, I, I, I1))
-def advance_running(
-    places: Int32, tokens: Int64, machines: Int64, configs: Int32, trails: Int32, rows: Int32,
-    token_data: UInt8, token_offset: Int32, ends: Bool, words: int, fuel: int, out: Int32,
-) -> int:  # fmt: skip
-    """out[i] = what became of tokens[i] at places[i]: TAKEN, ENDED (taken, and the text has ended), or NOT_TAKEN
-    (nothing has changed there). Returns how many are not TAKEN.
-
-    machines [places * MACHINE]; configs, rows [places]. trails [places, 1 + most]: how many earlier configurations are
-    listed for a place, then those configurations. rows[p]: the row of the mask, or NEEDS_ROW.
-    """
-    others = 0
-    for i in range(places.shape[0]):
-        p = places[i]
-        out[i] = NOT_TAKEN
-        if p >= 0 and trails[p, 0] + 1 < trails.shape[1]:
-            at = MACHINE * p
-            mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
-            token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
-            mem[L.H_FUEL] = fuel
-            after = advance(mem, configs[p], tokens[i], token_data, token_offset, ends, token_rows)
-            if after >= 0:
-                trails[p, 0] += 1
-                trails[p, trails[p, 0]] = configs[p]
-                configs[p] = after
-                out[i] = ENDED if after == L.FINISHED else TAKEN
-                if after != L.FINISHED:
-                    rows[p] = max(known_row(mem, after), NEEDS_ROW)
-        others += out[i] != TAKEN
-    return others
 
 
 @kernel(I(I1, I1, I1, I1))
