@@ -15,12 +15,9 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, Int64
-from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.arena import HURRIED_FUEL
-from dotllm.automata.machine.masks import known_row
-from dotllm.automata.machine.run import advance
 from dotllm.index.helper_pool import CONTENT, HelperPool, enter_job, exit_job, next_job
-from dotllm.index.kernels import L1, MACHINE, NEEDS_ROW, I, pointer
+from dotllm.index.kernels import L1, MACHINE, I, advance_running, pointer
 from dotllm.index.mask_misses import (
     AT_FUEL,
     AT_STOP,
@@ -64,25 +61,19 @@ def _look(address: int) -> None:
     token_data = nb.carray(pointer(look.token_data), (look.token_bytes,), nb.uint8)
     token_offset = nb.carray(pointer(look.token_offset), (look.tokens_known + 1,), nb.int32)
     ends = nb.carray(pointer(look.ends), (look.tokens_known,), nb.boolean)
-    missing = 0
-    for i in range(places.shape[0]):
-        p = places[i]
-        at = MACHINE * p
-        mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
-        token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], look.words), nb.int32)
-        mem[L.H_FUEL] = HURRIED_FUEL
-        after[p] = advance(mem, configs[p], tokens[i], token_data, token_offset, ends, token_rows)
-        if after[p] >= 0 and after[p] != L.FINISHED and known_row(mem, after[p]) == NEEDS_ROW:
-            rows[p] = NEEDS_ROW
-            missing += 1
-    if missing == 0:
-        return
+    after[:], trails = configs, np.zeros((look.all_places, 2), np.int32)  # (the guides stay where they are)
+    advance_running(
+        places, tokens, machines, after, trails, rows, token_data, token_offset, ends, look.words, HURRIED_FUEL,
+        np.empty(places.shape[0], np.int32),
+    )  # fmt: skip
     ints = nb.carray(pointer(look.ints), (5, CHUNK + 1), nb.int32)
     longs = nb.carray(pointer(look.longs), (2, CHUNK), nb.int64)
     scratch = nb.carray(pointer(look.scratch), (look.scratch_rows, look.words), nb.int32)
     search = nb.carray(pointer(look.search), (look.search_words,), nb.int64)
     space = nb.carray(pointer(look.space), (look.space_words,), nb.int64)
     groups = by_machine(machines, rows, ints)
+    if groups == 0:
+        return
     ints[CODES] = DUPLICATE  # of those that `AT_STOP` leaves out
     nowhere, nothing = np.empty(0, np.int64), np.zeros(1, np.bool_)
     find_rows(search, nowhere, space, machines, after, groups, ints, longs, scratch, nowhere, rows, nothing)
