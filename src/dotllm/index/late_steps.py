@@ -9,10 +9,12 @@ holds. After several quick steps in a row, its guides may run again.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -21,6 +23,9 @@ from dotllm.index.batch import THREADS
 from dotllm.index.running import Running
 
 QUICK_S, MANY = 0.001, 8
+
+_NICENESS = 10
+"""What the threads yield to others: where they take all CPUs, the batch waited for its CPU for up to 5 ms a step."""
 
 
 @dataclass(eq=False)
@@ -56,7 +61,7 @@ class _Threads:
 
     def do(self, work: Callable[[], None]) -> None:
         """Let a thread do ``work``, which raises nothing."""
-        if self._started < THREADS:
+        if self._started < max(1, THREADS - 1):  # (the batch has a CPU to itself)
             self._started += 1
             name = f"dotllm-steps-{self._started}"
             threading.Thread(target=self._work_forever, args=(self._work,), name=name, daemon=True).start()
@@ -64,6 +69,9 @@ class _Threads:
 
     @staticmethod
     def _work_forever(work: SimpleQueue[Callable[[], None]]) -> None:
+        if sys.platform == "linux":  # elsewhere, priorities are those of processes
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         while True:
             work.get()()
 
