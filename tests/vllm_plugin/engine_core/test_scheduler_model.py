@@ -104,6 +104,8 @@ class Worker:
         self.scheduler = scheduler
         self.random = Random(0)
         self.wrong = False
+        self.early = True
+        """whether tokens may be there when the next step is put together"""
         self.waiting: Any = None
         self.proposed: tuple[list[str], list[list[int]]] = ([], [])
         self.spoilt: set[str] = set()
@@ -147,7 +149,7 @@ class Worker:
             return result
         future: Future[Any] = Future()
         future.set_result(result)
-        if grammar_output is not None and not count:
+        if self.early and grammar_output is not None and not count:
             self._arrive_early(names, sampled)
         return future
 
@@ -237,7 +239,12 @@ class Requests(RuleBasedStateMachine):
         core = self.core = object.__new__(EngineCore)
         core.scheduler, core.vllm_config, core.model_executor = self.scheduler, config, self.worker
         core.async_scheduling = bool(config.scheduler_config.async_scheduling)
-        core.batch_queue, core.batch_queue_size = (deque(), 2) if core.async_scheduling else (None, 1)
+        stages = config.parallel_config.pipeline_parallel_size
+        if stages > 1:  # as on the V2 runner, where a request's steps are ``stages`` apart
+            self.scheduler.use_v2_model_runner = True
+            self.worker.early = False
+        core.batch_queue_size = stages + core.async_scheduling
+        core.batch_queue = deque() if core.batch_queue_size > 1 else None
         core.is_pooling_model = core.is_mm_encoder_only = core.log_stats = False
         core.check_for_draft_tokens = self.scheduler.num_spec_tokens > 0
         core.is_ec_consumer, core._weight_version = True, None
@@ -394,7 +401,7 @@ class Requests(RuleBasedStateMachine):
     def step(self) -> None:
         if self.threads is not None:
             self.threads.go_on()
-        if self.core.async_scheduling:
+        if self.core.batch_queue is not None:
             outputs, executed = self.core.step_with_batch_queue()
         else:
             outputs, executed = self.core.step()
@@ -496,7 +503,9 @@ def make_config(demo_model: Path) -> Callable[[bool, bool], Any]:
 
 
 @pytest.mark.parametrize(
-    ("drafts", "late"), [(False, False), (True, False), (False, True)], ids=["one token", "drafts", "late"]
+    ("drafts", "late", "stages"),
+    [(False, False, 1), (True, False, 1), (False, True, 1), (False, False, 2)],
+    ids=["one token", "drafts", "late", "stages"],
 )
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_requests(
@@ -505,6 +514,7 @@ def test_requests(
     asynchronous: bool,
     drafts: bool,
     late: bool,
+    stages: int,
 ) -> None:
     monkeypatch.setenv("DOTLLM_COALESCENCE", "off")
     looks: list[bool] = []
@@ -515,7 +525,17 @@ def test_requests(
         looks.append(self._looking is not None)
 
     monkeypatch.setattr(Running, "look_ahead", counted)
-    members = {"config": make_config(asynchronous, drafts), "patch": monkeypatch, "are_late": late}
+    taken: list[bool] = []
+    take = Running.take
+
+    def noted(self: Running, *asked: Any) -> Any:
+        taken.append(bool(self))
+        return take(self, *asked)
+
+    monkeypatch.setattr(Running, "take", noted)
+    config = make_config(asynchronous, drafts)
+    config.parallel_config.pipeline_parallel_size = stages
+    members = {"config": config, "patch": monkeypatch, "are_late": late}
     machine: Any = type("Machine", (Requests,), members)
     logging.disable(logging.CRITICAL)  # each failure is logged, as it should be
     gc.collect()
@@ -523,6 +543,7 @@ def test_requests(
     try:
         run_state_machine_as_test(machine, settings=sequences(125, steps=25))  # type: ignore[no-untyped-call]
         assert bool(machine.late) == late
-        assert any(looks) == (asynchronous and not drafts)
+        assert any(looks) == (asynchronous and not drafts and stages == 1)
+        assert any(taken) or drafts or late
     finally:
         logging.disable(logging.NOTSET)  # (assigning to the manager would keep the levels that loggers have cached)

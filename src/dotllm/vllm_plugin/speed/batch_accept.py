@@ -58,9 +58,8 @@ class BatchAccept(Part):
 
         super().__init__(scheduler)
         config, manager = scheduler.vllm_config, scheduler.structured_output_manager
-        # (A KV connector may fail, and then results do not count. The others have not been tried.)
-        excluded = config.parallel_config.pipeline_parallel_size > 1 or config.model_config.is_diffusion
-        self._accepts_batches = not excluded and scheduler.connector is None
+        # (A KV connector may fail, and then results do not count. Diffusion has not been tried.)
+        self._accepts_batches = scheduler.connector is None and not config.model_config.is_diffusion
         self._may_reason = manager.reasoner_cls is not None and not manager.enable_in_reasoning
         self._accepted: list[RequestGrammar] = []
         self._validated: list[RequestGrammar] = []
