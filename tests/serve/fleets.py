@@ -5,6 +5,9 @@ python -m tests.serve.fleets [KIND ...]     KIND: a key of `KINDS`, all by defau
 Each server is asked the same requests twice, some greedy, some with a seed. ``one`` comes first, and the answers of all
 other fleets are compared with its answers. The processes of a fleet share one store. A compile takes a second here, so
 each line also says how many specifications the fleet has compiled. docs/operations.md has the table.
+
+On a host with two GPUs, the variables FLAGS (``--dtype bfloat16``) and MODEL say how to serve what; answers need not be
+the same there, because a batch's size changes rounding.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from dotllm.demo import model
 from dotllm.demo.server import Server, ServerDied
@@ -36,9 +41,10 @@ FAULTS = [{"needle": "", "do": "sleep", "seconds": 1.0}]
 """A second is longer than the store takes. A compile that finishes sooner does not wait for the store's answer."""
 
 
-def connector(name: str, **options: Any) -> tuple[str, str]:
-    """The flags for a KV connector."""
-    config = {"kv_connector": name, "kv_role": "kv_both", "kv_connector_extra_config": options}
+def connector(role: str = "kv_both") -> tuple[str, str]:
+    """The flags for vLLM's KV connector that keeps the cache in files."""
+    options = {"shared_storage_path": str(FOLDER / "kv")}
+    config = {"kv_connector": "ExampleConnector", "kv_role": role, "kv_connector_extra_config": options}
     return "--kv-transfer-config", json.dumps(config)
 
 
@@ -52,23 +58,25 @@ KINDS: dict[str, tuple[str, ...]] = {  # the flags of each server
     "tensor parallel": ("--tensor-parallel-size", "2"),
     # vLLM creates the second stage's inputs during its warm-up, and on CPUs it does so only for traced models.
     "pipeline parallel": ("--pipeline-parallel-size", "2", "--no-enforce-eager", "--compilation-config", TRACED),
-    "KV connector": connector("ExampleConnector", shared_storage_path=str(FOLDER / "kv")),
+    "KV connector": connector(),
+    "prefill and decode": connector("kv_consumer"),  # the flags of the engine that decodes
+    "killed rank": ("--tensor-parallel-size", "2"),
     "pause": (),
     "sleep": (),
     "restart": (),
 }
 
 
-def ask(server: Server, number: int) -> tuple[int, str, str]:
+def ask(server: Server, number: int, max_tokens: int = 80) -> tuple[int, str, str]:
     """Status, answer, and finish reason (or what is wrong with the answer) of request ``number``."""
     case = PICKED[number % len(PICKED)]
     greedy = number // len(PICKED) % 2 == 0
     try:
         answer = complete(
             server, "fleet", prompt=f"Write {case.name} once more, please. " * 6 + str(number), seed=number,
-            temperature=0.0 if greedy else 1.0, max_tokens=80, structured_outputs=case.offline(),
+            temperature=0.0 if greedy else 1.0, max_tokens=max_tokens, structured_outputs=case.offline(),
         )  # fmt: skip
-    except (OSError, HTTPException) as error:  # the server was killed
+    except (OSError, HTTPException, ValueError) as error:  # the server was killed
         return 0, "", repr(error)
     if answer.status != 200:
         return answer.status, "", str(answer.body)[:300]
@@ -112,6 +120,11 @@ def compiles(server: Server) -> tuple[int, int]:
     return int(ok), int(cached)
 
 
+def all_stored(server: Server) -> None:
+    """Wait until all indexes are stored, two seconds after their compiles; until then, other engines compile, too."""
+    until(lambda: total(metrics(server), "dotllm_writes_total", level="store") >= len(PICKED))
+
+
 def beside_pauses(server: Server) -> dict[str, list[Any]]:
     found = {}
     for mode in ("keep", "wait"):
@@ -131,6 +144,20 @@ def beside_sleep(server: Server) -> dict[str, list[Any]]:
     return {"asleep": answers, "awake": ask_all(server)}
 
 
+def end_a_rank(server: Server) -> None:
+    """Kill the second rank under load. The server must end, and what it answers must be right."""
+    with interrupted(server) as answers:
+        ranks = [
+            p for p in psutil.Process(server.process.pid).children(recursive=True) if "TP1" in " ".join(p.cmdline())
+        ]
+        assert ranks, "no process calls itself TP1"
+        ranks[0].kill()
+    server.process.wait(timeout=300)
+    finished = [answer for answer in answers if answer[0] == 200]
+    print(f"{len(finished)} of {REQUESTS} answered; the server ended with {server.process.returncode}", flush=True)
+    assert len(finished) < REQUESTS and all(reason in ("stop", "length") for _, _, reason in finished), finished
+
+
 def run(kind: str, made: Path) -> dict[str, Any]:
     """The answers of the fleet ``kind``, by moment, and how many specifications it compiled."""
     for name in ("store", "kv", "faults"):
@@ -140,31 +167,43 @@ def run(kind: str, made: Path) -> dict[str, Any]:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
         **faults.environment(FOLDER.resolve() / "faults", FAULTS),
     }  # fmt: skip
-    flags = ("--max-model-len", "512", "--block-size", "32", "--dtype", "float32", *KINDS[kind])
+    more = os.environ.get("FLAGS", "--dtype float32").split()
 
-    def start(name: str) -> Server:
-        return Server(made, FOLDER / f"{name}.log", name="fleet", flags=flags, environment=environment)
+    def start(name: str, flags: tuple[str, ...] = KINDS[kind], **variables: str) -> Server:
+        flags = ("--max-model-len", "512", "--block-size", "32", *more, *flags)
+        return Server(made, FOLDER / f"{name}.log", name="fleet", flags=flags, environment={**environment, **variables})
 
-    with start(kind) as server:
+    with ExitStack() as servers:
+        if kind == "prefill and decode":
+            first = servers.enter_context(start("prefill", connector("kv_producer"), CUDA_VISIBLE_DEVICES="1"))
+            first.wait()
+            for number in range(REQUESTS):
+                ask(first, number, max_tokens=1)
+            all_stored(first)
+        server = servers.enter_context(start(kind))
         server.wait()
         for number in range(len(PICKED)):
             ask(server, number)
-        # A new index is stored after two seconds. Until then, other engines compile the same specification.
-        until(lambda: total(metrics(server), "dotllm_writes_total", level="store") >= len(PICKED))
+        if kind != "prefill and decode":
+            all_stored(server)
         found = {"first": ask_all(server), "again": ask_all(server)}
         if kind == "pause":
             found |= beside_pauses(server)
         if kind == "sleep":
             found |= beside_sleep(server)
         compiled, cached = compiles(server)
+        if kind == "killed rank":
+            end_a_rank(server)
+        if kind == "prefill and decode":
+            compiled += compiles(first)[0]
         if kind == "restart":
             with interrupted(server):
                 os.killpg(server.process.pid, signal.SIGKILL)
             with start("restarted") as second:
                 second.wait()
                 found["restarted"] = ask_all(second)
-                more, cached = compiles(second)
-                compiled += more
+                again, cached = compiles(second)
+                compiled += again
     return {"answers": found, "compiled": compiled, "from the store": cached}
 
 
@@ -181,7 +220,7 @@ def report(kind: str, found: dict[str, Any], of_one: list[Any]) -> bool:
 
 
 def main(*kinds: str) -> int:
-    made = model.make(FOLDER / "model", vocabulary_size=1000)
+    made = Path(os.environ["MODEL"]) if "MODEL" in os.environ else model.make(FOLDER / "model", vocabulary_size=1000)
     good, one = True, FOLDER / "one.json"
     for kind in kinds or KINDS:
         try:

@@ -229,9 +229,14 @@ class SchedulerOutput(Protocol):
     total_num_scheduled_tokens: int
 
 
+class KVConnectorOutput(Protocol):
+    invalid_block_ids: set[int]
+
+
 class ModelRunnerOutput(Protocol):
     req_ids: list[str]
     sampled_token_ids: list[list[int]]
+    kv_connector_output: KVConnectorOutput | None
 
 
 class DraftTokenIds(Protocol):

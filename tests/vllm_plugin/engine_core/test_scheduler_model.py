@@ -110,6 +110,8 @@ class Worker:
         self.proposed: tuple[list[str], list[list[int]]] = ([], [])
         self.spoilt: set[str] = set()
         """requests that were given a token that their mask forbids"""
+        self.failures = 0
+        """steps with loads that failed"""
         self.unmasked: dict[int, set[str]] = {}
         """by step: constrained requests that were sampled without a mask"""
 
@@ -120,14 +122,23 @@ class Worker:
             requests = [self.scheduler.requests[name] for name in names]
             samples = [not request.is_prefill_chunk for request in requests]
             constrained = {r.request_id for r in requests if r.structured_output_request is not None}
-            self.waiting = (output, names, samples, constrained)
+            self.waiting = (output, names, samples, constrained, self.failed_loads())
             future.set_result(None)
         else:
             future.set_result(self._result([], []))
         return future
 
+    def failed_loads(self) -> set[int]:
+        """The blocks that could not be loaded for the step that has been put together."""
+        connector = self.scheduler.connector
+        failed: set[int] = connector.failed() if connector is not None else set()
+        self.failures += bool(failed)
+        return failed
+
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
-        output, names, samples, constrained = self.waiting
+        from vllm.v1.outputs import KVConnectorOutput
+
+        output, names, samples, constrained, failed = self.waiting
         drafts, masks, at = output.scheduled_spec_decode_tokens, {}, 0
         if grammar_output is not None:
             ids, bitmask = grammar_output.structured_output_request_ids, grammar_output.grammar_bitmask
@@ -145,6 +156,8 @@ class Worker:
         count = self.scheduler.num_spec_tokens
         self.proposed = (names, [[self._guess(name) for _ in range(count)] for name in names])
         result = self._result(names, sampled)
+        if failed:
+            result.kv_connector_output = KVConnectorOutput(invalid_block_ids=failed)
         if not non_block:
             return result
         future: Future[Any] = Future()
@@ -203,6 +216,7 @@ class Requests(RuleBasedStateMachine):
     are_late: ClassVar[bool] = False
     """whether steps of grammars are late (`slow_steps`)"""
     late = 0
+    failures = 0
 
     @initialize(blocks=st.sampled_from([8, 12, 20, 100]), priority=st.booleans(), batches=st.sampled_from([1, 8]))
     def begin(self, blocks: int, priority: bool, batches: int) -> None:
@@ -243,6 +257,8 @@ class Requests(RuleBasedStateMachine):
         if stages > 1:  # as on the V2 runner, where a request's steps are ``stages`` apart
             self.scheduler.use_v2_model_runner = True
             self.worker.early = False
+        if self.scheduler.connector is not None:
+            self.scheduler.connector.random = Random(blocks)
         core.batch_queue_size = stages + core.async_scheduling
         core.batch_queue = deque() if core.batch_queue_size > 1 else None
         core.is_pooling_model = core.is_mm_encoder_only = core.log_stats = False
@@ -374,6 +390,7 @@ class Requests(RuleBasedStateMachine):
     def compile_ends_while_the_scheduler_waits(self, data: Any) -> None:
         self.resolve_next = data.draw(st.sampled_from(sorted(self.compiles)))
 
+    @precondition(lambda self: self.scheduler.connector is None)  # (vLLM does not support it)
     @rule()
     def all_are_preempted(self) -> None:
         self.scheduler.reset_prefix_cache(reset_running_requests=True)
@@ -446,6 +463,7 @@ class Requests(RuleBasedStateMachine):
         for name in self.about:
             self.check(name)
         self.worker.waiting = None
+        type(self).failures += self.worker.failures
         if self.threads is not None:
             type(self).late += self.threads.late
             self.threads.go_on(1.0)
@@ -503,9 +521,12 @@ def make_config(demo_model: Path) -> Callable[[bool, bool], Any]:
 
 
 @pytest.mark.parametrize(
-    ("drafts", "late", "stages"),
-    [(False, False, 1), (True, False, 1), (False, True, 1), (False, False, 2)],
-    ids=["one token", "drafts", "late", "stages"],
+    ("drafts", "late", "stages", "loads"),
+    [
+        (False, False, 1, False), (True, False, 1, False), (False, True, 1, False), (False, False, 2, False),
+        (False, False, 1, True), (False, False, 2, True),
+    ],
+    ids=["one token", "drafts", "late", "stages", "loads", "stages and loads"],
 )
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_requests(
@@ -515,7 +536,10 @@ def test_requests(
     drafts: bool,
     late: bool,
     stages: int,
+    loads: bool,
 ) -> None:
+    from vllm.config import KVTransferConfig
+
     monkeypatch.setenv("DOTLLM_COALESCENCE", "off")
     looks: list[bool] = []
     look_ahead = Running.look_ahead
@@ -535,6 +559,12 @@ def test_requests(
     monkeypatch.setattr(Running, "take", noted)
     config = make_config(asynchronous, drafts)
     config.parallel_config.pipeline_parallel_size = stages
+    config.scheduler_config.disable_hybrid_kv_cache_manager = loads
+    if loads:
+        config.kv_transfer_config = KVTransferConfig(
+            kv_connector="FailingLoads", kv_connector_module_path="tests.vllm_plugin.failing_loads",
+            kv_role="kv_both", kv_load_failure_policy="recompute",
+        )  # fmt: skip
     members = {"config": config, "patch": monkeypatch, "are_late": late}
     machine: Any = type("Machine", (Requests,), members)
     logging.disable(logging.CRITICAL)  # each failure is logged, as it should be
@@ -543,6 +573,7 @@ def test_requests(
     try:
         run_state_machine_as_test(machine, settings=sequences(125, steps=25))  # type: ignore[no-untyped-call]
         assert bool(machine.late) == late
+        assert bool(machine.failures) == loads
         assert any(looks) == (asynchronous and not drafts and stages == 1)
         assert any(taken) or drafts or late
     finally:

@@ -58,8 +58,7 @@ class BatchAccept(Part):
 
         super().__init__(scheduler)
         config, manager = scheduler.vllm_config, scheduler.structured_output_manager
-        # (A KV connector may fail, and then results do not count. Diffusion has not been tried.)
-        self._accepts_batches = scheduler.connector is None and not config.model_config.is_diffusion
+        self._accepts_batches = not config.model_config.is_diffusion  # (which has not been tried)
         self._may_reason = manager.reasoner_cls is not None and not manager.enable_in_reasoning
         self._accepted: list[RequestGrammar] = []
         self._validated: list[RequestGrammar] = []
@@ -204,6 +203,12 @@ class BatchAccept(Part):
         """Accept the tokens of ``step``, one or more for each grammar."""
         self.begin_step()
         names, tokens = output.req_ids, output.sampled_token_ids
+        loads = output.kv_connector_output
+        if loads is not None and loads.invalid_block_ids:  # only vLLM knows whose results do not count
+            if self._running is not None:
+                for name in [*self._running]:
+                    self._running.leave(name)
+            return
         if tokens and self._running is not None and (self._running or (self._slow is not None and self._slow.steps)):
             names, tokens = self._take(names, tokens, self._running)
         asks = names and step.has_structured_output_requests
