@@ -229,14 +229,10 @@ class SchedulerOutput(Protocol):
     total_num_scheduled_tokens: int
 
 
-class KVConnectorOutput(Protocol):
-    invalid_block_ids: set[int]
-
-
 class ModelRunnerOutput(Protocol):
     req_ids: list[str]
     sampled_token_ids: list[list[int]]
-    kv_connector_output: KVConnectorOutput | None
+    kv_connector_output: Any  # None, or has invalid_block_ids
 
 
 class DraftTokenIds(Protocol):
