@@ -523,8 +523,12 @@ def make_config(demo_model: Path) -> Callable[[bool, bool], Any]:
 @pytest.mark.parametrize(
     ("drafts", "late", "stages", "loads"),
     [
-        (False, False, 1, False), (True, False, 1, False), (False, True, 1, False), (False, False, 2, False),
-        (False, False, 1, True), (False, False, 2, True),
+        (False, False, 1, False),
+        (True, False, 1, False),
+        (False, True, 1, False),
+        (False, False, 2, False),
+        (False, False, 1, True),
+        (False, False, 2, True),
     ],
     ids=["one token", "drafts", "late", "stages", "loads", "stages and loads"],
 )

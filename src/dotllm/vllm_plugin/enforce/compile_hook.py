@@ -57,9 +57,8 @@ def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestG
             )
             if hasattr(manager, "backend_name"):  # 0.33: vLLM's guard against two backends in one engine
                 manager.backend_name = BACKEND
-        config = manager.vllm_config.structured_outputs_config
-        specification = requests.of_sampling_params(request.sampling_params, config)
-        more = requests.answer_tokens(request.sampling_params)
+        params, config = request.sampling_params, manager.vllm_config.structured_outputs_config
+        specification, more = requests.of_sampling_params(params, config), requests.answer_tokens(params)
         if more is not None and GIVEN.limit is None:
             raise UnsupportedError(
                 "answers that end within max_tokens need the hook answer-limit, which is off here (DOTLLM_HOOKS)",

@@ -42,7 +42,7 @@ class Part:
         self.scheduler = scheduler
 
     def begin_step(self) -> None:
-        """A step is put together next."""
+        """A step is put together next. (For `BATCH`: or its masks are found.)"""
 
     def held(self) -> set[str]:
         """The names of the running requests that sit out the next step."""
@@ -141,7 +141,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
         """Points 4 and 6: the masks of a launched step, which need the grammars."""
-        self._batch.need_masks(scheduler_output)
+        self._batch.begin_step()
         self._pending.need_masks(scheduler_output)
         if not scheduler_output.has_structured_output_requests:
             return super().get_grammar_bitmask(scheduler_output)

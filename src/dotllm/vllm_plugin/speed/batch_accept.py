@@ -87,10 +87,6 @@ class BatchAccept(Part):
         except Exception:
             logger.exception("could not look ahead; the step finds its masks")
 
-    def need_masks(self, step: SchedulerOutput) -> None:
-        """The indexes are needed from now on."""
-        self.begin_step()
-
     def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
         """The masks of a step without drafts. The guides of its plain requests run from now on."""
         backend = backend_of(self.scheduler.structured_output_manager)
