@@ -216,8 +216,8 @@ def _warn_of(schema: Any, default_dialect: str) -> None:
     """Warn of whatever asserts nothing in ``schema``. The warning is about the line outside dotllm that led here."""
     from dotllm.languages.json_schema.reading.ineffective import ineffective_keywords
 
-    for found in islice(ineffective_keywords(schema, default_dialect), _MOST_WARNINGS):
-        warnings.warn(f"{found.message} (at {found.pointer})", SpecWarning, stacklevel=_level_of_caller())
+    for warning in islice(ineffective_keywords(schema, default_dialect), _MOST_WARNINGS):
+        warnings.warn(f"{warning.message} (at {warning.pointer})", SpecWarning, stacklevel=_level_of_caller())
 
 
 def _level_of_caller() -> int:

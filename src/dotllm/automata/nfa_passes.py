@@ -111,17 +111,17 @@ def byte_classes(taken: Int32, class_of: Int32, class_byte: Int32) -> int:
             class_of[byte] = class_of[byte - 1]
             continue
         running += signature[byte]
-        found = -1
+        number = -1
         for j in range(classes):
             if class_signature[j] == running:
-                found = j
+                number = j
                 break
-        if found < 0:
-            found = classes
+        if number < 0:
+            number = classes
             class_signature[classes] = running
             class_byte[classes] = byte
             classes += 1
-        class_of[byte] = found
+        class_of[byte] = number
     return classes
 
 
@@ -166,10 +166,10 @@ def group_calls(kind: Int32, a: Int32, b: Int32) -> tuple[Int32, Int32, Int32, I
 def mark(node: int, starts: Int32, nodes: Int32, marked: Bool, todo: Int32, top: int) -> int:
     """Mark the nodes that are grouped under ``node``, and put them on the stack ``todo``. Returns its new height."""
     for i in range(starts[node], starts[node + 1]):
-        found = nodes[i]
-        if not marked[found]:
-            marked[found] = True
-            todo[top] = found
+        member = nodes[i]
+        if not marked[member]:
+            marked[member] = True
+            todo[top] = member
             top += 1
     return top
 

@@ -102,8 +102,8 @@ def main(argv: list[str]) -> int:
     }
     points: list[Point] = []
     try:
-        for name, found in _measurements(options, plan, about):
-            points += [{"variant": name, **point} for point in found]
+        for name, measured in _measurements(options, plan, about):
+            points += [{"variant": name, **point} for point in measured]
             report.write(options.out / "results.json", about, points)
     except ValueError as error:
         print(f"dotllm bench-structured: {error}", file=sys.stderr)

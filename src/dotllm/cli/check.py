@@ -178,5 +178,5 @@ def _inputs(arguments: argparse.Namespace, options: dict[str, OptionValue]) -> I
             yield unreadable(str(path), error)
             continue
         for file in files:
-            for found in read_file(file, kind, options, is_listed=file != path):
-                yield found if isinstance(found, (Input, NoSchema)) else unreadable(str(file), found)
+            for given in read_file(file, kind, options, is_listed=file != path):
+                yield given if isinstance(given, (Input, NoSchema)) else unreadable(str(file), given)

@@ -135,7 +135,7 @@ def judge(given: Input, vocabulary: Vocabulary | None) -> Judged:
 
     kind = given.specification.kind
     source = frames.SourceText(given.path or given.name, given.text, is_json=kind in _JSON_KINDS)
-    warnings = tuple(found._asdict() for found in spec_warnings.keywords(given.specification))
+    warnings = tuple(warning._asdict() for warning in spec_warnings.keywords(given.specification))
     about = Verdict(given.name, kind.value, enforced=True, warnings=warnings)
     start = time.perf_counter()
     try:

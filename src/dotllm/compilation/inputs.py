@@ -90,14 +90,14 @@ def read_inputs(
     """
     for path in paths:
         for file in files_of(path):
-            for found in read_file(file, kind, options, is_listed=file != path):
-                if isinstance(found, NoSchema):
+            for given in read_file(file, kind, options, is_listed=file != path):
+                if isinstance(given, NoSchema):
                     if passed_over is not None:
-                        passed_over.append(found)
+                        passed_over.append(given)
                     continue
-                if isinstance(found, BadInput):
-                    raise found
-                yield found
+                if isinstance(given, BadInput):
+                    raise given
+                yield given
 
 
 def files_of(path: Path) -> list[Path]:

@@ -303,7 +303,7 @@ class CompilationManager:
             return index, "disk"
         if stored and self._stored.store is not None:
             self._table.ask_store(job)
-            self._stored.fetch(job.key, lambda found: self._fetched(job, found))
+            self._stored.fetch(job.key, lambda fetched: self._fetched(job, fetched))
         if self._offload is None or not self._is_large(job):
             return self._compile_here(job), "compile"
         self._table.requeue(job, self._offload_queue)

@@ -56,8 +56,8 @@ def keywords(specification: Specification, most_characters: int | None = None) -
         if most_characters is not None:
             options = options._replace(budget=_WAITING)
         vanished = vanishing(schema, options) if is_read else ()
-        for found in itertools.chain(ineffective_keywords(schema), vanished):
-            yield Ineffective(place + found.pointer, found.message)
+        for warning in itertools.chain(ineffective_keywords(schema), vanished):
+            yield Ineffective(place + warning.pointer, warning.message)
 
 
 def advice(specification: Specification) -> Iterator[cost.Advice]:
@@ -89,9 +89,9 @@ def _remembered(key: str) -> list[tuple[str, ...]]:
     return []
 
 
-def _find(specification: Specification, found: list[tuple[str, ...]]) -> None:
-    if not found:
-        found.append(texts(specification))
+def _find(specification: Specification, alternatives: list[tuple[str, ...]]) -> None:
+    if not alternatives:
+        alternatives.append(texts(specification))
 
 
 def texts(specification: Specification) -> tuple[str, ...]:

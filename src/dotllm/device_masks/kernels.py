@@ -82,8 +82,8 @@ def _apply_rows(
         place = tl.maximum(row, 0)
         begin = tl.load(starts + place // MOST).to(tl.int64)
         end = tl.load(starts + place // MOST + 1).to(tl.int64)
-        found = begin + place % MOST
-        row = tl.where((row >= 0) & (found < end), found, -1)
+        at = begin + place % MOST
+        row = tl.where((row >= 0) & (at < end), at, -1)
     if slot >= 0:
         first = tl.program_id(1) * BLOCK
         word = first // 32 + tl.arange(0, BLOCK // 32)

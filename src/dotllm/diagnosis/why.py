@@ -71,8 +71,8 @@ def instance_at(keyword: str, pointer: str, document: Any) -> tuple[str, Any]:
         pointer = pointer.rpartition("/")[0]
 
 
-def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced: str) -> str:
-    """What to write instead of ``found``, which ``keyword`` with its value ``wanted`` forbids. ``schema`` has the
+def remedy(keyword: str, wanted: Any, instance: Any, schema: dict[str, Any], forced: str) -> str:
+    """What to write instead of ``instance``, which ``keyword`` with its value ``wanted`` forbids. ``schema`` has the
     keyword; ``forced`` is the text that must come next."""
     if keyword in _LIMITS:
         text = _LIMITS[keyword].format(_json(wanted))
@@ -80,31 +80,33 @@ def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced
         return text.replace("properties", "property").removesuffix("s") if is_one else text
     if keyword == "type":
         names = [wanted] if isinstance(wanted, str) else wanted
-        return f"write {_listed([_ARTICLES[name] for name in names])}, or allow {_json(_type_of(found))} in type"
+        return f"write {_listed([_ARTICLES[name] for name in names])}, or allow {_json(_type_of(instance))} in type"
     if keyword in ("enum", "const"):
         values = wanted if keyword == "enum" else [wanted]
         meant = (
-            closest(found, [member for member in values if isinstance(member, str)]) if isinstance(found, str) else None
+            closest(instance, [member for member in values if isinstance(member, str)])
+            if isinstance(instance, str)
+            else None
         )
         return f"did you mean {_json(meant)}?" if meant else f"write {_listed([_json(member) for member in values])}"
-    if keyword == "required" and isinstance(found, dict):
-        missing = [name for name in wanted if name not in found]
+    if keyword == "required" and isinstance(instance, dict):
+        missing = [name for name in wanted if name not in instance]
         if missing:
-            misspelt = closest(missing[0], found.keys() - schema.get("properties", {}).keys())
+            misspelt = closest(missing[0], instance.keys() - schema.get("properties", {}).keys())
             meant = f"; is {_json(misspelt)} meant to be it?" if misspelt else ""
             return f"add {', '.join(_json(name) for name in missing[:5])}{meant}"
-    if keyword in CLOSING and isinstance(found, dict):
-        return _about_extra_keys(found, schema)
+    if keyword in CLOSING and isinstance(instance, dict):
+        return _about_extra_keys(instance, schema)
     if forced:
         return f"go on with {_json(forced)}"
     return "change the value, or the keyword"
 
 
-def _about_extra_keys(found: dict[str, Any], schema: dict[str, Any]) -> str:
+def _about_extra_keys(instance: dict[str, Any], schema: dict[str, Any]) -> str:
     declared, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    extra = [name for name in found if name not in declared and not any(_matches(other, name) for other in patterns)]
+    extra = [name for name in instance if name not in declared and not any(_matches(other, name) for other in patterns)]
     for name in extra:
-        near = closest(name, [other for other in declared if other not in found])
+        near = closest(name, [other for other in declared if other not in instance])
         if near:
             return f"did you mean {_json(near)} instead of {_json(name)}?"
     return f"leave out {_json(extra[0])}, or name it in properties" if extra else "leave out the property"

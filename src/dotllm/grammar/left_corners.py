@@ -24,7 +24,7 @@ class Rewriting(Protocol):
     derives: list[int]
     full: dict[int, Expression]
     """The expression of ``new`` that has the texts of a node."""
-    some: dict[int, Expression]
+    nonempty: dict[int, Expression]
     """The expression of ``new`` that has a node's non-empty texts."""
 
     def network(self, node: int) -> tuple[int, int, list[int], list[tuple[int, int, int]]]:
@@ -87,7 +87,7 @@ class LeftCorners:
             elif inside and kind == K.REPEAT:
                 # The first non-empty round begins here; the others are an ordinary loop.
                 low = 0 if r.derives[a] & EMPTY else max(b - 1, 0)
-                rest = r.new.repeat(r.some[a], low, None if c < 0 else c - 1)
+                rest = r.new.repeat(r.nonempty[a], low, None if c < 0 else c - 1)
                 behind = if_some
                 if rest != empty:
                     behind = self.state()
@@ -98,7 +98,7 @@ class LeftCorners:
                     "left recursion through unordered or counted parts cannot be removed", keyword="left recursion"
                 )
             else:
-                self.edge(source, r.some[node], if_some)
+                self.edge(source, r.nonempty[node], if_some)
 
     def _sequence(
         self, parts: Sequence[int], source: int, if_empty: int, if_some: int

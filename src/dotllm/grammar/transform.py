@@ -2,9 +2,9 @@
 
 No parse tree is ever built, so any rewriting that keeps the language is allowed.
 
-**Some and full.** Every expression has two clean versions: ``full``, with the same texts, and ``some``, with the same
-texts except the empty one. A loop ``x*`` whose body may be empty becomes ``some(x)*``; in ``x{2,5}`` the minimum also
-becomes 0.
+**Full and nonempty.** Every expression has two clean versions: ``full``, with the same texts, and ``nonempty``, with
+the same texts except the empty one. A loop ``x*`` whose body may be empty becomes ``nonempty(x)*``; in ``x{2,5}`` the
+minimum also becomes 0.
 
 **Left recursion** (direct, indirect, or hidden by a nullable prefix) is removed for one whole strongly connected
 component of the left-edge graph at a time. Take ``A → A α | β``: a text of A is a β, then any number of α. In general,
@@ -116,8 +116,8 @@ class _Rewriting:
         # Rule → component, for the left-recursive rules.
         self.recursive = {old.a[node]: n for node, n in self.component.items() if old.kind[node] == K.CALL}
         self.full: dict[int, Expression] = {}
-        self.some: dict[int, Expression] = {}
-        # For each rule of `new`: its old rule, and whether it is the `some` version.
+        self.nonempty: dict[int, Expression] = {}
+        # For each rule of `new`: its old rule, and whether it is the `nonempty` version.
         self.versions: list[tuple[int, bool]] = []
         self.declared: dict[tuple[int, bool], Rule] = {}
         self.networks: dict[int, tuple[int, dict[int, int], list[Edge]]] = {}
@@ -125,7 +125,7 @@ class _Rewriting:
     def result(self) -> Grammar:
         for node in self.nodes:  # children before parents, because they are built in that order
             self.full[node] = self._full(node)
-            self.some[node] = self._some(node) if self.derives[node] & EMPTY else self.full[node]
+            self.nonempty[node] = self._nonempty(node) if self.derives[node] & EMPTY else self.full[node]
         new = self.new
         new.start = self.full[self.old.start]
         seen = {int(new.start)}
@@ -167,7 +167,7 @@ class _Rewriting:
             return [old.children[i] for i in range(a, a + b) if self.left[i]]
         return children_of(old, node)
 
-    # --- full and some
+    # --- full and nonempty
 
     def _full(self, node: int) -> Expression:
         old, new = self.old, self.new
@@ -180,11 +180,13 @@ class _Rewriting:
             return new.alt([self.full[child] for child in old.children[a : a + b] if self.derives[child]])
         if kind == K.REPEAT:
             nullable = self.derives[a] & EMPTY and c != 1
-            return new.repeat(self.some[a] if nullable else self.full[a], 0 if nullable else b, None if c < 0 else c)
+            return new.repeat(
+                self.nonempty[a] if nullable else self.full[a], 0 if nullable else b, None if c < 0 else c
+            )
         if kind == K.CALL:
             if a not in self.recursive:
-                return self._call(a, some=False)
-            call = self._call(a, some=True)
+                return self._call(a, nonempty=False)
+            call = self._call(a, nonempty=True)
             return new.optional(call) if self.derives[node] & EMPTY else call
         if kind == K.NETWORK:
             states, start, finals, edges = self.network(node)
@@ -195,18 +197,18 @@ class _Rewriting:
             return new.unordered(parts[1 : 1 + required], parts[1 + required : 1 + once], parts[1 + once :], parts[0])
         return new._node(kind, a, b, c)  # a leaf: the sets and texts it points to are shared
 
-    def _some(self, node: int) -> Expression:
+    def _nonempty(self, node: int) -> Expression:
         """Called for nullable nodes only."""
         old, new = self.old, self.new
         if not self.derives[node] & OTHER:
             return new.never()
         kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
         if kind == K.ALT:
-            return new.alt([self.some[child] for child in old.children[a : a + b] if self.derives[child] & OTHER])
+            return new.alt([self.nonempty[child] for child in old.children[a : a + b] if self.derives[child] & OTHER])
         if kind == K.REPEAT:
-            return new.repeat(self.some[a], 1, None if c < 0 else c)
+            return new.repeat(self.nonempty[a], 1, None if c < 0 else c)
         if kind == K.CALL:
-            return self._call(a, some=True)
+            return self._call(a, nonempty=True)
         if kind == K.LITERALS:
             return new.literals(old.literal_sets[a][1:])
         if kind == K.NETWORK and c:  # its start again, as a state that is not final
@@ -220,16 +222,16 @@ class _Rewriting:
         states, place, edges = builder.contracted()
         return new.network(states, 0, [place[target]], edges)
 
-    def _call(self, rule: int, *, some: bool) -> Expression:
-        result = self.declared.get((rule, some))
+    def _call(self, rule: int, *, nonempty: bool) -> Expression:
+        result = self.declared.get((rule, nonempty))
         if result is None:
-            result = self.declared[rule, some] = self.new.rule(self.old.rule_names[rule])
-            self.versions.append((rule, some))
+            result = self.declared[rule, nonempty] = self.new.rule(self.old.rule_names[rule])
+            self.versions.append((rule, nonempty))
         return self.new.call(result)
 
     def _define(self, version: Rule) -> None:
         """Give a rule of ``new`` its body."""
-        rule, some = self.versions[version]
+        rule, nonempty = self.versions[version]
         component = self.recursive.get(rule)
         if component is not None:
             states, hubs, edges = self._component_network(component)
@@ -239,7 +241,7 @@ class _Rewriting:
         else:
             body = self.old.rule_body[rule]
             assert body != UNDEFINED  # checked by `prepare`
-            self.new.define(version, self.some[body] if some else self.full[body])
+            self.new.define(version, self.nonempty[body] if nonempty else self.full[body])
 
     def _jumps(self, edge: Edge, call: Expression, hub: int) -> list[Edge]:
         """An edge of the automaton for one rule, or, if the edge calls that rule and ends in its hub, a jump to the

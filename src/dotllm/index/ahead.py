@@ -136,6 +136,6 @@ class LookAhead:
         scratch.job[AT_STOP] = 1
         groups = _POOL.end().item(CONTENT + _GROUPS)
         if groups:
-            found = (scratch.ints, scratch.longs, scratch.rows, self._rows)
+            results = (scratch.ints, scratch.longs, scratch.rows, self._rows)
             with self._space.lock:
-                enter_rows(scratch.space, self.machines.ravel(), self._after, groups, self._since, *found)
+                enter_rows(scratch.space, self.machines.ravel(), self._after, groups, self._since, *results)

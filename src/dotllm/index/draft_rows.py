@@ -152,10 +152,10 @@ def _rows_along(
     out, owner, failures = walk.configs, walk.owner, walk.failures
     rows = np.full(len(out), NO_MASK, np.int32)
     real = np.nonzero(out >= 0)[0]
-    found = np.empty(len(real), np.int32)
-    known_rows(walk.machines.reshape(-1, MACHINE)[owner[real]].ravel(), out[real], found)
-    rows[real] = found
-    missing = real[found < 0]
+    known = np.empty(len(real), np.int32)
+    known_rows(walk.machines.reshape(-1, MACHINE)[owner[real]].ravel(), out[real], known)
+    rows[real] = known
+    missing = real[known < 0]
     if len(missing):
         computed, trouble = rows_of([indexes[g] for g in owner[missing].tolist()], out[missing])
         rows[missing] = computed

@@ -220,10 +220,10 @@ class _Answer:
         members_of = self._members(whole_values)
         return {value.pointer: self._field(value, members_of.get(value)) for value in whole_values}
 
-    def _members(self, found: Sequence[Value]) -> dict[Value, list[dict[str, Any]] | None]:
+    def _members(self, values: Sequence[Value]) -> dict[Value, list[dict[str, Any]] | None]:
         """The members of the values that are enumerations. A guide walks along the tokens to the beginning of each."""
         starting: dict[int, list[Value]] = {}
-        for value in found:
+        for value in values:
             if value.kind not in "{[":
                 starting.setdefault(self._token_at(value.start), []).append(value)
         guide, spread = self._index.guide(), {}

@@ -336,15 +336,15 @@ class LiveInspector(Inspector):
         Raises:
             BadQuestion: the request is not known, or no longer known.
         """
-        one = self._live.get(str(body.get("id")))
-        if one is None:
+        answer = self._live.get(str(body.get("id")))
+        if answer is None:
             raise BadQuestion("this request is not known any more")
-        tokens = one.answer_of(list(one.tokens))[:MOST_TOKENS]
-        places = one.places[len(one.tokens) - len(one.answer_of(list(one.tokens))) :][: len(tokens)]
+        tokens = answer.answer_of(list(answer.tokens))[:MOST_TOKENS]
+        places = answer.places[len(answer.tokens) - len(answer.answer_of(list(answer.tokens))) :][: len(tokens)]
         known = [place.log_mass for place in places]
         masses = [mass if mass is not None and math.isfinite(mass) else None for mass in known]
-        fields = self.fields(one.specification, tokens, places) if one.end and any(known) else None
-        return one.specification.to_json() | {"tokens": tokens, "mass": masses, "fields": fields, "end": one.end}
+        fields = self.fields(answer.specification, tokens, places) if answer.end and any(known) else None
+        return answer.specification.to_json() | {"tokens": tokens, "mass": masses, "fields": fields, "end": answer.end}
 
 
 def begin(live: OrderedDict[str, Live], name: str, request: Live) -> None:

@@ -211,11 +211,11 @@ class _Automaton:
         return list(reached)
 
 
-def _in_order(found: dict[int, None]) -> Iterator[int]:
+def _in_order(keys: dict[int, None]) -> Iterator[int]:
     """The keys of a dictionary that grows while they are read."""
     done = 0
-    while done < len(found):  # bounded: by the states
-        for key in list(found)[done:]:
+    while done < len(keys):  # bounded: by the states
+        for key in list(keys)[done:]:
             done += 1
             yield key
 

@@ -97,10 +97,10 @@ class Hook:
         """Make the change. If `check` raises, nothing is replaced."""
         if not self._where():
             return
-        found = self.check()
+        replacements = self.check()
         if self._apply is not None:
             self._apply()
-        for holder, function, ours in found:
+        for holder, function, ours in replacements:
             replace_once(holder, function, ours)
 
 

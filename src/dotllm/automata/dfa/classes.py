@@ -88,10 +88,10 @@ def _joint(alphabets: Sequence[Alphabet]) -> tuple[Alphabet, list[Ints]]:
     distinct = list(dict.fromkeys(alphabets))
     starts = np.unique(np.concatenate([alphabet.arrays[0] for alphabet in distinct]))
     # [alphabet, start]: the class there.
-    found = np.stack(
+    class_at = np.stack(
         [alphabet.arrays[1][np.searchsorted(alphabet.arrays[0], starts, side="right") - 1] for alphabet in distinct]
     )
-    joint, keys = partition(starts.tolist(), [column.tobytes() for column in np.ascontiguousarray(found.T)])
+    joint, keys = partition(starts.tolist(), [column.tobytes() for column in np.ascontiguousarray(class_at.T)])
     by_class = np.stack([np.frombuffer(key, np.int32) for key in keys], axis=1)
     columns = dict(zip(distinct, by_class, strict=True))
     return joint, [columns[alphabet] for alphabet in alphabets]

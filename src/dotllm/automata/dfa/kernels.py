@@ -348,7 +348,7 @@ def equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
         work_block[todo], work_class[todo] = 1, c
         todo += 1
 
-    found = allocate.ints(n)
+    sources = allocate.ints(n)
     touched = allocate.ints(n)
     while todo > 0:
         todo -= 1
@@ -357,12 +357,12 @@ def equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
         for i in range(begin[b], begin[b] + size[b]):
             slot = c * n + order[i]
             for j in range(first[slot], first[slot + 1]):
-                found[count] = source[j]
+                sources[count] = source[j]
                 count += 1
         steps += count + size[b]
         hits = 0
         for i in range(count):
-            s = found[i]
+            s = sources[i]
             x = block[s]
             if size[x] == 1:
                 continue

@@ -72,10 +72,10 @@ def stands_on(mem: Int32, number: int, first: int, n: int) -> bool:
         return False
     for i in range(length):
         other = mem[mem[L.AT_POOL] + mem[sets + 2 * parent] + i]
-        found = False
+        included = False
         for j in range(n):
-            found = found or mem[first + j] == other
-        if not found:
+            included = included or mem[first + j] == other
+        if not included:
             return False
     return True
 

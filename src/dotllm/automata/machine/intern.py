@@ -102,11 +102,11 @@ def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
     tag = h & 0x7FFFFFFF
     slot = h & (capacity - 1)
     while True:
-        found = mem[base + 2 * slot + 1]
-        if found == 0:
+        stored = mem[base + 2 * slot + 1]
+        if stored == 0:
             break
-        if mem[base + 2 * slot] == tag and ((found - 1) & 3) == kind:
-            number = (found - 1) >> 2
+        if mem[base + 2 * slot] == tag and ((stored - 1) & 3) == kind:
+            number = (stored - 1) >> 2
             entry = entries + width * number
             if mem[entry + 1] == length:
                 same = True

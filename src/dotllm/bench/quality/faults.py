@@ -27,7 +27,7 @@ def class_of(case: Case, calls: Sequence[Call]) -> str:
     for call in calls:
         # Compare with the nearest wanted call.
         compared = [(fault_of_call(case, call, schemas.get(call.name, {}), wanted), wanted) for wanted in left]
-        (_, fault), wanted = min(compared, key=lambda found: found[0][0])
+        (_, fault), wanted = min(compared, key=lambda pair: pair[0][0])
         left.remove(wanted)
         faults.append(fault)
     return next(filter(None, faults), UNKNOWN)

@@ -41,14 +41,14 @@ def has_fewer_conflicts(state: State, completions: int) -> bool:
             count += len(top.done)
         elif isinstance(top.done, Seen):
             if inside:
-                found = candidates(top.done, inside, state)
-                equal = (value for value in found if _may_equal(inside, state, value))
+                values = candidates(top.done, inside, state)
+                equal = (value for value in values if _may_equal(inside, state, value))
                 count += sum(1 for _ in islice(equal, left))
             elif state.mode == STRING:
                 count += sum(1 for _ in islice(top.done.strings(state.text), left)) + 1
             elif state.mode == NUMBER:
-                found = top.done.with_number("", state.text)
-                equal = (value for value in found if number_may_equal(state.text, value))
+                values = top.done.with_number("", state.text)
+                equal = (value for value in values if number_may_equal(state.text, value))
                 count += sum(1 for _ in islice(equal, left))
             elif state.mode == WORD:
                 count += top.done.words(state.text)
@@ -163,12 +163,12 @@ class StringConflicts:
                 if not inside:
                     self._seen.append((top.done, ""))
                 else:
-                    found, path = _with_complete_part(top.done, inside)
-                    if found is None and self.names:
+                    values, path = _with_complete_part(top.done, inside)
+                    if values is None and self.names:
                         self._named.append((top.done, path))
-                    elif found is None:
+                    elif values is None:
                         self._seen.append((top.done, path + _step_into(inside[0])))
-                    for value in found or ():
+                    for value in values or ():
                         if _may_equal(inside, state, value):
                             others.update(_string_at(inside, value, self.mode))
             inside.append(top)

@@ -192,10 +192,10 @@ def _plan(paths: Paths, tokens: Tokens, branch: Branch) -> Plan | None:
     if _repeats_nothing(paths, branch, fewest):
         return Plan(needed, fewest)
     if not repeats_nothing:
-        found = _way_out(paths, branch, keep=True) or _way_out(paths, branch, keep=False)
-        if found is None:
+        way = _way_out(paths, branch, keep=True) or _way_out(paths, branch, keep=False)
+        if way is None:
             return None
-        spelt = spelling(tokens, text := found[0] + _plan_text(paths, found[1])[0])
+        spelt = spelling(tokens, text := way[0] + _plan_text(paths, way[1])[0])
     return None if spelt is None else Plan(len(spelt) + 1, text)
 
 

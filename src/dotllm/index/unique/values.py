@@ -318,27 +318,27 @@ class Seen:
 
     def next_characters(self, text: str, path: str = "") -> Iterator[str]:
         """What follows ``text`` in the strings at ``path``: characters, or "" for the end, each once."""
-        found = find(self._tree, (path, _STRING, text))
-        while found is not None and found[:2] == (path, _STRING) and found[2].startswith(text):
-            if len(found[2]) == len(text):
+        entry = find(self._tree, (path, _STRING, text))
+        while entry is not None and entry[:2] == (path, _STRING) and entry[2].startswith(text):
+            if len(entry[2]) == len(text):
                 yield ""
-                found = find(self._tree, (path, _STRING, text + "\0"))
+                entry = find(self._tree, (path, _STRING, text + "\0"))
                 continue
-            char = found[2][len(text)]
+            char = entry[2][len(text)]
             yield char
             if char == _LAST:
                 return
-            found = find(self._tree, (path, _STRING, text + chr(ord(char) + 1)))
+            entry = find(self._tree, (path, _STRING, text + chr(ord(char) + 1)))
 
     def names(self, text: str, path: str) -> Iterator[str]:
         """The keys that begin with ``text`` in objects at ``path`` (and positions of items); a key may come twice."""
         begun = path + step_of(text)
-        found = find(self._tree, (begun, "", ""))
-        while found is not None and found[0].startswith(begun):
-            name, slash, _ = found[0][len(path) + 1 :].partition("/")
+        entry = find(self._tree, (begun, "", ""))
+        while entry is not None and entry[0].startswith(begun):
+            name, slash, _ = entry[0][len(path) + 1 :].partition("/")
             yield name.replace("~1", "/").replace("~0", "~")
             whole = path + "/" + name  # after all its paths ("0" follows "/"), where the next names are
-            found = find(self._tree, (whole + "0", "", "") if slash else (whole, _LAST, ""))
+            entry = find(self._tree, (whole + "0", "", "") if slash else (whole, _LAST, ""))
 
     def strings(self, text: str, path: str = "") -> Iterator[str]:
         """The strings at ``path`` that begin with ``text``."""

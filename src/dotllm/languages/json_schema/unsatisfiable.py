@@ -258,8 +258,8 @@ class _Search:
                 known[effective] = self.failing([(without(schema, dropped), scope)])[0]
             return known[effective]
 
-        found = smallest(parts, fails, MAX_LOOKED_AT) or []
-        inner = [path for path in found if not any(other[: len(path)] == path != other for other in found)]
+        paths = smallest(parts, fails, MAX_LOOKED_AT) or []
+        inner = [path for path in paths if not any(other[: len(path)] == path != other for other in paths)]
         telling = [path for path in inner if path[-1] not in ("type", "required")] or inner
         places = []
         for path in telling:

@@ -47,12 +47,12 @@ def vanishing(schema: Any, options: Options) -> Iterator[Ineffective]:
     try:
         with stack_limit("the schema"):
             options = guided(options, schema)
-            found = _empty_parts(schema, options)
-            if found is None and options.additional_properties == "closed":  # `closed_or_open` compiles it
-                found = _empty_parts(schema, options._replace(additional_properties="open"))
+            empty = _empty_parts(schema, options)
+            if empty is None and options.additional_properties == "closed":  # `closed_or_open` compiles it
+                empty = _empty_parts(schema, options._replace(additional_properties="open"))
     except SpecError:  # the compiler refuses it
         return
-    yield from found or ()
+    yield from empty or ()
 
 
 def _empty_parts(schema: Any, options: Options) -> list[Ineffective] | None:

@@ -518,9 +518,9 @@ class GroupScanner(ClassScanner):
             raise self.invalid("missing ')' of the comment", start)
         self.at = end + 1
 
-    def _set_flags(self, found: re.Match[str], start: int) -> Group | None:
+    def _set_flags(self, flags: re.Match[str], start: int) -> Group | None:
         """``(?i-s:`` opens a group; ``(?i)`` holds to the end of the enclosing group."""
-        on, off, closer = found.groups()
+        on, off, closer = flags.groups()
         if "L" in on:
             raise self.unsupported("locale flag", start, "depends on the machine")
         if "a" in on and "u" in on:
@@ -533,7 +533,7 @@ class GroupScanner(ClassScanner):
             changes["unicode"] = False
         if "u" in on:
             changes["ascii"] = False
-        self.at = found.end()
+        self.at = flags.end()
         self.flags = before._replace(**changes)
         return Group(start, before) if closer == ":" else None
 

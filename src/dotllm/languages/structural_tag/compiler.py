@@ -87,7 +87,7 @@ class Fields:
         """A list."""
         return self._of(name, list, "a list", default)
 
-    def some(self, name: str) -> list[Any]:
+    def nonempty_list(self, name: str) -> list[Any]:
         """A list. Raises InvalidSpecError if it is empty."""
         items = self.items(name)
         if not items:

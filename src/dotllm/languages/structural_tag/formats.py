@@ -68,7 +68,7 @@ def _tag_of(compiler: TagCompiler, begin: str, rest: Expression) -> Tag:
 def _tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> list[Tag]:
     """The tags of the field ``tags``, which must begin with strings."""
     tags = []
-    for i, value in enumerate(fields.some("tags")):
+    for i, value in enumerate(fields.nonempty_list("tags")):
         tag = Fields(value, fields.at("tags") / i)
         tag.any("type", None)
         begin, tail = tag.string("begin"), _tag_rest(compiler, tag, ends)
@@ -130,7 +130,7 @@ def _token_triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> 
     excluded = compiler.excluded_tokens(fields, ends)
     _require_triggers(triggers, "trigger_tokens", fields.at("trigger_tokens"), "the tokens that begin the tags")
     tags = []
-    for i, value in enumerate(fields.some("tags")):
+    for i, value in enumerate(fields.nonempty_list("tags")):
         tag = Fields(value, fields.at("tags") / i)
         tag.any("type", None)
         token = compiler.token_of_format(tag, "begin")
@@ -151,7 +151,7 @@ def _tags_with_separator(compiler: TagCompiler, fields: Fields, ends: Ends) -> E
     separator = compiler.text(fields.string("separator"))
     tags = [
         compiler.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, fields.at("tags") / i, ends)
-        for i, tag in enumerate(fields.some("tags"))
+        for i, tag in enumerate(fields.nonempty_list("tags"))
     ]
     at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
     either = grammar.alt(tags)
@@ -164,7 +164,7 @@ def _tags_with_separator(compiler: TagCompiler, fields: Fields, ends: Ends) -> E
 
 def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     rules = []
-    for i, rule in enumerate(fields.some("rules")):
+    for i, rule in enumerate(fields.nonempty_list("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
             raise InvalidSpecError("a rule is a pattern and a format", location=at, keyword="rules")
@@ -175,7 +175,7 @@ def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
 
 def _token_dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     rules = []
-    for i, rule in enumerate(fields.some("rules")):
+    for i, rule in enumerate(fields.nonempty_list("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2:
             raise InvalidSpecError("a rule is a token and a format", location=at, keyword="rules")

@@ -140,12 +140,12 @@ def _objects(value: object, lists: int = _LISTS) -> Iterator[dict[str, Any]]:
         yield from _objects(inner, lists - 1)
 
 
-def is_repeated(found: Constraint, read: Mapping[str, object]) -> bool:
-    """Whether the fields that the API reads repeat ``found``."""
-    if found.kind == "single_call":
+def is_repeated(constraint: Constraint, read: Mapping[str, object]) -> bool:
+    """Whether the fields that the API reads repeat ``constraint``."""
+    if constraint.kind == "single_call":
         return read.get(_PARALLEL) is False or _member(read.get("tool_choice"), _NOT_PARALLEL) is True
-    said = [value for value in _said(read, found.kind) if value is not None]
-    return _written(found) in [_written(found._replace(value=value)) for value in said]
+    said = [value for value in _said(read, constraint.kind) if value is not None]
+    return _written(constraint) in [_written(constraint._replace(value=value)) for value in said]
 
 
 def is_schema(value: object, levels: int = _LEVELS) -> bool:
@@ -268,9 +268,9 @@ def _parsed(value: object) -> object:
     return value
 
 
-def _written(found: Constraint) -> str:
-    value = _parsed(found.value)
-    if found.kind == "structured_outputs" and isinstance(value, dict):
+def _written(constraint: Constraint) -> str:
+    value = _parsed(constraint.value)
+    if constraint.kind == "structured_outputs" and isinstance(value, dict):
         value = {name: part for name, part in value.items() if part not in (None, False)}
     return json.dumps(value, default=repr)
 

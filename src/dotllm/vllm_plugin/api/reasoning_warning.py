@@ -48,7 +48,7 @@ parsers have the name with which the type begins (qwen3, kimi_k2, gemma4, …)."
 
 def text_for(model_type: str, template: str) -> str:
     """The warning; "" if nothing in the template shows that the model thinks."""
-    marks = list(dict.fromkeys(found[0] for found in _MARKS.finditer(template)))
+    marks = list(dict.fromkeys(match[0] for match in _MARKS.finditer(template)))
     if not marks:
         return ""
     from vllm.reasoning import ReasoningParserManager

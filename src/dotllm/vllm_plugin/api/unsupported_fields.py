@@ -172,12 +172,12 @@ def _refuse_foreign(
 ) -> None:
     """Refuse a constraint in ``fields``, which are at ``place`` and are not read, unless ``request`` repeats it in a
     field that is read."""
-    for found in foreign_fields.constraints_in(fields, place):
-        if found.kind == "single_call" and not _may_be_called(request):
+    for constraint in foreign_fields.constraints_in(fields, place):
+        if constraint.kind == "single_call" and not _may_be_called(request):
             continue
-        if not foreign_fields.is_repeated(found, request):
-            message = f"the field {found.path!r} is not read here and would not be enforced: use {instead[found.kind]}"
-            refuse(message, found.path, "unknown_field")
+        if not foreign_fields.is_repeated(constraint, request):
+            path, use = constraint.path, instead[constraint.kind]
+            refuse(f"the field {path!r} is not read here and would not be enforced: use {use}", path, "unknown_field")
 
 
 def _refuse_in_arguments(read: Mapping[str, object], instead: Mapping[str, str]) -> None:

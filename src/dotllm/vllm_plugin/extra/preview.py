@@ -136,8 +136,8 @@ class Preview:
             logger.warning("dotllm preview: %s would be refused (%s): %s", path, reply["code"], reply["message"][:1000])
         return reply
 
-    def _count(self, found: dict[str, Any]) -> None:
-        self.metrics.add("dotllm_preview_requests", found["outcome"], found.get("code", ""))
+    def _count(self, answer: dict[str, Any]) -> None:
+        self.metrics.add("dotllm_preview_requests", answer["outcome"], answer.get("code", ""))
 
 
 def command(engine: Any) -> list[str]:

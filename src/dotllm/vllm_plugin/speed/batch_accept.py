@@ -118,19 +118,19 @@ class BatchAccept(Part):
         absent = running.absent(names)
         rows, missing = running.rows(names)
         if missing or (slow is not None and slow.steps):
-            found = {} if slow is None else self._late(names, {*missing}.difference(absent), running, slow, until)
-            asked = {i: own for i in missing if i not in found and (own := self._constrained(names[i]))}
+            known = {} if slow is None else self._late(names, {*missing}.difference(absent), running, slow, until)
+            asked = {i: own for i in missing if i not in known and (own := self._constrained(names[i]))}
             if asked:
                 from dotllm.vllm_plugin.speed.rows import rows_asked
 
                 others = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
                 if others is None:
                     return None
-                found.update(zip(asked, others[1].tolist(), strict=True))
+                known.update(zip(asked, others[1].tolist(), strict=True))
             constrained = np.ones(len(names), np.bool_)
             constrained[missing] = False
-            if found:
-                constrained[[*found]], rows[[*found]] = True, [*found.values()]
+            if known:
+                constrained[[*known]], rows[[*known]] = True, [*known.values()]
             names, rows = [*compress(names, constrained.tolist())], rows[constrained]
         return GrammarOutput(names, sender.message(None, rows)) if names else None
 

@@ -73,7 +73,7 @@ def exclude_marks(tag: object) -> None:
     from dotllm.languages.structural_tag.styles import STYLES
 
     marks = {mark for text in _fixed_texts(tag) for mark in _MARK.findall(text)}
-    same_for_all = {found[0] for mark in marks if (found := _SAME_FOR_ALL.match(mark))}
+    same_for_all = {match[0] for mark in marks if (match := _SAME_FOR_ALL.match(mark))}
     for schema in schemas(tag):
         style = schema.get("style", "json")
         begins_parameter = {STYLES[style].before} if style in STYLES else set[str]()
@@ -84,7 +84,7 @@ def exclude_marks(tag: object) -> None:
 
 def exclude_marks_in_text(tag: object) -> None:
     """Exclude marks from the free text of a tag that was made of tools alone, except where they begin a call."""
-    marks = {found for text in _fixed_texts(tag, ("begin",)) for found in _SAME_FOR_ALL.findall(text)}
+    marks = {mark for text in _fixed_texts(tag, ("begin",)) for mark in _SAME_FOR_ALL.findall(text)}
     for form in _formats(tag):
         if form.get("type") == "triggered_tags":
             form["triggers"] = list(dict.fromkeys(first_mark(trigger) for trigger in form["triggers"]))

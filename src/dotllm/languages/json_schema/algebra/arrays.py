@@ -116,9 +116,9 @@ def conditions(constraint: ArrayConstraint) -> list[ArrayCondition]:
 def negation(nodes: Nodes, constraint: ArrayConstraint) -> list[ArrayConstraint]:
     """¬ of the positive part of ``constraint``: one constraint for its items and length, one for each other
     condition."""
-    found = conditions(constraint)
-    simple = [c for c in found if c.kind in _ITEMWISE]
-    out = [broken(nodes, c) for c in found if c.kind not in _ITEMWISE]
+    parts = conditions(constraint)
+    simple = [c for c in parts if c.kind in _ITEMWISE]
+    out = [broken(nodes, c) for c in parts if c.kind not in _ITEMWISE]
     if len(simple) == 1 and (simple[0].kind != "rest" or not simple[0].number or simple[0].node == FALSE):
         out.append(broken(nodes, simple[0]))
     elif simple:

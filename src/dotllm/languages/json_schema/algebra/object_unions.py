@@ -94,13 +94,13 @@ def of_clauses(clauses: frozenset[Clause], order: dict[str, Node] | None = None)
 
 def negation(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | None:
     """¬ of the positive part of ``constraint``, as one constraint; None if nothing is left."""
-    found = conditions(constraint)
-    if not found:
+    parts = conditions(constraint)
+    if not parts:
         return None
-    only_way = found[0].broken(nodes) if len(found) == 1 else None
+    only_way = parts[0].broken(nodes) if len(parts) == 1 else None
     if only_way is not None:
         return only_way
-    presence = [condition.as_clause() for condition in found]
+    presence = [condition.as_clause() for condition in parts]
     if None not in presence:
         clauses = _distribute([frozenset([(name, not there)]) for name, there in c or ()] for c in presence)
         if clauses is not None:

@@ -239,13 +239,13 @@ def key_classes_of(nodes: Nodes, patterns: list[KeyClass], additional: Node) -> 
 def _value(nodes: Nodes, key_classes: Sequence[KeyClass], rest: Node) -> Callable[[frozenset[int]], Node]:
     """A function from the set of classes that keys are in (by number) to the value of these keys; the empty set gives
     ``rest``. It raises `BudgetExceededError` when there are too many values."""
-    found: set[Node] = set()
+    distinct: set[Node] = set()
 
     def value(members: frozenset[int]) -> Node:
         numbers = sorted(members)
         node = reduce(nodes.both, [key_classes[i][1] for i in numbers]) if numbers else rest
-        found.add(node)
-        _check_count(found)
+        distinct.add(node)
+        _check_count(distinct)
         return node
 
     return value

@@ -70,15 +70,15 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
     numbers: dict[Value, int] = {}
     domains: list[list[tuple[int, Node]]] = []
     for i in range(positions):
-        found = values_of(writer.algebra, item_of(constraint, i), MAX_VALUES)
-        if found is None:
+        choices = values_of(writer.algebra, item_of(constraint, i), MAX_VALUES)
+        if choices is None:
             if constraint.repeated:
                 raise UnsupportedError(
                     "equal items (the negation of uniqueItems) can be enforced only over a small finite set of values",
                     keyword="uniqueItems",
                 )
             return None
-        domains.append([(numbers.setdefault(value, len(numbers)), node) for value, node in found.items()])
+        domains.append([(numbers.setdefault(value, len(numbers)), node) for value, node in choices.items()])
     if (
         constraint.unique
         and not constraint.prefix
@@ -130,14 +130,14 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
 def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | None:
     """All values of a node, each with a node for it alone; None if they are unknown or more than ``limit``."""
     form = algebra.form(node)
-    found: list[Value] = [
+    members: list[Value] = [
         (name,) for name, bit in (("null", NULL_BIT), ("false", FALSE_BIT), ("true", TRUE_BIT)) if form.constants & bit
     ]
     for kind, language, none in (("number", form.number, NO_NUMBER), ("string", form.string, NO_STRING)):
         values = [] if language is none else language.finite_values(limit)
         if values is None:
             return None
-        found.extend((kind, value) for value in values)
+        members.extend((kind, value) for value in values)
     of_constraints = (
         *(partial(_arrays_of, algebra, array, limit) for array in form.arrays),
         *(partial(_objects_of, algebra, constraint, limit) for constraint in form.objects),
@@ -146,11 +146,11 @@ def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | N
         listed = values_of_one()
         if listed is None:
             return None
-        found.extend(listed)
-    if len(found) > limit:
+        members.extend(listed)
+    if len(members) > limit:
         return None
     out: dict[Value, Node] = {}
-    for value in found:
+    for value in members:
         only = algebra.of_form(form_of_values(algebra, [as_python(value)]), ("listed", value))
         out[value] = algebra.both(only, node) if value[0] in ("array", "object") else only
     return out

@@ -144,16 +144,16 @@ def whitespace(grammar: Grammar, options: Options) -> Expression:
     as `_blank_part` does."""
     if options.whitespace_pattern is not None:
         try:
-            found = regex_to_expression(options.whitespace_pattern, grammar, search=False)
+            blanks = regex_to_expression(options.whitespace_pattern, grammar, search=False)
             blank = _blank_part(options.whitespace_pattern)
             if blank is not None:
-                found = Lowering(grammar, None, None, None, Budget()).dfa(blank)
+                blanks = Lowering(grammar, None, None, None, Budget()).dfa(blank)
         except SpecError as error:
             raise error.replaced(
                 message=f"whitespace_pattern: {error.message}", location=None, keyword="whitespace_pattern"
             ) from None
         rule = grammar.rule("whitespace")
-        grammar.define(rule, found)
+        grammar.define(rule, blanks)
         return grammar.call(rule)
     if not options.any_whitespace:
         return grammar.empty()

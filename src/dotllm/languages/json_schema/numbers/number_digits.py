@@ -235,10 +235,10 @@ class Residues:
         after: list[int] = []
         for which, (known, residue) in enumerate(zip(self._after, state, strict=True)):
             read = 10 * residue + digit
-            found = known.get(read)
-            if found is None:
-                found = known[read] = self._representative(which, read % self.moduli[which][0])
-            after.append(found)
+            successor = known.get(read)
+            if successor is None:
+                successor = known[read] = self._representative(which, read % self.moduli[which][0])
+            after.append(successor)
         return tuple(after)
 
     def _representative(self, which: int, residue: int) -> int:

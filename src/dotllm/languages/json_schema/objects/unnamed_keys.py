@@ -183,10 +183,10 @@ def _further_keys(constraint: ObjectConstraint, order: Order, names: Iterable[st
 
 
 def _but_not_finite(
-    language: StringLanguage, found: StringLanguage, order: Order, names: Iterable[str]
+    language: StringLanguage, further: StringLanguage, order: Order, names: Iterable[str]
 ) -> StringLanguage:
-    """``found``, the part of ``language`` in `_further_keys`; if either is finite, ``language`` without ``names``."""
-    if order == "any" or any(map(found.contains, _UNLIKELY)):
-        return found
-    is_finite = language.is_finite() or found.is_finite()  # the former is quick to tell, and shared by many objects
-    return language & StringLanguage.excluding(names) if is_finite else found
+    """``further``, the part of ``language`` in `_further_keys`; if either is finite, ``language`` without ``names``."""
+    if order == "any" or any(map(further.contains, _UNLIKELY)):
+        return further
+    is_finite = language.is_finite() or further.is_finite()  # the former is quick to tell, and shared by many objects
+    return language & StringLanguage.excluding(names) if is_finite else further

@@ -114,9 +114,9 @@ class Document:
             self._followed[key] = result
         return result
 
-    def _check(self, keyword: str, reference: str, found: ScopedSchema) -> None:
+    def _check(self, keyword: str, reference: str, target: ScopedSchema) -> None:
         """Raise InvalidSpecError for a malformed target: `check` sees only those that a keyword leads to."""
-        schema, scope = found
+        schema, scope = target
         if isinstance(schema, dict):
             if id(schema) not in self._checked:
                 meta_schema.check(schema, scope.dialect, self._checked, self.pointer(schema))
@@ -152,10 +152,10 @@ class Document:
         """Follow a pointer from the root; None: through another resource. Raises InvalidSpecError: nothing is there."""
         at = self.root
         for token in fragment[1:].split("/"):
-            found = below(at, token)
-            if found is None:
+            child = below(at, token)
+            if child is None:
                 raise self._nothing_there(keyword, reference)
-            (at,) = found
+            (at,) = child
             if isinstance(at, dict) and identifier_of(at, self.scope.dialect) is not None:
                 return None
         return (at,)
@@ -356,8 +356,10 @@ def _specification(dialect: Dialect) -> Specification[Any]:
     def subresources_of(contents: Any) -> Iterator[Any]:
         dependencies = contents.get("dependencies") if isinstance(contents, dict) else None
         more = dependencies.values() if isinstance(dependencies, dict) else ()
-        for found in (*library.subresources_of(contents), *more):
-            yield from (one for one in (found if isinstance(found, list) else (found,)) if isinstance(one, dict))
+        for group in (*library.subresources_of(contents), *more):
+            yield from (
+                resource for resource in (group if isinstance(group, list) else (group,)) if isinstance(resource, dict)
+            )
 
     return Specification(  # type: ignore[call-arg]  # made by attrs, which the library hides from type checkers
         name=library.name,

@@ -49,10 +49,10 @@ def below(value: Any, token: str) -> tuple[Any] | None:
 def reached(value: Any, pointer: str) -> tuple[Any] | None:
     """What a JSON Pointer names in ``value``; None if it names nothing."""
     for token in pointer.split("/")[1:]:
-        found = below(value, token)
-        if found is None:
+        child = below(value, token)
+        if child is None:
             return None
-        (value,) = found
+        (value,) = child
     return (value,)
 
 

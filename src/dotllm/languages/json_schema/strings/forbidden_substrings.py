@@ -134,10 +134,10 @@ def _escape_edges(texts: tuple[str, ...], lacking: Dfa, budget: Budget) -> tuple
             if part:
                 edges.append((state, alike.setdefault(part, part), target))
                 left = left.difference(part, budget)
-            found = next(others, None)
-            if found is None:
+            other = next(others, None)
+            if other is None:
                 break
-            target = found
+            target = other
     return tuple(edges)
 
 

@@ -261,10 +261,10 @@ def copied(grammar: Grammar, dfa: Dfa) -> Expression:
         low, high = members[code >> 1]
         runs, _, number = of_set[code >> 1]
         if not code & 1 and runs and runs <= beside[number] and times[code] < _VERY_MANY:
-            found = several[number] = several[number] or in_bytes(grammar, beyond[number])
+            expression = several[number] = several[number] or in_bytes(grammar, beyond[number])
             usual.append(code)
             ascii_members.append(low | high << 64)
-            beyond_ascii.append(found)
+            beyond_ascii.append(expression)
             continue
         way = spelled(low | high << 64, beyond[number])
         expressions[code] = grammar.chars(way.raw) if code & 1 else _read_once(grammar, way, int(times[code]))

@@ -179,21 +179,21 @@ PRIVATE = _class(_PRIVATE_RANGES)
 def _reference(unicode: str, private: str, *, absolute: bool) -> str:
     """A URI (or IRI); unless ``absolute``, a relative reference, too."""
 
-    def some(extra: str, count: str = "*") -> str:
+    def chars(extra: str, count: str = "*") -> str:
         return f"(?:[{_UNRESERVED}{unicode}{_DELIMITERS}{extra}-]|{PERCENT}){count}"
 
     scheme = "[A-Za-z][A-Za-z0-9+.-]*:"
     future = rf"[Vv][0-9A-Fa-f]+\.[A-Za-z0-9._~{_DELIMITERS}:-]+"
-    host = rf"(?:\[(?:{IPV6}|{future})\]|{some('')})"
-    authority = f"(?:{some(':')}@)?{host}(?::[0-9]*)?"
-    segments = f"(?:/{some(':@')})*"
-    rooted = f"//{authority}{segments}|/(?:{some(':@', '+')}{segments})?"
-    rootless = f"{some(':@', '+')}{segments}"
-    tail = rf"(?:\?{some(':@/?' + private)})?(?:#{some(':@/?')})?"
+    host = rf"(?:\[(?:{IPV6}|{future})\]|{chars('')})"
+    authority = f"(?:{chars(':')}@)?{host}(?::[0-9]*)?"
+    segments = f"(?:/{chars(':@')})*"
+    rooted = f"//{authority}{segments}|/(?:{chars(':@', '+')}{segments})?"
+    rootless = f"{chars(':@', '+')}{segments}"
+    tail = rf"(?:\?{chars(':@/?' + private)})?(?:#{chars(':@/?')})?"
     whole = f"{scheme}(?:{rooted}|{rootless})?{tail}"
     if absolute:
         return whole
-    no_scheme = f"{some('@', '+')}{segments}"
+    no_scheme = f"{chars('@', '+')}{segments}"
     return f"(?:{whole}|(?:{rooted}|{no_scheme})?{tail})"
 
 
