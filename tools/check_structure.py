@@ -11,6 +11,8 @@ cannot be cancelled; the arrays that Python makes for them bound them.
 A cycle counts wherever its imports are written: at the top of a file, in a function, or only for type checkers. To read
 one file of a cycle, a reader has to read all of them. Files and folders have no limit: a file holds one concept,
 however long that is.
+
+A name says what it stands for, so none is one of `BARE`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ SOURCES = ROOT / "src" / "dotllm"
 LIMITS = Path(__file__).with_name("structure.json")
 
 FUNCTION_LINES, PARAMETERS = 100, 12
+BARE = {"found", "here", "one", "some"}
 TIERS = {"workarounds": "workaround"} | {tier: tier for tier in ("enforce", "speed", "api", "tools", "extra")}
 """The folders of the plugin, and the tier of each. Modules next to the folders are those that all of them need."""
 HEIGHTS = {"workarounds": 1, "enforce": 2, "speed": 3, "api": 4, "tools": 4, "extra": 4}
@@ -45,7 +48,7 @@ BUDGETED = ("languages", "grammar")
 _SPENDING = frozenset({"spend", "_spend", "exceeded", "_step"})
 _BOUNDED = re.compile(r"# bounded: by \w")
 _KERNELS = frozenset({"kernel", "inner_kernel", "njit", "inlined"})
-Found = dict[str, list[str]]
+Places = dict[str, list[str]]
 """The places behind each figure, except counts of lines."""
 
 
@@ -125,10 +128,19 @@ def _name_of(decorator: ast.expr) -> str:
     return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).split(".")[-1]
 
 
-def measure() -> tuple[Found, dict[str, int]]:
-    """(The places behind the figures, the figures without places)."""
+def names_made(node: ast.AST) -> set[str]:
+    """The names that ``node`` itself makes: a variable, a parameter, a function."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return {node.id}
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return {node.name}
+    return {node.arg} if isinstance(node, ast.arg) else set()
+
+
+def measure() -> tuple[Places, dict[str, int]]:
+    """(The places that the figures count, the figures without places)."""
     arrows = imports()
-    found: Found = defaultdict(
+    places: Places = defaultdict(
         list, {"modules in cycles": modules_in_cycles(arrows), "imports upward": imports_upward(arrows)}
     )
     classes: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -140,22 +152,23 @@ def measure() -> tuple[Found, dict[str, int]]:
             by_tier[TIERS.get(name.parts[1], "enforce")] += lines
         if name.parts[0] in BUDGETED:
             loops = loops_without_end(tree, source.splitlines())
-            found["loops without a budget"] += [f"{name}:{loop.lineno}" for loop in loops]
+            places["loops without a budget"] += [f"{name}:{loop.lineno}" for loop in loops]
+        places["bare names"] += [f"{name}: {bare}" for node in ast.walk(tree) for bare in BARE & names_made(node)]
         for node in functions(tree):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             arguments = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
             if length > FUNCTION_LINES:
-                found["long functions"].append(f"{name}: {node.name}, {length} lines")
+                places["long functions"].append(f"{name}: {node.name}, {length} lines")
             if arguments > PARAMETERS:
-                found["functions of many parameters"].append(f"{name}: {node.name}, {arguments} parameters")
+                places["functions of many parameters"].append(f"{name}: {node.name}, {arguments} parameters")
         for statement in tree.body:
             if isinstance(statement, ast.ClassDef):
                 classes[str(name.parts[0]), statement.name].append(str(name))
     for (_, word), files in classes.items():
         if len(files) > 1:
-            found["class names twice in a package"].append(f"{word}: {', '.join(files)}")
+            places["class names twice in a package"].append(f"{word}: {', '.join(files)}")
     together = by_tier["enforce"] + by_tier["speed"]
-    return found, {f"lines of {tier}": count for tier, count in by_tier.items()} | {
+    return places, {f"lines of {tier}": count for tier, count in by_tier.items()} | {
         "lines of enforce and speed": together,
         "functions that enforce replaces": replaced("enforce"),
     }
@@ -173,9 +186,9 @@ def main() -> int:
     parser.add_argument("--update", action="store_true", help=f"lower the limits in {LIMITS.name}")
     update = parser.parse_args().update
     limits: dict[str, int] = json.loads(LIMITS.read_text()) if LIMITS.exists() else {}
-    found, lines = measure()
-    figures = {name: len(found[name]) for name in sorted({*found, *limits} - {*lines})} | lines
-    for name, rows in sorted(found.items()):
+    causes, lines = measure()
+    figures = {name: len(causes[name]) for name in sorted({*causes, *limits} - {*lines})} | lines
+    for name, rows in sorted(causes.items()):
         print(f"{name}: {len(rows)}", *rows, sep="\n  ")
     risen = {name: count for name, count in figures.items() if count > limits.get(name, count)}
     if update and not risen:

@@ -117,7 +117,7 @@ class GrammarIndex:
                 before._generations = weakref.WeakSet((before,))
             self._generations = before._generations
             self._generations.add(self)
-            self._begun_with = arena.found(mem)
+            self._begun_with = arena.result_ints(mem)
         self.token_sets = token_sets
         self.charsets = list(charsets)
         self.token_rows, self._token_rows_at = self.space.no_token_rows, self.space.no_token_rows_at
@@ -237,7 +237,8 @@ class GrammarIndex:
         mem = self.mem
         room = mem.item(layout.H_LIMIT) - mem.item(layout.H_FIRST)
         return self._next is not None or (
-            2 * mem.item(layout.H_END) > room and 2 * (arena.found(mem) - self._begun_with) > room - self._begun_with
+            2 * mem.item(layout.H_END) > room
+            and 2 * (arena.result_ints(mem) - self._begun_with) > room - self._begun_with
         )
 
     def newest(self, full: Walkable | None = None) -> Self:

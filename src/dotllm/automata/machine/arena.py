@@ -82,7 +82,7 @@ def used(mem: Int32) -> int:
     return int(mem[L.H_END])
 
 
-def found(mem: Int32) -> int:
+def result_ints(mem: Int32) -> int:
     """Ints of the regions that hold results: all except scratch."""
     capacity = mem[L.R + 1 : L.R + 3 * L.REGIONS : 3].tolist()
     return sum(map(mul, capacity, L.WIDTH)) - sum(capacity[r] * L.WIDTH[r] for r in _SCRATCH)

@@ -182,13 +182,13 @@ class Asker:
         turns = asyncio.Semaphore(concurrency)
         async with aiohttp.ClientSession(headers=self.headers, timeout=self.timeout) as session:
 
-            async def one(case: Case, name: str, arm: Arm) -> Answer:
+            async def ask_in_turn(case: Case, name: str, arm: Arm) -> Answer:
                 async with turns:
                     answer = await self.ask(session, case, name, arm)
                 done()
                 return answer
 
-            return list(await asyncio.gather(*(one(*pair) for pair in pairs)))
+            return list(await asyncio.gather(*(ask_in_turn(*pair) for pair in pairs)))
 
     async def ask(self, session: aiohttp.ClientSession, case: Case, name: str, arm: Arm) -> Answer:
         """Ask one case in one arm. Errors of the server and the network are in the answer, never raised."""

@@ -179,7 +179,7 @@ async def fields_of(
     constrained = under_constraint(reasoning_ended)(tokens)
     kept = places[len(places) - len(constrained) :]
 
-    def found() -> dict[str, Any] | None:
+    def confidence() -> dict[str, Any] | None:
         try:
             specification = validation.specification_of(params, engine_info.config())
             return inspector().confidence(specification, constrained, kept)
@@ -187,7 +187,7 @@ async def fields_of(
             return None
 
     context = contextvars.copy_context()  # with this engine's vocabulary
-    looking = asyncio.get_running_loop().run_in_executor(_thread, context.run, found)
+    looking = asyncio.get_running_loop().run_in_executor(_thread, context.run, confidence)
     try:
         return await asyncio.wait_for(looking, _PATIENCE_S)
     except asyncio.TimeoutError:  # (a task that has not begun is cancelled)

@@ -91,10 +91,10 @@ class Step:
             return output
         if isinstance(output, AsyncModelRunnerOutput):
             return _on_its_way()(self, output)
-        setattr(output, MASSES, self.found())
+        setattr(output, MASSES, self.masses())
         return output
 
-    def found(self) -> dict[str, float | list[float]]:
+    def masses(self) -> dict[str, float | list[float]]:
         """What `MASSES` has, once the device has written it."""
         assert self._masses is not None
         masses = self._masses.tolist()
@@ -115,7 +115,7 @@ def _on_its_way() -> Any:
 
         def get_output(self) -> Any:
             output = self._output.get_output()  # (waits for the device)
-            setattr(output, MASSES, self._step.found())
+            setattr(output, MASSES, self._step.masses())
             return output
 
         def get_kv_connector_output(self) -> Any:  # since 0.33
