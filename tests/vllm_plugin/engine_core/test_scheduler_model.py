@@ -527,10 +527,15 @@ def make_config(demo_model: Path) -> Callable[[bool, bool], Any]:
         (True, False, 1, False),
         (False, True, 1, False),
         (False, False, 2, False),
+        (True, False, 2, False),
         (False, False, 1, True),
+        (True, False, 1, True),
         (False, False, 2, True),
     ],
-    ids=["one token", "drafts", "late", "stages", "loads", "stages and loads"],
+    ids=[
+        *("one token", "drafts", "late", "stages", "stages and drafts", "loads", "loads and drafts"),
+        "stages and loads",
+    ],
 )
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_requests(
@@ -544,6 +549,10 @@ def test_requests(
 ) -> None:
     from vllm.config import KVTransferConfig
 
+    if drafts and stages > 1 and not asynchronous:
+        pytest.skip("vLLM's loop asks for the drafts of a step before it has read the results of that step")
+    if drafts and loads and asynchronous:
+        pytest.skip("plain vLLM forgets requests, constrained or not")
     monkeypatch.setenv("DOTLLM_COALESCENCE", "off")
     looks: list[bool] = []
     look_ahead = Running.look_ahead

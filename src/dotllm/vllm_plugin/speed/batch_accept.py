@@ -6,8 +6,8 @@ their first mask to their end, and vLLM's own calls are spared. Other grammars (
 forced text, drafts) accept their tokens in one call, too (`advance_along`), and vLLM's calls find that done:
 `RequestGrammar.accepted_ahead`. With speculation, vLLM first asks which drafts the grammar allows:
 `RequestGrammar.allowed_ahead`. Special cases are left to vLLM's per-request calls: stop tokens, tokens that a grammar
-does not allow or that come after its end, guides that remember, requests that reason, and results that were in flight
-when their request was preempted (these may not count).
+does not allow or that come after its end, guides that remember, requests that reason, and results that may not count:
+those in flight when their request was preempted, and those of a step whose KV blocks could not all be loaded.
 """
 
 from __future__ import annotations
