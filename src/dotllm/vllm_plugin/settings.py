@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 
 from dotllm.vllm_plugin import tiers
 
@@ -44,7 +45,12 @@ def _add(variable: str, name: str) -> None:
 
 def choice(variable: str, *values: str) -> str:
     """The value of ``variable``, one of ``values``; empty or unset means the first. Raises ValueError for any other."""
-    value = os.environ.get(variable, "").strip().lower() or values[0]
+    return _chosen(variable, os.environ.get(variable, ""), values)
+
+
+@lru_cache  # every request asks for some of these
+def _chosen(variable: str, text: str, values: tuple[str, ...]) -> str:
+    value = text.strip().lower() or values[0]
     if value not in values:
         raise ValueError(f"{variable}={value!r}: expected one of {', '.join(values)}")
     return value
