@@ -254,17 +254,31 @@ def test_what_is_left_to_the_engine_is_not_compiled_here(monkeypatch: pytest.Mon
     """Neither what a server's endpoints have claimed (vLLM validates in the event loop) nor what was checked before."""
     from vllm.exceptions import VLLMValidationError
 
-    left, bad = sampling(regex="(7"), sampling(regex="(7")
-    validation.claim(left.structured_outputs)
+    def claimed(**constraint: Any) -> Any:
+        params = sampling(**constraint)
+        validation.claim(params.structured_outputs)
+        return params
+
     with monkeypatch.context() as patched:
         patched.setattr(validation_cache, "check", lambda *_: pytest.fail("compiled"))
-        validate(left)
-        with pytest.raises(VLLMValidationError, match="NUL"):  # faults that are cheap to see are refused anyway
-            seen = sampling(regex="\0")
-            validation.claim(seen.structured_outputs)
-            validate(seen)
+        validate(claimed(regex="(7"))
+        validate(schema := claimed(json={"const": 2**70}))
+        assert json.loads(schema.structured_outputs.json) == {"const": 2**70}, "msgpack has no such integers"
+        for constraint, fault in (
+            ({"regex": "\0"}, "NUL"),
+            ({"regex": "\ud800"}, "surrogate|Unicode"),
+            ({"choice": ["a", "\ud800"]}, "surrogate|Unicode"),
+            ({"json": {"const": {1, 2}}}, "not JSON"),
+            ({"grammar": " "}, "empty"),
+        ):
+            with pytest.raises(VLLMValidationError, match=fault):  # it could not be sent, or is cheap to see
+                validate(claimed(**constraint))
+        with pytest.raises(VLLMValidationError, match="no field 'dotllm_ordr'"):
+            refused = claimed(regex="a")
+            refused.extra_args = {"dotllm_ordr": "any"}
+            validate(refused)
     with pytest.raises(VLLMValidationError, match="regular expression"):
-        validate(bad)
+        validate(sampling(regex="(7"))
 
 
 @pytest.mark.parametrize(("tokenizer", "diffusion", "reason"), [(None, False, "tokenizer"), ("t", True, "diffusion")])

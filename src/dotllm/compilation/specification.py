@@ -61,12 +61,15 @@ class Specification:
     def from_value(
         cls, kind: Kind | str, value: Any, options: Mapping[str, OptionValue] | None = None
     ) -> Specification:
-        """Make a specification from the value of an API field: a string as it is, anything else as vLLM writes it
-        (``json.dumps``)."""
-        kind = Kind(kind)
+        """Make a specification from the value of an API field (see `as_text`)."""
+        return cls.create(kind, cls.as_text(Kind(kind), value), options)
+
+    @staticmethod
+    def as_text(kind: Kind, value: Any) -> str:
+        """The value of an API field as text: a string as it is, anything else as vLLM writes it (``json.dumps``)."""
         if kind is Kind.JSON_OBJECT:
-            return cls.create(kind, "", options)
-        return cls.create(kind, value if isinstance(value, str) else json.dumps(value), options)
+            return ""
+        return value if isinstance(value, str) else json.dumps(value)
 
     def key(self, context: bytes) -> str:
         """SHA-256 (hex) over ``context`` (engine and vocabulary, see `context`) and this specification.

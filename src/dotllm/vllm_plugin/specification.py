@@ -144,10 +144,8 @@ def of_params(
         InvalidSpecError: there is no specification, it is empty, or an option would have no effect.
         BudgetExceededError: the specification is nested too deeply.
     """
-    field = next((name for name in KINDS if getattr(params, name) is not None), None)
-    if field is None:
-        raise InvalidSpecError(f"structured_outputs sets none of {', '.join(KINDS)}")
-    kind, value, name = KINDS[field], getattr(params, field), f"structured_outputs.{field}"
+    field, text = text_of(params)
+    kind, name = KINDS[field], f"structured_outputs.{field}"
     for option in OPTIONS:
         if getattr(params, option) and option not in _EFFECTIVE.get(kind, ()):
             raise InvalidSpecError(
@@ -165,9 +163,18 @@ def of_params(
     if fields.get(ADDITIONAL) == "open" and closes_all:
         wrong = f'{ADDITIONAL} "open" has no effect: the request or the server sets disable_additional_properties'
         raise InvalidSpecError(wrong, keyword=ADDITIONAL)
+    return Specification.create(kind, text, _json_options(kind, config, params, fields))
+
+
+def text_of(params: StructuredOutputsParams) -> tuple[str, str]:
+    """The field that holds the constraint of ``params``, and the constraint as text. Raises as `of_params` does."""
+    field = next((name for name in KINDS if getattr(params, name) is not None), None)
+    if field is None:
+        raise InvalidSpecError(f"structured_outputs sets none of {', '.join(KINDS)}")
+    kind, value, name = KINDS[field], getattr(params, field), f"structured_outputs.{field}"
     require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
-    for text in value if isinstance(value, list) else [value]:
-        require_unicode(text, name)
+    for part in value if isinstance(value, list) else [value]:
+        require_unicode(part, name)
     if kind is Kind.JSON_OBJECT and value is not True:
         raise InvalidSpecError(f"{name} must be true if it is set", keyword=field)
     if kind is Kind.REGEX and "\0" in value:
@@ -175,7 +182,7 @@ def of_params(
     if kind is not Kind.REGEX and isinstance(value, str) and not value.strip():
         raise InvalidSpecError(f"{name} is an empty string", keyword=field)
     try:
-        return Specification.from_value(kind, value, _json_options(kind, config, params, fields))
+        return field, Specification.as_text(kind, value)
     except RecursionError:  # Python's JSON encoder is neither iterative nor capped
         raise BudgetExceededError(f"{name} is nested too deeply", keyword="nesting", code="too_deep") from None
     except (TypeError, ValueError) as error:  # offline a value may be any object

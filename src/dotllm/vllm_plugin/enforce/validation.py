@@ -27,7 +27,7 @@ from dotllm.languages.json_input import read_json
 from dotllm.vllm_plugin.enforce import engine_info, per_process
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
-from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params
+from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params, text_of
 from dotllm.vllm_plugin.vllm_types import ModelConfig, StructuredOutputsConfig, StructuredOutputsParams
 
 _PARAMS = "vllm.sampling_params"
@@ -64,8 +64,8 @@ def validate(
 ) -> None:
     """Check ``params`` for an engine on dotllm and claim them for our backend.
 
-    Parameters that were claimed before are not compiled here: they have been checked (one object may serve many
-    prompts), or are left to the engine. Raises as `refuse` does."""
+    A constraint that was claimed before is not compiled here: it has been checked (one object may serve many prompts),
+    or is left to the engine. Raises as `refuse` does."""
     structured = params.structured_outputs
     if model_config.is_diffusion:
         refuse("structured outputs need a model that writes from left to right; this one is a diffusion model")
@@ -76,9 +76,13 @@ def validate(
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
     with refused_as_by_vllm():
-        specification = specification_of(params, config)
-        if structured._backend != BACKEND:
-            validation_cache.check(specification, functools.partial(per_process.token_names, tokenizer, model_config))
+        if structured._backend == BACKEND and not params.extra_args:
+            _send_as_text(structured, text_of(structured)[1])
+        else:
+            specification = specification_of(params, config)
+            if structured._backend != BACKEND:
+                names = functools.partial(per_process.token_names, tokenizer, model_config)
+                validation_cache.check(specification, names)
     claim(structured)
 
 
@@ -90,10 +94,14 @@ def claim(structured: StructuredOutputsParams) -> None:
 def specification_of(params: ConstrainedParams, config: StructuredOutputsConfig | None) -> Specification:
     """The specification in a request's parameters. Raises `SpecError` for faults that are cheap to see."""
     specification = of_sampling_params(params, config)
-    if isinstance(params.structured_outputs.json, dict):
-        # As text it reaches the engine whatever it holds; vLLM's wire format has no integers beyond 64 bits.
-        params.structured_outputs.json = specification.text
+    _send_as_text(params.structured_outputs, specification.text)
     return specification
+
+
+def _send_as_text(structured: StructuredOutputsParams, text: str) -> None:
+    """A schema reaches the engine as ``text``, whatever it holds: vLLM's wire format has no integers over 64 bits."""
+    if isinstance(structured.json, dict):
+        structured.json = text
 
 
 @HOOK.replaces(f"{_PARAMS}:SamplingParams._validate_structured_outputs")
