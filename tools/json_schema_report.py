@@ -53,38 +53,41 @@ NOTES = {
     "$anchor": "and `$id`, relative and bundled references; nothing is fetched",
     "$dynamicRef": "resolved when the schema is compiled",
     "(large numbers)": "bounds of any size, exactly; decimals are decimals, not binary floats",
-    "(recursion)": "of any kind; a schema that is defined by itself in place means nothing and is refused",
-    "additionalProperties": "names and patterns given with it are taken out of the other keys exactly",
+    "(recursion)": "of any kind; a schema that is defined only as itself means nothing, and is refused",
+    "additionalProperties": "applies to exactly the keys that `properties` and `patternProperties` do not describe",
     "contains": "with `minContains` and `maxContains` (2019-09 on), with any `items`",
     "contentEncoding, contentMediaType": "annotations, as the standard says",
     "default": "an annotation",
     "dependencies": "both forms, in every dialect",
     "enum": "of any values; strings in canonical spelling",
-    "format": "see below; a name that is not a standard one is an annotation",
+    "format": "see below; a format that no standard defines is an annotation",
     "multipleOf": "integers and decimals, with bounds; refused where the automaton has too many states",
     "not": "of everything",
     "oneOf": "exactly one: overlaps are excluded",
-    "pattern": "searched for anywhere, ECMA-262; with lengths and formats by intersection ([regex.md](regex.md))",
+    "pattern": "may match anywhere, as in ECMA-262; combined exactly with lengths and formats ([regex.md](regex.md))",
     "properties": "a declared key never appears twice",
     "unevaluatedItems": "decided when the schema is compiled, case by case",
     "unevaluatedProperties": "decided when the schema is compiled, case by case",
-    "uniqueItems": "of any items, however written, nested 500 deep at most; not with `contains`, and its `not` only "
-    "over few values",
+    "uniqueItems": "of any items, however they are written, at most 500 levels deep; not with `contains`; under `not`, "
+    "only over few values",
 }
 
 HEAD = """# JSON Schema: what is enforced
 
 <!-- Written by `python -m tools.json_schema_report` from the verdicts on the official test suite. Do not edit. -->
 
-A schema is enforced exactly, or the request is refused with the keyword and its JSON Pointer: the texts that a mask
-allows are those of the documents that are valid, written as said below. Drafts 4, 6, 7, 2019-09 and 2020-12; a schema
-without `$schema` is read as 2020-12. Keywords that assert nothing and unknown ones are ignored, as the standard says.
+Look up whether a keyword or a format is enforced, how documents are written, and what is refused. A schema is enforced
+exactly, or the request is refused with the keyword and its JSON Pointer. The masks allow exactly the valid documents,
+[written as described below](#how-a-document-is-written). dotllm reads drafts 4, 6, 7, 2019-09 and 2020-12; a schema
+without `$schema` is read as 2020-12. As the standard says, unknown keywords and keywords that assert nothing are
+ignored.
 
 ## Keywords
 
-From the [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite), its required and optional
-tests; every document is tried as compact and as spaced text, with keys in any order and open objects. *a/b*: of b
-tests a have the right verdict; the others are refused by name or differ for the reason given. No verdict is wrong.
+The table counts the required and optional tests of the
+[JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite). Every document is tried as compact
+and as spaced text, with keys in any order and open objects. *a/b* means that a of b tests have the right verdict; the
+others are refused with the keyword's name, or differ for the reason given. No verdict is wrong.
 
 | keyword | 2020-12 | 7 | |
 |---|---|---|---|
@@ -92,13 +95,13 @@ tests a have the right verdict; the others are refused by name or differ for the
 FORMATS_HEAD = """
 ## Formats
 
-Each is the language of its standard, as far as that can be decided by an automaton; with `pattern` and lengths it is
-an intersection. Times, dates and durations are those that readers take as well (Python's `datetime`, Pydantic,
-JavaScript): no second 60, `T` and `Z` in upper case (as RFC 3339 §5.6 asks of those who write), no year 0000, at most
-fifteen digits of a fraction, durations of at most six or eight digits in a component. Domains of e-mail addresses are
-fully qualified (RFC 5321 §2.3.5), with a last label of letters: Pydantic, zod and valibot refuse others.
-`dotllm check` names the formats that are not enforced (`jwt`, `password`, `int32`, unknown ones), and
-`contentEncoding`, `contentMediaType` and `contentSchema` where a reader expects more than an annotation.
+A format allows the strings that its standard allows, as far as an automaton can decide that. A `pattern` or a length
+applies in addition. Times, dates and durations are restricted to those that common parsers accept (Python's `datetime`,
+Pydantic, JavaScript): no second 60, `T` and `Z` in upper case (RFC 3339 §5.6 asks this of writers), no year 0000, at
+most fifteen digits in a fraction, at most six or eight digits in a component of a duration. Domains of e-mail addresses
+are fully qualified (RFC 5321 §2.3.5), and their last label has only letters, because Pydantic, zod and valibot refuse
+others. `dotllm check` names the formats that are not enforced (`jwt`, `password`, `int32`, unknown ones). It also names
+`contentEncoding`, `contentMediaType` and `contentSchema`, which are only annotations.
 
 | format | standard | 2020-12 | 7 | |
 |---|---|---|---|---|
@@ -106,94 +109,99 @@ fully qualified (RFC 5321 §2.3.5), with a last label of letters: Pydantic, zod 
 TEXT = f"""
 ## How a document is written
 
-* **Keys** come in declared order: first those of `properties`, in the order of the schema's text (of `allOf`, `$ref`
-  and so on: in the order in which a reader meets them), then all others. `--dotllm-property-order any`, or a
+* **Keys** come in declared order: first those of `properties`, in the order of the schema's text (with `allOf`, `$ref`
+  and so on, in the order in which a reader meets them), then all others. `--dotllm-property-order any`, or a
   request's `"vllm_xargs": {{"dotllm_property_order": "any"}}`, allows any order.
-* **Objects that list `properties`** and do not mention other keys have none. That is a choice among what the standard
-  allows: every answer is still valid. An object is closed as a whole: its keys are those that `properties` and
-  `patternProperties` name in one of the schemas that hold for it, together in `allOf` and with `$ref`, `if` or
-  `dependentSchemas` where they apply; of `anyOf` and `oneOf` in the alternative that is written. In `not` and `if`, and
-  in the other alternatives of `oneOf`, schemas mean what they state.
-  * `additionalProperties` and `unevaluatedProperties`, where a schema has them, hold, and so do the objects of an
-    `enum`. Objects without `properties` are maps and stay open, also with `patternProperties` or `propertyNames`.
-  * Closing takes nothing away that is needed. A key that must be there (`required`, `dependentRequired`) may be there
-    although no schema lists it. Where there would be no object (`minProperties` above the number of keys that are
-    listed), the object stays open; where nothing at all would satisfy the schema, or a budget would be exceeded, all
-    of the schema's objects do.
+* **Objects that list `properties`** are closed: they have no other keys unless the schema mentions others. The standard
+  allows more; dotllm chooses among what it allows, so every answer is still valid. An object is closed as a whole. Its
+  keys are those that `properties` and `patternProperties` name in any schema that applies to it: in all schemas of an
+  `allOf`, in `$ref`, `if` and `dependentSchemas` where they apply, and in the alternative of `anyOf` or `oneOf` that is
+  written. Schemas in `not` and `if`, and in the other alternatives of `oneOf`, are not closed.
+  * `additionalProperties` and `unevaluatedProperties` apply where a schema has them, and the objects of an `enum` stay
+    as they are. Objects without `properties` are maps, and stay open, even with `patternProperties` or `propertyNames`.
+  * Closing never removes a key that must be present (`required`, `dependentRequired`), even if no schema lists the key.
+    An object stays open if it would otherwise be impossible (`minProperties` above the number of keys that are
+    listed). All objects of the schema stay open if nothing would satisfy the closed schema, or if closing would exceed
+    a budget.
   * `--dotllm-additional-properties open`, a request's `"vllm_xargs": {{"dotllm_additional_properties": "open"}}` and
-    `additional_properties="open"` in Python open them, `closed` closes them. `%json` in a Lark grammar is open.
-  * `disable_additional_properties` of vLLM (in Python `additional_properties=False`) is the stronger wish: it closes
-    objects that have only `patternProperties`, too, and makes no exceptions, so that a schema whose `required` names
-    a key that is not listed is refused. With it `"open"` in a request is refused.
-* **Further keys** (those of open objects that no schema names, and those that match `patternProperties`) are spelled
-  canonically and are never one of the declared keys, so no spelling hides one. In declared order they do not begin
-  with a declared key either: after `{{"title": "x", "summary` a model means the key `summary`; as that has been passed,
-  it would have to go on with `summary_…`, which nobody has asked for. (If nearly all keys of a pattern begin with a
-  declared one, as `^x-` with the property `x`, they are written.) A further key may appear twice, as in any JSON
-  text, where that changes nothing; where such keys are counted (`minProperties` above the required keys and one more,
-  `not` of `maxProperties`) or one of them must have some value (`not` of `additionalProperties`), guides remember them,
-  and none does. A key that the schema names (also in `required` or `dependentRequired`) never appears twice.
-* **Values that a text has**: `"vllm_xargs": {{"dotllm_source": TEXT}}` in a request and `source=TEXT` in Python keep
-  only those strings and numbers that the text has, if it has any
-  ([answer quality](answer-quality.md#values-that-the-text-has)).
-  It only narrows, and never to nothing: every answer is still valid. Keys, booleans and `const` stay as they are.
+    `additional_properties="open"` in Python open these objects; `closed` closes them. `%json` in a Lark grammar is
+    open.
+  * vLLM's `disable_additional_properties` (in Python `additional_properties=False`) is stricter. It also closes objects
+    that have only `patternProperties`, and makes no exceptions: a schema whose `required` names a key that is not
+    listed is refused. A request may not combine it with `"open"`.
+* **Additional keys** (those that no schema names, in open objects, and those that match `patternProperties`) are
+  spelled canonically and are never declared keys, so no spelling can hide a declared key. In declared order they do not
+  begin with a declared key either: after `{{"title": "x", "summary` a model means the key `summary`, but its place has
+  passed, so the model would have to continue with `summary_…`, which nobody asked for. (If nearly all keys of a pattern
+  begin with a declared key, as those of `^x-` do with the property `x`, they are allowed.) An additional key may appear
+  twice, as in any JSON text, unless that matters: where such keys are counted (`minProperties` above the required keys
+  and one more, `not` of `maxProperties`), or where one of them must have a certain value (`not` of
+  `additionalProperties`), guides remember the keys, and none appears twice. A key that the schema names (also in
+  `required` or `dependentRequired`) never appears twice.
+* **Values that a text has**: `"vllm_xargs": {{"dotllm_source": TEXT}}` in a request, or `source=TEXT` in Python, allows
+  only those strings and numbers that occur in the text, wherever one of them fits
+  ([answer quality](answer-quality.md#values-that-the-text-has)). A schema is only narrowed, and never to nothing, so
+  every answer is still valid. Keys, booleans and `const` stay as they are.
 * **White space** is what `json.dumps(…, indent=…)` and formatters write. Between two tokens there is nothing, one
-  space, or a line break (`\\n` or `\\r\\n`) and at most {MAX_BLANKS} blanks or {MAX_TABS} tabs; nothing surrounds the
-  document. So white space cannot run on. `--dotllm-whitespace any` (`whitespace="any"` in Python) allows any white
-  space of JSON, at most {MAX_WHITESPACE} characters between two tokens. `disable_any_whitespace` leaves none;
-  `whitespace_pattern` replaces it, by what it matches of JSON's white space. A pattern that matches anything but white
-  space is refused.
-* **`json.dumps(…, ensure_ascii=False)`** writes documents as they are allowed, except for these, which it or a
-  formatter may write and which are not allowed:
-  * nesting deeper than 16 levels at `indent=2`, 8 levels at `indent=4` or a tab;
-  * anything around the document: the line break at the end of a file, a byte order mark;
-  * two spaces or a tab on one line (columns that are aligned), an empty line, a blank at the end of a line;
+  space, or a line break (`\\n` or `\\r\\n`) followed by at most {MAX_BLANKS} spaces or {MAX_TABS} tabs. There is none
+  before or after the document. So white space cannot run on. `--dotllm-whitespace any` (`whitespace="any"` in Python)
+  allows any JSON white space, at most {MAX_WHITESPACE} characters between two tokens. `disable_any_whitespace` allows
+  none. `whitespace_pattern` allows the JSON white space that the pattern matches; a pattern that matches anything else
+  is refused.
+* **`json.dumps(…, ensure_ascii=False)`** writes documents that are allowed, with these exceptions, all of which
+  `json.dumps` or a formatter may write:
+  * nesting deeper than 16 levels at `indent=2`, or than 8 levels at `indent=4` or a tab;
+  * anything before or after the document, such as the line break at the end of a file, or a byte order mark;
+  * two spaces or a tab within a line (aligned columns), an empty line, a space at the end of a line;
   * keys in another order than above (`sort_keys`), unless `property_order="any"`;
-  * keys that an object does not list, unless its schema says `additionalProperties` or they are open;
+  * keys that an object does not list, unless its schema has `additionalProperties` or objects are open;
   * escapes (`ensure_ascii`, `\\/`) in keys, and in strings with conditions other than lengths; unpaired surrogates;
   * `1.0` and `1e3` under `type: integer`, `1e-08` under `multipleOf`, `-0.0` where nothing negative is allowed, `NaN`.
-* **Strings** without a condition except their length may be spelled in any way of RFC 8259; all others, and keys, raw
-  where JSON allows that. Lengths count code points. Unpaired surrogates are not Unicode text and not allowed.
-* **Integers** (`type: integer`) are written without fraction and exponent. Other numbers may be written in any way
-  where the schema does not care about their scale; otherwise in decimal or scientific notation, multiples only
-  in decimal. `-0` is written only where negative numbers are allowed, too. A schema's numbers have at most 2,000
-  digits. A server reads the numbers of a request as doubles: of more than 17 digits the nearest double counts. Where a
-  schema comes as text (`structured_outputs.json` as a string, `dotllm check`, Python), all digits count.
-* **Numbers are bounded** to what all readers take: {MOST_CHARACTERS} characters without the sign, or as many as the
-  schema's own numbers need; finite as a double (integers, too, unless the schema has only larger
-  ones); and on the right side of an open end (`exclusiveMinimum`, `not`) as a double, too: `7e-76577`
-  is not above 0. Exponents reach 307 after one digit, else 199. Multiples that are excluded (`not` of
-  `multipleOf`) leave {SURE_DIGITS} characters. `--dotllm-number-digits any`, a request's `"vllm_xargs":
-  {{"dotllm_number_digits": "any"}}` or `number_digits="any"` in Python lifts it; arguments of tool calls
-  stay finite.
-* **`$schema`** of OpenAPI 3.1 and 3.2 (`https://spec.openapis.org/oas/3.1/dialect/base`) is 2020-12 with annotations.
-* **`nullable: true`** (OpenAPI 3.0) next to `type` adds null to it, and nothing to `enum`, as OpenAPI 3.0.3 says. In a
-  schema with `$schema` it means nothing.
-* **`discriminator`** (OpenAPI; Pydantic writes it for tagged unions) next to `anyOf` or `oneOf`: objects have its
-  property, in every alternative that declares it. Pydantic does not list a tag with a default (`kind: Literal["cat"] =
-  "cat"`) as required, and refuses an object without it. In a schema with `$schema` it means nothing.
-* **Malformed keywords** are refused wherever they stand, by the meta-schema of the dialect: under a type that cannot
-  use them, and in definitions that nothing refers to. Taken all the same are what outlived its draft (above), numbers
-  as `exclusiveMinimum` in draft 4, 1.0 as a count, repeated or no entries of `enum` and `required`, no
-  entries of `items` and `prefixItems`, fragments in `$id`.
-  A schema in which no keyword says anything (an example, a wrapper `{{"name", "schema"}}`) is refused with what to
-  write. Keywords of another type than the declared one are warnings of `dotllm check`, errors with `--strict`.
-  So are optional properties and branches that nothing satisfies, which no document has.
-* A schema that **nothing satisfies** is refused, with the innermost place that every document needs and the keywords
-  there that exclude each other.
+* **Strings** with no condition, or only a length, may be spelled in any way that RFC 8259 allows. All other strings,
+  and keys, are written raw where JSON allows that. Lengths count code points. Unpaired surrogates are not Unicode text,
+  and are not allowed.
+* **Integers** (`type: integer`) are written without a fraction or an exponent. Other numbers may be written in any way
+  if the schema does not restrict their scale. Otherwise they are written in decimal or scientific notation, and
+  multiples only in decimal. `-0` is allowed only where negative numbers are allowed as well. A number in a schema has
+  at most 2,000 digits. A server reads the numbers in a request as doubles, so a number of more than 17 digits stands
+  for the nearest double. All digits count where a schema is given as text (`structured_outputs.json` as a string,
+  `dotllm check`, Python).
+* **Numbers are bounded**, so that every parser accepts them. They have at most {MOST_CHARACTERS} characters without the
+  sign, or as many as the schema's own numbers need. They are finite as doubles (integers, too, unless the schema has
+  only larger integers). At an open bound (`exclusiveMinimum`, `not`) they are on the right side even as doubles:
+  `7e-76577` is not above 0. Exponents reach 307 after a single digit, and 199 otherwise. Where multiples are excluded
+  (`not` of `multipleOf`), numbers have at most {SURE_DIGITS} characters. `--dotllm-number-digits any`, a request's
+  `"vllm_xargs": {{"dotllm_number_digits": "any"}}` or `number_digits="any"` in Python lifts these bounds; in arguments
+  of tool calls, numbers stay finite.
+* **`$schema`** of OpenAPI 3.1 and 3.2 (`https://spec.openapis.org/oas/3.1/dialect/base`) is read as 2020-12 with
+  annotations.
+* **`nullable: true`** (OpenAPI 3.0) next to `type` allows null as well, but adds nothing to an `enum`, as OpenAPI 3.0.3
+  says. In a schema with `$schema` it means nothing.
+* **`discriminator`** (OpenAPI; Pydantic writes it for tagged unions) next to `anyOf` or `oneOf` makes its property
+  required in every alternative that declares it. (Pydantic does not list a tag with a default, `kind: Literal["cat"] =
+  "cat"`, as required, and yet refuses an object without the tag.) In a schema with `$schema` it means nothing.
+* **Malformed keywords** are refused wherever they are, by the meta-schema of the dialect: even under a type that has no
+  use for them, and in definitions that nothing refers to. Exceptions are keywords of an earlier draft (above), numbers
+  as `exclusiveMinimum` in draft 4, 1.0 as a count, repeated or no members of `enum` and `required`, no members of
+  `items` and `prefixItems`, and fragments in `$id`. A schema in which no keyword asserts anything (an example, or a
+  wrapper `{{"name", "schema"}}`) is refused, and the message says what to write. `dotllm check` warns about keywords
+  that do not belong to the declared type, and about optional properties and branches that nothing satisfies and no
+  document therefore has. With `--strict` these are errors.
+* A schema that **nothing satisfies** is refused. The message names the innermost place that every document needs, and
+  the keywords there that exclude each other.
 
 ### Pydantic and zod types that ask for more
 
-A type may ask for more than the schema that Pydantic or zod makes of it. Such an answer is valid under the schema and
-may fail to load. These are lost on the way (`tests/languages/json_schema/test_pydantic_walks.py` and
-`tests/corpus/json_schema/zod.json` list them, and nothing else):
+A type may ask for more than the schema that Pydantic or zod generates from it. An answer may then be valid under the
+schema and still fail to load. These are the conditions that get lost
+(`tests/languages/json_schema/test_pydantic_walks.py` and `tests/corpus/json_schema/zod.json` have the complete lists):
 
-* Pydantic: `max_digits` and `decimal_places` of `Decimal` (the schema is any number or any string); bounds of dates,
-  times and durations, `PastDate`, `NaiveDatetime`; the scheme of `HttpUrl` and its like; types of keys that are no
-  strings (`dict[int, str]`); `Json`; tags of unions that a function finds; validators of your own.
+* Pydantic: `max_digits` and `decimal_places` of `Decimal` (its schema allows any number or any string); bounds of
+  dates, times and durations, `PastDate`, `NaiveDatetime`; the scheme of `HttpUrl` and similar types; types of keys that
+  are not strings (`dict[int, str]`); `Json`; tags of unions that a function computes; validators of your own.
 * zod: `refine`, `transform`, `pipe`, `stringbool`; the protocol and host of a URL; `jwt`.
-* zod 3 with zod-to-json-schema: which offset, precision and zone a date and time has (`datetime()` asks for `Z`,
-  `time()` for none); base64; quoted e-mail addresses; lengths (it counts UTF-16 units).
+* zod 3 with zod-to-json-schema: the offset, precision and zone of a date and time (`datetime()` asks for `Z`, `time()`
+  for none); base64; quoted e-mail addresses; lengths (zod counts UTF-16 units).
 
 Say the bound in the schema, and it is enforced:
 
@@ -217,28 +225,27 @@ assert Bill.model_validate_json(json.dumps({{"total": "123456.78"}})).total == D
 
 ### x-guidance
 
-Options that llguidance reads at the root of a schema, and that guidance's client writes: `item_separator`
-and `key_separator` (regular expressions of the comma and the colon with white space around them),
-`whitespace_flexible` (false: none except the separators'), `whitespace_pattern`, which may come any
-number of times. `coerce_one_of` and `lenient` change nothing: `oneOf` is exact, and what cannot be
-enforced is refused. `json_allowed_escapes` and anything else are refused; so is `x-guidance` in
-styles other than JSON. Below the root it has no meaning, as there,
-and is warned of.
+llguidance reads options at the root of a schema, and guidance's client writes them. dotllm enforces these:
+`item_separator` and `key_separator` (regular expressions for the comma and the colon with the white space around
+them), `whitespace_flexible` (false: no white space except in the separators), and `whitespace_pattern`, which may match
+any number of times. `coerce_one_of` and `lenient` change nothing: `oneOf` is exact, and what cannot be enforced is
+refused. `json_allowed_escapes` and all other options are refused, and so is `x-guidance` in styles other than JSON.
+Below the root, `x-guidance` means nothing (as in llguidance), and `dotllm check` warns about it.
 
 ## Limits
 
-Everything that costs has a budget; reaching one is a refusal that names it, the same on every machine (`SchemaBudget`
-in `src/dotllm/languages/json_schema/options.py`):
+Everything that takes work has a budget. A schema that exceeds one is refused, with the budget's name, on every machine
+alike (`SchemaBudget` in `src/dotllm/languages/json_schema/options.py`):
 
 | budget | default | what it counts |
 |---|---|---|
 """
 BUDGETS = {
     "steps": "work of combining sub-schemas, about a microsecond each",
-    "nodes": "combinations of sub-schemas (`allOf`, `not`, …) that are looked at",
-    "alternatives": "alternatives of one type in one schema: the product of its `anyOf`, `oneOf` and `if`",
+    "nodes": "combinations of sub-schemas (`allOf`, `not`, …) that are examined",
+    "alternatives": "alternatives of a type in a schema: the product of its `anyOf`, `oneOf` and `if`",
     "edges": "size of the automaton over the members of one object or the items of one array",
-    "total_edges": "the same, of all of them",
+    "total_edges": "the same, for all of them together",
 }
 
 
