@@ -19,7 +19,7 @@ def table() -> str:
     for key, entry in DIFFERENCES.items():
         case, peer = key.split("/")
         reasons.setdefault((peer, entry["right"], entry["why"]), []).append(case)
-    rows = ["| engine | what it does otherwise | cases | right |", "|---|---|---|---|"]
+    rows = ["| engine | what it does differently | cases | verdict |", "|---|---|---|---|"]
     for (peer, right, why), names in sorted(reasons.items()):
         rows.append(f"| {peer} | {why.replace('|', chr(92) + '|')} | {', '.join(names)} | {right} |")
     return "\n".join(rows) + "\n"
