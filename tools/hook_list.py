@@ -34,7 +34,7 @@ def lines(hook: Hook, process: str) -> str:
     parts = (
         f"{name} ({process}): {hook.summary}.",
         f"Without it: {hook.without_it}.",
-        f"{functions(hook.targets) or 'None'}.",
+        f"{functions(hook.targets) or 'It replaces and calls no function'}.",
     )
     written = (f"{'  ' if i else '* '}{part}".replace("<", "&lt;") for i, part in enumerate(parts))
     return "\n".join(WRAPPER.fill(line) for line in written) + "\n"

@@ -1,4 +1,4 @@
-"""docs/vllm.md, the way of a keyword in docs/architecture.md and the newcomer's test in CONTRIBUTING.md agree with the
+"""docs/vllm.md, a keyword, step by step, in docs/architecture.md and the newcomer's test in CONTRIBUTING.md agree with the
 code."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def fault(file: str, name: str) -> str | None:
 STEP = section(ROOT / "docs" / "vllm.md", "A request, point by point")
 
 
-KEYWORD = section(ROOT / "docs" / "architecture.md", "The way of a keyword")
+KEYWORD = section(ROOT / "docs" / "architecture.md", "A keyword, step by step")
 
 
 @pytest.mark.parametrize("text", [STEP, KEYWORD], ids=["step", "keyword"])

@@ -144,4 +144,4 @@ def test_an_extra_that_is_on_needs_its_tier(
 
 def test_the_readme_counts_the_hooks() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert f"dotllm changes vLLM at {len(registry.ENTRIES)} named places" in readme
+    assert f"dotllm changes vLLM through {len(registry.ENTRIES)} hooks" in readme

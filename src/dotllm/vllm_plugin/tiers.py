@@ -13,10 +13,10 @@ ENFORCE, SPEED, API, TOOLS, EXTRA, WORKAROUND = "enforce", "speed", "api", "tool
 TIERS = {
     ENFORCE: "constraints are enforced, or refused with the reason",
     SPEED: "the same masks, in less time",
-    API: "what is wrong with a request is said in its API's own way, before the answer begins",
+    API: "errors of a request are reported as its API reports errors, before the answer begins",
     TOOLS: "tool calls that vLLM's parsers read back whole",
-    EXTRA: "features of our own; one that fails is left out",
-    WORKAROUND: "bugs of vLLM that constrained requests meet",
+    EXTRA: "features that vLLM does not have; if one does not fit, it is left out",
+    WORKAROUND: "fixes for bugs of vLLM that affect constrained requests",
 }
 """The purpose of each tier."""
 

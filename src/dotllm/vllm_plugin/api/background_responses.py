@@ -20,8 +20,8 @@ FAILED = "response.failed"
 
 HOOK = Hook(
     name="background-responses",
-    summary="a response in the background that ends with an error is failed, and says why",
-    without_it="a response in the background that the engine refuses stays queued for ever",
+    summary="a background response that ends with an error has the status failed, and says why",
+    without_it="a background response that the engine refuses stays queued for ever",
 )
 
 

@@ -33,9 +33,9 @@ def _share_directory() -> None:
 
 HOOK = Hook(
     name="metrics",
-    summary="compiles, caches and refusals in /metrics",
+    summary="/metrics shows compiles, caches and refusals",
     apply=_share_directory,
-    without_it="/metrics shows nothing of dotllm",
+    without_it="/metrics has none of dotllm's metrics",
 )
 
 

@@ -38,8 +38,8 @@ MOST_BYTES = 2048
 
 HOOK = Hook(
     name="response-headers",
-    summary=f"the header {HEADER} of an answer says what is in its request without effect; a 503 has Retry-After",
-    without_it="no answer says which keywords of its schema have no effect, and no 503 says when to try again",
+    summary=f"the header {HEADER} of an answer names the parts of its request without effect; a 503 has Retry-After",
+    without_it="answers do not say which keywords of a schema have no effect, and a 503 does not say when to try again",
 )
 
 

@@ -77,7 +77,7 @@ _MESSAGES = Target(
 
 HOOK = Hook(
     name="unsupported-fields",
-    summary="a constraint in a field that an API does not have is refused, by its name",
+    summary="a constraint in a field that an API does not have is refused, and the message names the field",
     targets=(_BASE, _MESSAGES),
     apply=lambda: _see_requests_as_sent(),
     without_it="vLLM silently ignores such a field, or answers with a dump of an empty object",

@@ -77,7 +77,7 @@ def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestG
 
 HOOK = Hook(
     name="manager",
-    summary="the engine compiles with dotllm, in threads of our own",
+    summary="dotllm compiles the specifications of the engine, in threads of its own",
     required=True,
     without_it="nothing would be constrained",
 )

@@ -27,7 +27,7 @@ HOOK = Hook(
     name="front-end",
     summary="the front end knows its engine's backend",
     targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
-    without_it="streams that are refused get HTTP 200 and an error event; the backend is taken for auto",
+    without_it="streams that are refused get HTTP 200 and an error event; the backend is assumed to be auto",
 )
 
 

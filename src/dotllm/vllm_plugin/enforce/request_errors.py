@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 HOOK = Hook(
     name="request-errors",
-    summary="a request that its constraint ends with an error is answered with the reason",
+    summary="if a constraint ends its request with an error, the client gets the reason",
     targets=(
         Target(
             "vllm.v1.engine.output_processor", "OutputProcessor.abort_requests", ("self", "request_ids", "internal")

@@ -221,7 +221,7 @@ def _require_what_is_overridden() -> None:
 
 HOOK = Hook(
     name="scheduler",
-    summary="the scheduler does our part of each step, and says why a request has failed",
+    summary="the scheduler does dotllm's part of each step, and says why a request has failed",
     targets=[
         Target("vllm.v1.core.sched.scheduler", f"Scheduler.{name}", positional(method))
         for name, method in OVERRIDDEN.items()

@@ -37,7 +37,7 @@ HOOK = Hook(
     summary="what cannot be enforced is refused with HTTP 400 and the reason",
     targets=(Target("vllm.exceptions", "VLLMValidationError"),),
     required=True,
-    without_it="no request would be given to dotllm, and none refused",
+    without_it="dotllm would neither receive nor refuse any request",
 )
 
 

@@ -132,7 +132,7 @@ def _give() -> None:
 
 HOOK = Hook(
     name="answer-limit",
-    summary="answers that are to end within max_tokens do so",
+    summary="with dotllm_finish, answers end within max_tokens",
     apply=_give,
-    without_it="a request for such an answer is refused",
+    without_it="a request with dotllm_finish is refused",
 )

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 HOOK = Hook(
     name="entered-text",
-    summary="a worker takes the text that the engine core enters into requests",
+    summary="a worker stores the text that the engine core enters into requests",
     targets=(
         Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", ("self", "scheduler_output")),
         Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.add_requests", ("self", "scheduler_output")),

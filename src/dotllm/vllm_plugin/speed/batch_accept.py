@@ -316,9 +316,9 @@ def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[Requ
 
 HOOK = Hook(
     name="batch-accept",
-    summary="the tokens of a step are accepted by all grammars in one call, and drafts validated",
+    summary="one call lets all grammars accept the tokens of a step, and another validates drafts",
     apply=takes_part(BATCH, BatchAccept),
-    without_it="grammars are asked one after another",
+    without_it="vLLM asks grammars one after another",
 )
 
 

@@ -57,7 +57,7 @@ def most_drafting(scheduler: Scheduler) -> int | None:
 
 HOOK = Hook(
     name="draft-limit",
-    summary="drafts of constrained requests do not outgrow vLLM's largest CUDA graph",
+    summary="drafts of constrained requests do not make a step larger than vLLM's largest CUDA graph",
     apply=takes_part(DRAFTS, DraftLimit),
-    without_it="a user's speculative method can make large batches of constrained requests slower than no speculation",
+    without_it="with speculation, large batches of constrained requests may be slower than without it",
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HOOK = Hook(
     name="look-ahead",
-    summary="where tokens arrive early, the masks after them are found while the next step is launched",
+    summary="if tokens arrive early, the masks after them are found while the next step is launched",
     targets=[Target("vllm.v1.executor.uniproc_executor", "AsyncOutputFuture.async_output")],
     without_it="new masks are found after the next step has been launched",
 )

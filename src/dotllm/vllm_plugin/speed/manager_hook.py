@@ -57,7 +57,7 @@ def _require_workers_that_take_rows() -> None:
 
 HOOK = Hook(
     name="gpu-masks",
-    summary="the masks of a step are found in one call; on GPUs they live in a table, and only row numbers travel",
+    summary="the masks of a step are found in one call; on GPUs they are in a table, and only row numbers are sent",
     targets=(
         Target("vllm.platforms.interface", "Platform.is_pin_memory_available", ("cls",)),
         Target("vllm.v1.structured_output.utils", "strip_speculative_padding", ("token_ids",)),

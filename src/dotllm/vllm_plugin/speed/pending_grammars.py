@@ -236,7 +236,7 @@ def why_not(scheduler: vllm_types.Scheduler) -> str:
 
 HOOK = Hook(
     name="pending-grammars",
-    summary="the prompt of a request, and its reasoning, run while its specification compiles",
+    summary="a request processes its prompt, and reasons, while its specification compiles",
     apply=takes_part(PENDING, PendingGrammars),
-    without_it="a structured request begins with its prompt when its specification is compiled, as in vLLM",
+    without_it="a constrained request begins with its prompt only after its specification is compiled, as in vLLM",
 )

@@ -77,7 +77,7 @@ HOOK = Hook(
     name="warm-start",
     summary="kernels and vocabulary are prepared while the model loads",
     targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
-    without_it="the first structured request after a start takes some seconds longer",
+    without_it="the first constrained request after a start takes some seconds longer",
 )
 
 

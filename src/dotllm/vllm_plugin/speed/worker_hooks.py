@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 HOOK = Hook(
     name="mask-table",
     summary="a worker keeps the mask rows in a table on its device, and applies the rows whose numbers it receives",
-    without_it="a worker would not know the row numbers that the engine core sends (which looks at this hook, too)",
+    without_it="a worker would not know the row numbers that the engine core sends (which checks this hook, too)",
 )
 
 _TABLE = "_dotllm_mask_table"  # attribute of what a model runner keeps for as long as it lives

@@ -31,10 +31,10 @@ _MODULE = "vllm.tool_parsers.utils"
 
 HOOK = Hook(
     name="argument-types",
-    summary="arguments of calls come back with the types that the tool's schema has for them",
+    summary="arguments of calls come back with the types that the tool's schema gives them",
     targets=(Target(_MODULE, "extract_types_from_schema", ("schema",)),),
-    without_it="from many tool parsers, numbers and objects under a $ref come back as strings, and strings as what "
-    "they are as JSON",
+    without_it="many tool parsers return numbers and objects under a $ref as strings, and strings that look like other "
+    "JSON values as those values",
 )
 
 _TYPES: dict[type, frozenset[str]] = {

@@ -52,9 +52,9 @@ _TRIMMED = "qwen_3_coder"
 
 HOOK = Hook(
     name="tool-constraints",
-    summary="calls are ones that vLLM's parsers read back whole, and a constraint next to tools stays what it was",
-    without_it="an argument with a </tool_call> in it ends its call, 1e400 comes back as Infinity, arguments may be "
-    "any JSON value; with strict tools, whitespace options are lost and Lark grammars are translated by xgrammar",
+    summary="vLLM's parsers read calls back completely, and tools do not change a constraint next to them",
+    without_it="an argument that contains </tool_call> ends its call, 1e400 comes back as Infinity, arguments may be "
+    "any JSON value; with strict tools, whitespace options are lost and xgrammar translates Lark grammars",
 )
 
 

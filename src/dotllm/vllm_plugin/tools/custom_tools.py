@@ -41,13 +41,13 @@ def _turn_on() -> None:
 
 HOOK = Hook(
     name="custom-tools",
-    summary="custom tools with a grammar, and those of chats",
+    summary="custom tools may have grammars, and chats may have custom tools",
     apply=_turn_on,
     targets=(
         Target(_UTILS, "custom_tool_parameters", ()),
         Target(_RESPONSES, "decode_custom_tool_input_prefix", ("arguments",)),
     ),
-    without_it="custom tools with a grammar, and all those of chats, are refused",
+    without_it="custom tools with a grammar, and all custom tools of chats, are refused",
 )
 
 

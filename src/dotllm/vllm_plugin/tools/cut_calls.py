@@ -25,8 +25,8 @@ _PARSER = "vllm.parser.abstract_parser"
 
 HOOK = Hook(
     name="cut-calls",
-    summary="a call that max_tokens cuts is left out of a whole answer",
-    without_it="the beginning of a call that max_tokens cuts is returned as a whole one, its last argument cut",
+    summary="a call that max_tokens cuts off is left out of an answer that is not streamed",
+    without_it="a call that max_tokens cuts off is returned as if it were complete, with its last argument cut",
 )
 
 

@@ -35,7 +35,7 @@ _OPENINGS = {
 
 HOOK = Hook(
     name="streamed-calls",
-    summary="calls that vLLM's parsers find in a whole answer are not lost in a stream",
+    summary="calls that vLLM's parsers find in a complete answer are not lost in a stream",
     targets=(
         Target("vllm.tool_parsers.abstract_tool_parser", "ToolParser.extract_tool_calls"),
         Target("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest.extract_structured_outputs"),

@@ -18,7 +18,7 @@ HOOK = Hook(
     name="cpu-kernels",
     summary="a CPU worker starts although Numba is loaded",
     where=on_cpu,
-    without_it="a CPU server may die at its start, depending on which of two threads is first",
+    without_it="a CPU server may crash at its start, depending on which of two threads is first",
 )
 
 

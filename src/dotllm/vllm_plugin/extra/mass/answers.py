@@ -15,7 +15,7 @@ from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, SamplingParams
 
 HOOK = Hook(
     name="mass-answers",
-    summary="chats and completions say how much probability each mask left, where they are asked",
+    summary="answers of chats and completions contain the probability that each mask left, if the request asks",
     targets=(
         Target("vllm.v1.engine.logprobs", "LogprobsProcessor.logprobs"),
         Target("vllm.v1.engine.logprobs", "LogprobsProcessor.update_from_output", ("self", "output")),

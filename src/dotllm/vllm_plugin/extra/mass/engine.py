@@ -60,7 +60,7 @@ def _require_workers_that_sum() -> None:
 
 HOOK = Hook(
     name="mass",
-    summary="answers say how much probability each mask left, where a request asks",
+    summary="if a request asks, its answer says how much probability each mask left",
     targets=(
         Target("vllm.v1.engine", "EngineCoreOutput.kv_transfer_params"),
         Target("vllm.v1.engine", "EngineCoreOutputs.outputs"),

@@ -30,12 +30,12 @@ _FAILED = "could not measure how much probability the masks of this step leave"
 
 HOOK = Hook(
     name="mass-sums",
-    summary="a worker finds how much probability each mask leaves to the requests that ask",
+    summary="a worker computes the probability that each mask leaves, for the requests that ask",
     targets=(
         Target("vllm.v1.outputs", "AsyncModelRunnerOutput.get_output", ("self",)),
         Target("vllm.v1.outputs", "ModelRunnerOutput.req_ids"),
     ),
-    without_it="answers do not say how much probability the masks left (the engine core looks at this hook, too)",
+    without_it="answers do not say how much probability the masks left (the engine core checks this hook, too)",
 )
 
 ASKED = "dotllm_mass_asked"
