@@ -1,11 +1,11 @@
-"""dotllm: exact, free and lossless structured generation, as a library and as the engine of ``dotllm serve``.
+"""dotllm: exact, lossless and nearly free structured generation, as a library and as the engine of ``dotllm serve``.
 
     from dotllm import Index, Vocabulary
 
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     guide = Index.from_regex(r"[0-9]{4}-[0-9]{2}", vocabulary).guide()
 
-Importing this package is cheap and imports neither vLLM nor torch: the public names below are loaded on first use
+Importing this package is cheap and imports neither vLLM nor torch: the public names below are loaded when first used
 (PEP 562). vLLM finds our plugin by its entry point, in every process; if ``VLLM_PLUGINS`` lists the plugins that vLLM
 may load, this package adds ours.
 """

@@ -117,7 +117,7 @@ def test_what_takes_a_functions_place_must_take_all_that_it_takes() -> None:
     assert _misfits(lambda self, *rest, original, **more: 0, "Owner.keywords") == []
     assert _misfits(lambda cls, a, *, original: 0, "Owner.of") == []
     (fault,) = _misfits(lambda self, a, *, original: 0, "Owner.plain")
-    assert "pkg.m.Owner.plain has the parameters (self, a, b=1), what is to replace it has (self, a" in fault
+    assert "pkg.m.Owner.plain has the parameters (self, a, b=1), its replacement has (self, a" in fault
     assert _misfits(lambda self, a, more, *, original: 0, "Owner.keywords"), "**rest would be lost"
     assert _misfits(lambda self, a, b, *, original: 0, "Owner.places"), "*further would be lost"
     assert _misfits(lambda a, c, *, original: 0, "free"), "another name"

@@ -131,7 +131,7 @@ def misfit(ours: inspect.Signature, theirs: inspect.Signature) -> str:
     further = (ours.parameters[name].default for name in mine[len(its) :])
     is_given_all = kind.VAR_POSITIONAL in their_kinds or all(default is not kind.empty for default in further)
     fits = takes_all and in_order and is_given_all
-    return "" if fits else f"has the parameters {theirs}, what is to replace it has {ours}"
+    return "" if fits else f"has the parameters {theirs}, its replacement has {ours}"
 
 
 def _mark(ours: Any) -> str:

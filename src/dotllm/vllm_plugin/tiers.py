@@ -14,7 +14,7 @@ TIERS = {
     ENFORCE: "constraints are enforced, or refused with the reason",
     SPEED: "the same masks, in less time",
     API: "errors of a request are reported as its API reports errors, before the answer begins",
-    TOOLS: "tool calls that vLLM's parsers read back whole",
+    TOOLS: "tool calls that vLLM's parsers read back completely",
     EXTRA: "features that vLLM does not have; if one does not fit, it is left out",
     WORKAROUND: "fixes for bugs of vLLM that affect constrained requests",
 }

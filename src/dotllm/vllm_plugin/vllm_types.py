@@ -1,6 +1,6 @@
 """The vLLM objects that dotllm reads: a `Protocol` for each class, with only the members that the code uses.
 
-They are for the reader and for mypy, to which vLLM itself is ``Any``. ``tools/check_hooks.py`` compares them with the
+The protocols serve readers and mypy, for which vLLM itself is ``Any``. ``tools/check_hooks.py`` compares them with the
 classes for which they stand (`MODULES`), in every release that we support. vLLM's properties are attributes here.
 Members that exist only in some releases are not here: code reads them with ``getattr``, and says why.
 """

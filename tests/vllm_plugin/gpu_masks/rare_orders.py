@@ -488,7 +488,7 @@ class Trouble:
 
     def check(self) -> None:
         """Check everything, after all requests have ended."""
-        unexpected = [error for error in self.errors if "leave no token to go on with" not in error]
+        unexpected = [error for error in self.errors if "leave no token with which to continue" not in error]
         assert not unexpected, unexpected[0]
         self._check_empty()
         for name in self.engine.requests:

@@ -1,1 +1,1 @@
-"""Reports what is wrong with a request in its API's own form, before the answer begins."""
+"""Reports errors of a request as its API reports errors, before the answer begins."""

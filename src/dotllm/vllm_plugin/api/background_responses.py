@@ -1,6 +1,6 @@
 """A background response that the engine ends gets the status ``failed``, with the error.
 
-vLLM runs such a response in its own task. An exception ends the task, and nobody reads it: the response stays
+vLLM runs such a response in its own task. An exception ends the task, and nothing reads it: the response stays
 ``queued`` for ever, and a client that follows its events waits for ever. A refusal by the engine is such an exception,
 and so is every other error of a request. Here the response fails with the error, and its last event is
 ``response.failed`` (https://platform.openai.com/docs/api-reference/responses-streaming/response/failed).

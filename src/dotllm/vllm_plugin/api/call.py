@@ -1,7 +1,7 @@
 """One API request while its endpoint runs, and the context variable that leads to it.
 
-An endpoint cannot pass it on as an argument: vLLM makes the request's parameters, and gives them to its engine, several
-calls further down.
+An endpoint cannot pass it on as an argument, because vLLM makes the request's parameters, and gives them to its engine,
+several calls deeper.
 """
 
 from __future__ import annotations

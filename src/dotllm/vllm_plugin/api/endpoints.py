@@ -10,16 +10,16 @@ Two kinds of answer begin before the engine has compiled: those that reason, and
 specifications are also checked in the front end, on a thread (`validation_cache`), before the response begins.
 
 ``include_reasoning: false`` leaves the reasoning out of an answer. vLLM constrains such a chat from its first token, so
-the model does not reason, and vLLM's parser takes the answer for reasoning and leaves it out. Here the model reasons as
-usual, and the constraint begins after the reasoning.
+the model does not reason, and vLLM's parser mistakes the answer for reasoning and leaves it out. Here the model reasons
+as usual, and the constraint begins after the reasoning.
 
 A completion is constrained from its first token, even if the server has a reasoning parser. vLLM would constrain
 nothing before the reasoning ends, but no parser looks for reasoning in a completion, so its answer would be free text.
 We tell the engine that the reasoning has ended. A rendered request (``/v1/completions/render``) says the same in a
 field, which reaches ``/inference/v1/generate``.
 
-A stream that has begun can only end with an error event. vLLM logs a traceback for it, as for a bug; here a refusal has
-none.
+A stream that has begun can only end with an error event. vLLM logs a traceback with it, as for a bug; for a refusal,
+dotllm logs none.
 
 A forced call follows the schema of its tool, even if the client has not asked for that (`unasked`). If the engine
 refuses such a schema, the request is sent again with the constraint that vLLM would make.
@@ -105,7 +105,7 @@ async def _answer(call: Call, answer: Any) -> Any:
 
 
 async def _served(call: Call, answering: Awaitable[Any]) -> Any:
-    """`_answer`. If vLLM fails on the request, the cause is looked for, and refused by name."""
+    """`_answer`. If vLLM fails on the request, find the cause, and refuse the request with it."""
     from vllm.exceptions import VLLMValidationError
 
     try:

@@ -7,9 +7,9 @@ through lists. A field is a constraint if its name says so (`_NAMED`, also after
 ``response_type``, ``output_regex``), or if its value is a JSON Schema, a grammar, or an object with a value and a type
 like ``regex``. The unknown fields of a request may form a schema together, if a client has spread one among them.
 
-Within an object that is not one of `_WRAPPERS`, a name with other meanings (``format``, ``regex``) leaves it to the
-value. Fields that an API's reference defines as notes (``metadata``) are not examined. An unknown field that repeats
-the request's own constraint is not a conflict: guidance's client sends ``guided_grammar`` with the same
+Within an object that is not one of `_WRAPPERS`, a name with other meanings (``format``, ``regex``) decides nothing: the
+value does. Fields that an API's reference defines as notes (``metadata``) are not examined. An unknown field that
+repeats the request's own constraint is not a conflict: guidance's client sends ``guided_grammar`` with the same
 ``structured_outputs.grammar``.
 """
 
@@ -96,7 +96,7 @@ _NO = ("", "0", "false", "no", "off", "none", "null", "text", "never", "disabled
 
 
 class Constraint(NamedTuple):
-    """A constraint that would not be enforced: where it stands, what it asks for (`_NAMED`), and its value."""
+    """A constraint that would not be enforced: where it is, what it asks for (`_NAMED`), and its value."""
 
     path: str
     kind: str

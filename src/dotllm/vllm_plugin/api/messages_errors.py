@@ -1,7 +1,7 @@
 """Gives errors of the Messages API Anthropic's shape: ``{"type": "error", "error": {"type": …, "message": …}}``.
 
 vLLM uses this shape, with its own types, only for errors in the endpoint. Earlier refusals (of a field, for example)
-have OpenAI's shape, and a stream that breaks off ends with an event about vLLM's own parsing. Here a refusal also has
+have OpenAI's shape, and a stream that fails ends with an event about vLLM's own parsing. Here a refusal also has
 dotllm's code and the field (as in `refusal_response`), and ``details``, which Anthropic's SDK reads.
 
 https://docs.anthropic.com/en/api/errors

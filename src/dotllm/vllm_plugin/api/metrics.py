@@ -25,7 +25,7 @@ def _share_directory() -> None:
     directory, owner = shared_directory(), os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:  # a forked child leaves it to us
+        if os.getpid() == owner:  # a forked child leaves it to its parent
             shutil.rmtree(directory, ignore_errors=True)
 
     atexit.register(remove)

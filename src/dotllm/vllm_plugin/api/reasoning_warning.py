@@ -1,9 +1,9 @@
-"""A front end's start: it warns if the model thinks before it answers and nothing tells its thoughts from its answers,
-and loads what its first constrained request needs.
+"""A front end's start: it warns if the model reasons before it answers and no parser separates its reasoning from its
+answers, and loads what its first constrained request needs.
 
 Without ``--reasoning-parser`` a constraint holds from the first token. So a model whose chat template lets it think
-cannot think, or writes its answer in place of its thoughts. Its answers are valid but worse. The text of the template
-shows whether the model thinks. The model's type, or marks in the template, give the name of the parser
+cannot think, or writes its answer where its reasoning belongs. Its answers are valid but worse. The text of the
+template shows whether the model thinks. The model's type, or marks in the template, give the name of the parser
 (https://docs.vllm.ai/en/latest/features/reasoning_outputs.html).
 """
 
@@ -76,7 +76,7 @@ def warn(vllm_config: VllmConfig) -> None:
     tokenizer = cached_tokenizer_from_config(model_config=model_config)
     try:
         template = tokenizer.get_chat_template(None, tools=None)
-    except Exception:  # of many kinds: there is no template, or the tokenizer knows nothing of templates
+    except Exception:  # of many kinds: there is no template, or the tokenizer does not support templates
         return
     text = text_for(model_config.hf_config.model_type, str(template))
     if text:

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 HEADER = "x-dotllm-warnings"
 RETRY_AFTER_S = 2
-"""A compile process starts in a second; a queue is half as long a moment later."""
+"""A compile process starts in a second, and a queue shrinks to half in a moment."""
 MOST_CHARACTERS = 300
 """The limit of one text."""
 MOST_BYTES = 2048

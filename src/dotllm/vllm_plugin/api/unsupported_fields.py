@@ -161,8 +161,8 @@ def _parts(value: object) -> Iterable[object]:
 
 
 def refuse_half_characters_of_prompt(request: BaseModel) -> None:
-    """Refuse a request whose prompt holds a lone surrogate: tokenizers only say that they want another type.
-    The search is slow, so it is done only after a request has failed. Raises as `refuse` does."""
+    """Refuse a request whose prompt holds a lone surrogate: a tokenizer's own error only says that it needs another
+    type. The search is slow, so it is done only after a request has failed. Raises as `refuse` does."""
     with refused_as_by_vllm():
         refuse_what_cannot_be_sent(request.model_dump(include={*PROMPT}, warnings=False))
 
@@ -301,7 +301,7 @@ def _refuse_each_tool(tools: object, parameters: str, before: str, may_be_called
             refuse(f"{where} must be a JSON Schema, an object, not {shown(schema)}", where)
         if may_be_called and inner.get("strict") in (True, "true"):
             try:
-                says_something(schema)  # as sent: the type that is added later would say something
+                says_something(schema)  # as sent: the type that is added later would count as a constraint
             except InvalidSpecError as error:
                 refuse(f"tool {inner.get('name')!r:.80}: {error} (at {where})", where, error.code)
         if schema is not None:
@@ -341,7 +341,7 @@ def _refuse_openai(request: Mapping[str, object], request_class: type[BaseModel]
                 _refuse_foreign(read, {"text": remaining}, instead)
             _refuse_foreign(read, remaining, instead, "text")
             if text.get("type") in ("json_schema", "json_object"):
-                refuse("text.type is not read here: the format stands in 'text.format'", "text.type", "unknown_field")
+                refuse("text.type is not read here: the format belongs in 'text.format'", "text.type", "unknown_field")
         _refuse_tools(request, "parameters")
     else:
         _refuse_form(read, request.get("response_format"), _RESPONSE_FORMAT, instead)

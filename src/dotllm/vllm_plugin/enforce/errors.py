@@ -1,6 +1,6 @@
 """If a constraint ends its request with an error, the client gets the reason.
 
-The engine core compiles every specification of a server, so it also ends the requests that cannot go on: their
+The engine core compiles every specification of a server, so it also ends the requests that cannot continue: their
 specification is refused, a budget is exceeded, the queue is full, other parameters forbid every token that the
 constraint allows, or we have a bug. vLLM only remembers that there was an error, and the client gets "Internal server
 error". (Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug.) So the scheduler puts the reason into
@@ -124,7 +124,7 @@ class Failures:
         reason = _reason(request, self._processors)
         if reason is None:
             return
-        # (If the token that is not allowed is one of the request's stop tokens, vLLM has put it here.)
+        # (If the forbidden token is one of the request's stop tokens, vLLM has put it here.)
         output.stop_reason = reason
         error = getattr(output, "error", None)
         if error is not None:  # since 0.33, of a compile that failed
@@ -164,7 +164,7 @@ def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
     if processors and not forbidding:
         forbidding.append(f"the server's logits processors ({', '.join(processors)})")
     if isinstance(error, TokenNotAllowed) and forbidding:
-        message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
+        message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to continue"
         error = InvalidSpecError(message, keyword=forbidding[0], code="conflict")
     logger.warning("request %s was ended: %s", request.request_id, error)
     return encode(error, "the constraint could not be followed")

@@ -1,4 +1,4 @@
-"""Where the hooks of the tier extra register what the core may call; the core imports none of them."""
+"""The hooks of the tier extra register here what the core may call; the core imports none of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Given:
     limit: Callable[[StructuredOutputManager, Request, int], Any] | None = None
     """Makes the `AnswerLimit` of a request whose answer must end in time."""
     spelling: Callable[[VllmConfig], Callable[[Request], SpellingOf | None]] | None = None
-    """Returns, for an engine, how a request's forced text is spelt; None: as the model likes (`jump_forward`)."""
+    """Returns, for an engine, how a request's forced text is spelt; None: as the model chooses (`jump_forward`)."""
 
 
 GIVEN = Given()

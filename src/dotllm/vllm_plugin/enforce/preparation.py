@@ -15,7 +15,7 @@ from dotllm.vllm_plugin.vllm_types import VllmConfig
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 400.0
-"""The most seconds that a start waits for kernels; vLLM gives its engine 600 s to start."""
+"""How many seconds a start waits for kernels at most; vLLM gives its engine 600 s to start."""
 
 loaded: threading.Event | None = None
 """Set once a thread of this engine core has loaded the kernels (`warm_start`); None if no thread does."""
@@ -36,7 +36,7 @@ def wait_for_kernels(vllm_config: VllmConfig) -> None:
         if not loaded.wait(LONGEST_WAIT_S):
             logger.warning(
                 "dotllm: the kernels are not compiled after %.0f s; the server starts, and its first constrained "
-                "request holds up all others until they are compiled (run `dotllm warmup` first)",
+                "request holds up all others until they are compiled (to avoid this, run `dotllm warmup` first)",
                 LONGEST_WAIT_S,
             )
         return

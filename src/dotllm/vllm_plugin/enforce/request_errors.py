@@ -83,7 +83,7 @@ def _process_outputs(
         if parent is not None and not parent.output_aggregator:
             siblings.append(parent.request_id)
     processed = original(self, engine_core_outputs, *args, **kwargs)
-    if siblings:  # An exception ends a stream of n answers. vLLM takes it for a refusal, and aborts none of them.
+    if siblings:  # An exception ends a stream of n answers. vLLM assumes that it is a refusal, and aborts none of them.
         processed.reqs_to_abort += self.abort_requests(siblings, internal=True)
     return processed
 

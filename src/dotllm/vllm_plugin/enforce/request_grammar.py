@@ -123,7 +123,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @property
     def spelling(self) -> Any:
-        """How forced text is spelt on the guide's index (`ForcedSpelling`); None where that is the model's choice."""
+        """How forced text is spelt on the guide's index (`ForcedSpelling`); None where the model chooses."""
         spelling = self._spelling
         if spelling is not None and spelling.index() is not self.guide.index:  # the guide has moved
             assert self.spelling_of is not None
@@ -134,7 +134,7 @@ class RequestGrammar(StructuredOutputGrammar):
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: one is not allowed; nothing changes.
 
-        Tokens after the end of the text are ignored: with ``ignore_eos`` generation goes on freely.
+        Tokens after the end of the text are ignored: with ``ignore_eos`` generation continues without a constraint.
         """
         if self.accepted_ahead:
             return True
@@ -213,7 +213,7 @@ class RequestGrammar(StructuredOutputGrammar):
         return -1 if self.stops_within(spelling.after(index, config)) else spelling.row(index, config)
 
     def stops_within(self, tokens: Sequence[int]) -> bool:
-        """Whether a stop token in forced text would end the answer; such a text is spelt as without coalescence."""
+        """Whether a stop token in forced text would end the answer; the model then spells the text itself."""
         return bool(self.stops) and not set(self.stops).isdisjoint(tokens)
 
     @contained(lambda: END_ROW)
@@ -237,7 +237,7 @@ class RequestGrammar(StructuredOutputGrammar):
         if not self.stops or mask_stops(mask, self.guide, self.stops):
             return TokenNotAllowed(token)
         named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
-        message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
+        message = f"stop_token_ids [{named}] leave no token with which to continue, and the text may not end yet"
         return InvalidSpecError(message, keyword="stop_token_ids", code="conflict")
 
     def survives(self, error: Exception) -> bool:

@@ -45,7 +45,7 @@ class Part:
         """A step is put together next. (For `BATCH`: or its masks are found.)"""
 
     def held(self) -> set[str]:
-        """The names of the running requests that sit out the next step."""
+        """The names of the running requests that do not take part in the next step."""
         return set()
 
     def unblock(self, request: Request, waited_for: Enum, may_run: bool) -> bool:
@@ -110,7 +110,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         preparation.wait_for_kernels(self.vllm_config)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        """Points 4 and 5: requests whose compile has ended go on, and a step is put together."""
+        """Points 4 and 5: requests whose compile has ended continue, and a step is put together."""
         self._batch.begin_step()
         self._pending.begin_step()
         names = self._batch.held()

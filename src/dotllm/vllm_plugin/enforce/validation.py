@@ -6,11 +6,11 @@ other request waits, so parameters are checked completely here (`validation_cach
 vLLM's. vLLM's function mixes checks for all backends with its choice of a backend; `specification` and this module
 repeat the few checks that apply to us.
 
-On every backend, vLLM also asks xgrammar while it parses a request: it compiles structural tags with xgrammar, and asks
-xgrammar whether a constraint may be combined with tool calls. On our servers both answers would be wrong, because
-xgrammar refuses what we enforce and passes what we refuse. So dotllm answers instead. For a structural tag it only
-checks that the tag is JSON, because the callers then parse it. All callers import ``validate_xgrammar_grammar`` inside
-functions, so it is rebound in its module.
+Whatever the backend, vLLM also asks xgrammar while it parses a request: it compiles structural tags with xgrammar, and
+asks xgrammar whether a constraint may be combined with tool calls. On our servers both answers would be wrong, because
+xgrammar refuses some tags that dotllm enforces, and accepts some that it refuses. So dotllm answers instead. For a
+structural tag it only checks that the tag is JSON, because the callers then parse it. All callers import
+``validate_xgrammar_grammar`` inside functions, so it is rebound in its module.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def claim(structured: StructuredOutputsParams) -> None:
 
 
 def specification_of(params: ConstrainedParams, config: StructuredOutputsConfig | None) -> Specification:
-    """The specification in a request's parameters. Raises `SpecError` for faults that are cheap to see."""
+    """The specification in a request's parameters. Raises `SpecError` for faults that are cheap to detect."""
     specification = of_sampling_params(params, config)
     _send_as_text(params.structured_outputs, specification.text)
     return specification

@@ -1,1 +1,1 @@
-"""Features of our own; one that fails is left out."""
+"""Features that vLLM does not have; if one does not fit, it is left out."""

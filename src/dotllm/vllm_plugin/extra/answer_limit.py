@@ -1,6 +1,6 @@
 """AnswerLimit: the state of a request whose answer must end within the tokens that it has left.
 
-These are the rest of its ``max_tokens`` and of the model's length. No token in flight is missed: vLLM asks for the
+These are what is left of its ``max_tokens`` and of the model's length. No token in flight is missed: vLLM asks for the
 masks of a step after it has read the results of all earlier steps, because the masks depend on them (with asynchronous
 scheduling, it samples later for that). Within a draft window, callers subtract the earlier drafts.
 """

@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from dotllm.index import Guide, Walkable
 
-_MEMO = 1 << 16  # configurations of an index that are remembered
+_MEMO = 1 << 16  # how many configurations of an index are remembered
 _spellings: WeakKeyDictionary[Walkable, ForcedSpelling] = WeakKeyDictionary()
 
 

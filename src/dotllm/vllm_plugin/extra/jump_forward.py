@@ -1,6 +1,6 @@
 """Canonical coalescence: forced text is entered into a request, not generated ("jump-forward decoding").
 
-Where the grammar allows only one text, and its spelling is fixed, too, the next tokens are known without asking the
+Where the grammar allows only one text, and the spelling of this text is fixed, the next tokens are known without the
 model: sampling under the mask would give each with certainty. So the engine core appends these tokens to the request as
 soon as it knows them. The next step runs all of them through the model, like the end of a prompt, and samples the token
 that follows. Nothing is drafted or verified, so no speculative configuration is needed; asynchronous scheduling is

@@ -1,10 +1,10 @@
 """Preview: vLLM's own backend answers, and dotllm says for each request whether it would refuse it.
 
 ``dotllm serve --dotllm-preview`` is for users who consider switching (docs/moving.md). The bodies of requests are
-copied, as they come, to a separate process that runs ``dotllm check --requests -``. So a check shares neither the
-interpreter nor a failure with the server, and its counts are those of that command. If requests come faster than they
-are checked, those that do not fit into the queue are counted but not checked. The log has a line for each request that
-would be refused, and ``dotllm_preview_requests_total`` counts all requests, by outcome and code.
+copied, as they come, to a separate process that runs ``dotllm check --requests -``. So a check neither uses the
+server's interpreter nor can make the server fail, and its counts are those of that command. If requests come faster
+than they are checked, those that do not fit into the queue are counted but not checked. The log has a line for each
+request that would be refused, and ``dotllm_preview_requests_total`` counts all requests, by outcome and code.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The workers' side: a step says which tokens have been entered into a request, and the model runner writes them down.
+"""The workers' side: a step says which tokens have been entered into a request, and the model runner stores them.
 
 Both model runners keep a request's tokens themselves, and do not take sampled tokens from the engine core. Entered text
 comes with the first step that runs it, as an attribute of vLLM's ``SchedulerOutput``. Before the runner reads the step,
 the text is put where the runner keeps the tokens of a prompt. vLLM does the rest.
 
-What the runner has noted about a result that does not count (see `jump_forward`) is overwritten.
+What the runner has recorded about a result that does not count (see `jump_forward`) is overwritten.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HOOK = Hook(
         Target("vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.stage_write_elem", ("self", "index", "x")),
         Target("vllm.v1.worker.gpu.buffer_utils", "UvaBackedTensor.np"),
     ),
-    without_it="no text may be entered (the engine core looks at this hook, too)",
+    without_it="no text may be entered (the engine core checks this hook, too)",
 )
 
 ENTERED = "dotllm_entered"
@@ -42,7 +42,7 @@ ENTERED = "dotllm_entered"
 
 
 class Entered(NamedTuple):
-    """``tokens`` stand from position ``start`` to the request's end; its KV cache is valid for ``computed`` tokens."""
+    """``tokens`` go from position ``start`` to the request's end; its KV cache is valid for ``computed`` tokens."""
 
     request_id: str
     start: int
@@ -66,8 +66,8 @@ def init_device(self: Any, *, original: Original) -> Any:
 def wrap_runner(runner: Any) -> None:
     """Wrap the method of ``runner``'s class that reads the requests of a step. Idempotent.
 
-    Raises TypeError if the method is not as we know it. Runners of other kinds (pooling, multi-modal encoders) run no
-    entered text, and stay as they are.
+    Raises TypeError if the method has another form than expected. Runners of other kinds (pooling, multi-modal
+    encoders) run no entered text, and stay as they are.
     """
     if hasattr(runner, "req_states") and hasattr(runner, "add_requests"):
         from vllm.v1.worker.gpu.model_runner import GPUModelRunner as V2Runner

@@ -2,9 +2,9 @@
 
 vLLM asks one grammar after another for its mask, and to accept its token. That takes 0.6 ms of a step of 256 requests,
 most of it on the way into the engine and back. Here the guides of plain requests run as arrays (`index.running`), from
-their first mask to their end, and vLLM's own calls are spared. Other grammars (with stop tokens, a limit, a spelling of
-forced text, drafts) accept their tokens in one call, too (`advance_along`), and vLLM's calls find that done:
-`RequestGrammar.accepted_ahead`. With speculation, vLLM first asks which drafts the grammar allows:
+their first mask to their end, and vLLM's own calls are not needed. Other grammars (with stop tokens, a limit, a
+spelling of forced text, drafts) accept their tokens in one call, too (`advance_along`), and vLLM's calls find that
+done: `RequestGrammar.accepted_ahead`. With speculation, vLLM first asks which drafts the grammar allows:
 `RequestGrammar.allowed_ahead`. Special cases are left to vLLM's per-request calls: stop tokens, tokens that a grammar
 does not allow or that come after its end, guides that remember, requests that reason, and results that may not count:
 those in flight when their request was preempted, and those of a step whose KV blocks could not all be loaded.
@@ -58,7 +58,7 @@ class BatchAccept(Part):
 
         super().__init__(scheduler)
         config, manager = scheduler.vllm_config, scheduler.structured_output_manager
-        self._accepts_batches = not config.model_config.is_diffusion  # (which has not been tried)
+        self._accepts_batches = not config.model_config.is_diffusion  # (this has not been tried)
         self._may_reason = manager.reasoner_cls is not None and not manager.enable_in_reasoning
         self._accepted: list[RequestGrammar] = []
         self._validated: list[RequestGrammar] = []
@@ -190,7 +190,7 @@ class BatchAccept(Part):
         return self._slow.held() if self._slow is not None and self._slow.steps else set()
 
     def ended(self, request: Request) -> None:
-        """The guide of ``request`` runs no more."""
+        """The guide of ``request`` no longer runs."""
         self.begin_step()
         if self._running is not None:
             self._running.leave(request.request_id)
@@ -330,7 +330,7 @@ def _accept_tokens(
     *,
     original: Original,
 ) -> bool:
-    """Spare the calls that lead to a grammar if the answer is known: after `accept`, and for a free request."""
+    """Call no grammar if the answer is known: after `accept`, and for a request without a constraint."""
     structured = request.structured_output_request
     if structured is None:
         return True

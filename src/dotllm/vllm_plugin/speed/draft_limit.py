@@ -1,4 +1,4 @@
-"""Drops drafts of constrained requests where they would outgrow vLLM's largest CUDA graph.
+"""Drops drafts of constrained requests that would make a step larger than vLLM's largest CUDA graph.
 
 A user's own speculative method (ngram, suffix, …) also drafts for constrained requests, and for nearly all of them,
 because JSON repeats itself. vLLM has CUDA graphs for steps of up to `max_cudagraph_capture_size` tokens. 256 requests

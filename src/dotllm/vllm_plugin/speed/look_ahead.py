@@ -1,8 +1,8 @@
-"""Finds the masks after a step's tokens while the next step is launched, where the tokens are there early.
+"""Finds the masks after a step's tokens while the next step is launched, if the tokens have arrived by then.
 
-vLLM reads the results of a step after it has launched the next one. Where the host, not the device, sets the pace, they
-have arrived by the time when the next step has been put together (`index.ahead` says what that is worth). With an
-executor in this process, the sampled tokens then lie in pinned memory, and an event tells whether they are complete.
+vLLM reads the results of a step after it has launched the next one. Where the host, not the device, sets the pace, the
+results have arrived by the time the next step has been put together (`index.ahead` says what that is worth). With an
+executor in this process, the sampled tokens are then in pinned memory, and an event says whether they are complete.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _grammar_bitmask(
         result = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
     except Exception:
         # Bitmasks enforce the constraint, too, but no limit; workers take either form, in any order.
-        logger.exception("masks of a step: falling back to vLLM's bitmasks for this step")
+        logger.exception("could not find the masks of a step in one call: vLLM finds those of this step")
         result = None
     if result is not None:
         return result

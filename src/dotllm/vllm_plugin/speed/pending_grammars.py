@@ -3,16 +3,16 @@
 vLLM lets a request wait for its grammar before the prompt runs. Here the request is scheduled at once, with a stand-in
 for its grammar (`DeferredGrammar`). The grammar is needed when vLLM asks for the request's first mask. vLLM asks after
 it has launched the step that runs the end of the prompt, and a prompt takes longer than most compiles. With a reasoning
-parser, the first mask comes after the reasoning, whose tokens are sampled freely.
+parser, the first mask comes after the reasoning, whose tokens need none.
 
 If the grammar is still missing then, the scheduler preempts the request with vLLM's own method. The token that the step
-samples for it is dropped, and the request waits as in vLLM. When it goes on, its tokens lie in the prefix cache. If all
-requests of a step are such requests, the step first waits up to `COMPILE_WAIT_S` for their compiles: a preemption costs
-more than most compiles take, and no other request is delayed. (Data-parallel ranks of a mixture of experts step
+samples for it is dropped, and the request waits as in vLLM. When it continues, its tokens are in the prefix cache. If
+all requests of a step are such requests, the step first waits up to `COMPILE_WAIT_S` for their compiles: a preemption
+costs more than most compiles take, and no other request is delayed. (Data-parallel ranks of a mixture of experts step
 together, so there the step does not wait.) In engines that `why_not` excludes, requests wait for their grammar from the
 beginning, as in vLLM.
 
-What must not go wrong (each point has a test in test_pending_grammars.py or tests/serve/test_overlap.py):
+These rules must hold (each has a test in test_pending_grammars.py or tests/serve/test_overlap.py):
  * No token that was sampled without the mask it needed may count.
  * A failed compile must reach vLLM as the Future itself, while the request waits: only vLLM's code for waiting requests
    turns it into an error. Until then vLLM sees the stand-in, never the failure.
@@ -94,7 +94,7 @@ class PendingGrammars(Part):
         logger.info("prefill overlaps compilation: %s", f"no ({reason})" if reason else "yes")
 
     def begin_step(self) -> None:
-        """Requests whose compile has ended go on, or are ended."""
+        """Requests whose compile has ended continue, or are ended."""
         for pending in [pending for pending in self.requests.values() if pending.future.done()]:
             if pending.waits_since is not None:  # vLLM itself looks at requests that wait
                 self._forget(pending)
@@ -162,8 +162,8 @@ class PendingGrammars(Part):
     def _may_run_ahead(self, request: vllm_types.Request, structured: vllm_types.StructuredOutputRequest) -> bool:
         """Whether ``request``, which vLLM keeps waiting, is one of ours that may run without its grammar.
 
-        vLLM has just registered a failed compile, if there is one, so a raw future means that the compile was pending.
-        If it has ended since, the next step sends the request back, which is harmless."""
+        vLLM has just registered a failed compile, if there is one, so a future that has no result yet means that the
+        compile was pending. If it has ended since, the next step sends the request back, which is harmless."""
         return (
             self._runs_ahead
             and structured.params._backend == BACKEND

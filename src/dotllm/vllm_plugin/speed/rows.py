@@ -33,8 +33,8 @@ def rows_of_step(
     """(counts, rows) for the grammars of a step. ``lefts``: how many tokens each may still generate, including the
     drafts; needed if any grammar has a limit.
 
-    A text that has ended has no mask (with ``ignore_eos`` generation goes on freely). A grammar that fails ends its
-    request, and allows only the end until then.
+    A text that has ended has no mask (with ``ignore_eos`` generation continues without one). A grammar that fails ends
+    its request, and allows only the end until then.
     """
     guides = [g.guide for g in grammars]
     counts, configs = np.ones(len(grammars), np.int32), None
@@ -102,7 +102,7 @@ def rows_asked(
 ) -> tuple[Int32, Int32] | None:
     """`rows_of_step` for the requests that a step constrains; None if a grammar is another backend's.
 
-    With a reasoning parser, a request is free until its reasoning ends, which may happen within its drafts.
+    With a reasoning parser, a request is unconstrained until its reasoning ends, which may happen within its drafts.
     """
     lefts = [0] * len(asked)
     if RequestGrammar.limited:

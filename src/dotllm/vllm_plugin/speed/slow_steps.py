@@ -1,11 +1,11 @@
-"""Keeps a grammar's slow step from delaying the batch: a thread finishes the step, and its request sits out.
+"""Keeps a grammar's slow step from delaying the batch: a thread finishes it, and its request skips a step of the batch.
 
 In a step, the guides of plain requests do only about a millisecond of work; threads do the rest (`late_steps`). vLLM is
 told at once that a token was accepted, because its mask allowed it. If a request's mask is not found soon after:
 
  * With asynchronous scheduling, its next forward pass already runs. The token that this pass samples is dropped, and
-   the request waits like one whose grammar still compiles (`pending_grammars.let_wait`). A request of which nothing may
-   be dropped delays the batch this one time.
+   the request waits like one whose grammar still compiles (`pending_grammars.let_wait`). A request whose results
+   must not be dropped delays the batch this one time.
  * From then on, the requests of its automaton are *held*: vLLM does not see a request while its token is in flight or
    its mask is missing, so nothing has to be dropped again. The request keeps its blocks.
 
@@ -88,6 +88,6 @@ class SlowSteps(LateSteps):
 
 
 def slow_steps(scheduler: Scheduler) -> SlowSteps | None:
-    """The `SlowSteps` of an engine; None where no request may sit out, so the batch waits."""
+    """The `SlowSteps` of an engine; None where no request may skip a step, so the batch waits."""
     pending = getattr(scheduler, "_pending", None)
     return SlowSteps(scheduler, pending) if isinstance(pending, PendingGrammars) and not why_not(scheduler) else None

@@ -1,9 +1,9 @@
-"""Prepares everything that the engine needs for its first structured request while vLLM loads the model.
+"""Prepares everything that the engine needs for its first constrained request while vLLM loads the model.
 
-Loading Numba's compiled kernels takes a second (compiling them, once per machine, some seconds). So does making the
-vocabulary of a tokenizer, and starting each process that compiles. The engine core prepares all of this in a thread
-that it starts first; the front end prepares what it needs. The engine core is ready when the kernels are loaded
-(`preparation`); the first constrained request waits for the rest.
+Loading Numba's compiled kernels takes a second (compiling them, once per machine, about a minute). Making the
+vocabulary of a tokenizer takes about as long, and so does starting each compile process. The engine core prepares all
+of this in a thread that it starts first; the front end prepares what it needs. The engine core is ready when the
+kernels are loaded (`preparation`); the first constrained request waits for the rest.
 """
 
 from __future__ import annotations

@@ -125,4 +125,4 @@ def _warm(holder: object, logits: torch.Tensor, words: int, starts: torch.Tensor
         nothing = MaskRows(0, None, none, none, none[:0], np.zeros((0, words), np.int32))
         table(holder, logits.device).apply(logits, none, nothing, starts, most_positions)
     except Exception as error:
-        logger.info("our kernel is compiled when it is first used: %s: %s", type(error).__name__, error)
+        logger.info("dotllm: the mask kernel is compiled when it is first used: %s: %s", type(error).__name__, error)

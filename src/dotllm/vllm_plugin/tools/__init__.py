@@ -1,1 +1,1 @@
-"""Tool calls that vLLM's parsers read back whole."""
+"""Tool calls that vLLM's parsers read back completely."""

@@ -1,4 +1,4 @@
-"""Gives the arguments of a call the types that the tool's schema has for them, following references.
+"""Gives the arguments of a call the types that the tool's schema says, and follows references to find them.
 
 Most of vLLM's tool parsers (qwen3_coder, glm47, kimi_k2, minimax_m2, deepseek_v32, …) look up the type of a value in
 the tool's schema, and convert the value. They do not follow ``$ref`` and do not know ``const``, so a number or an

@@ -10,8 +10,8 @@ xgrammar translate it, and constructs that xgrammar's dialect lacks are refused 
 A call that ``tool_choice`` demands is enforced or refused. vLLM itself lets the model write anything in two cases: the
 tool parser describes no notation that a constraint could be made of, or the ``tool_choice`` of a Responses request
 names a set of tools or one of OpenAI's own tools. In a chat, a ``tool_choice`` of null means ``auto``, as if the field
-were absent, but vLLM then forgets the calls, and that tools are strict. Online beam search forgets every constraint, of
-tools or not, so it is refused together with one.
+were absent, but vLLM then ignores calls, and whether tools are strict. Online beam search ignores all constraints,
+those of tools and others, so it is refused together with one.
 """
 
 from __future__ import annotations

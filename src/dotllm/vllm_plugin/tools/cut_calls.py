@@ -3,8 +3,8 @@
 Many of vLLM's parsers find no call in the beginning of a call, and vLLM then returns it as text, marks included: a
 client that has demanded a call shows ``<tool_call>{"name": "f", "argu`` to its user. Others close what is open, so
 ``<parameter=path>/ho`` becomes a call with the path "/ho", which a client may run. From a call in a JSON list, they
-return the beginning of its arguments. Here a whole answer has only the calls that have ended. Where calls stand between
-marks, the end marks are counted: no string in a call holds one (`tag_rewrite`). ``finish_reason`` says ``length``
+return the beginning of its arguments. Here a whole answer has only the calls that have ended. Where calls are enclosed
+in marks, the end marks are counted: no string in a call contains one (`tag_rewrite`). ``finish_reason`` says ``length``
 (Responses: ``incomplete``).
 
 In a stream, the arguments read so far have been sent. They are not closed (`streams`), so they are not JSON.

@@ -1,13 +1,13 @@
-"""Which marks in an answer vLLM's parsers may read: only those that the model wrote as marks, where they stand.
+"""Which marks in an answer vLLM's parsers may read: only those that the model wrote as marks, and at their place.
 
-*Answers without calls.* vLLM's parsers look for calls in every answer, also if the client has sent no tools or excluded
-them. If an answer has a form and a string in it contains ``<tool_call>``, some parsers leave out what follows, so the
-client gets text that breaks its schema. Such an answer is not searched for calls. (Without a form, it is vLLM's.)
+*Answers without calls.* vLLM's parsers look for calls in every answer, even if the client has sent no tools or excluded
+them. If the answer has a format and a string in it contains ``<tool_call>``, some parsers leave out what follows, so
+the client gets text that breaks its schema. Such an answer is not searched for calls. (Without a format, vLLM decides.)
 
 *Streams of requests with stop strings.* Because the last characters may begin a stop string, vLLM holds them back, so a
-token's text comes later than the token. Parsers see ``</think>`` among the tokens and cut the text where it should be:
-thoughts become content, and the beginning of a call is read twice. smolagents always sends stop strings. Here a mark is
-given to the parsers alone, together with its text.
+token's text comes later than the token. Parsers see ``</think>`` among the tokens, and cut the text that has come so
+far: reasoning becomes content, and the beginning of a call is read twice. smolagents always sends stop strings. Here
+the parsers get a mark separately, together with its text.
 """
 
 from __future__ import annotations

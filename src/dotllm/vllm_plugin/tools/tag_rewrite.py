@@ -1,4 +1,4 @@
-"""Changes the structural tags that vLLM makes of tools, so that its own parsers read each call back whole.
+"""Changes the structural tags that vLLM makes of tools, so that its own parsers read each call back completely.
 
 The functions change a parsed tag in place. `constraints` parses and dumps it, once per request.
 
@@ -10,7 +10,7 @@ this module excludes them from the JSON of all parsers. A mark is a text in angl
 If it names the tool (``<function=name>``), only the part before the name counts. No string may contain a mark, and no
 raw string the beginning of a parameter. A JSON string may contain an escaped mark (``\\u003c/tool_call>``).
 
-*Numbers.* ``1e400`` is JSON, and any schema takes it for a number. Most of vLLM's tool parsers read a call with
+*Numbers.* ``1e400`` is JSON, and every schema accepts it as a number. Most of vLLM's tool parsers read a call with
 Python's ``json`` and write its arguments again: a number that does not fit into a double comes back as ``Infinity``,
 which is not JSON. Other parsers make a string of it, and Anthropic's API answers with an error. So calls, and other
 JSON in such a tag, have only numbers that are read as finite (`languages.json_schema.numbers.bounded_numbers`).
@@ -19,11 +19,11 @@ JSON in such a tag, have only numbers that are read as finite (`languages.json_s
 arguments, so ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``.
 OpenAI's clients get such a call; Anthropic's get an error. So "any JSON" means "any object" here.
 
-*Text around calls.* A parser takes a mark in free text for a call, even a mark that belongs inside another, or a part
-of what begins a call here. So free text contains no mark, and the first mark of a call begins it. Llama's notation has
-no marks: a call is a JSON object. vLLM's parser loses all calls if any other brace stands in the text, and the second
-of two calls with nothing in between. So calls are separated, no text around them has a brace, and a text with a brace
-that does not begin a call contains no calls.
+*Text around calls.* A parser mistakes a mark in free text for a call, even a mark that belongs inside another, or a
+part of the text that begins a call. So free text contains no mark, and the first mark of a call begins it. Llama's
+notation has no marks: a call is a JSON object. vLLM's parser loses all calls if any other brace stands in the text, and
+the second of two calls with nothing in between. So calls are separated, no text around them has a brace, and a text
+with a brace that does not begin a call contains no calls.
 
 *Lines.* In the patterns of two parsers of vLLM 0.32 (deepseek_v3 and deepseek_v31), ``.`` does not match a line break,
 and a call whose arguments are JSON on several lines is lost. So such JSON has no white space except single spaces.
@@ -34,7 +34,7 @@ breaks there. So a string of an enumeration or a pattern may have them around it
 *Names.* vLLM's notations write a tool's name without escapes, in a mark or between quotes. No parser reads the
 ``{"name": "a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a
 control character, the character that follows names, a mark, or a special token (which is not text of an answer), or if
-it begins or ends with a blank. OpenAI allows only letters, digits, ``_`` and ``-``. Other characters are in use, so
+it begins or ends with a space. OpenAI allows only letters, digits, ``_`` and ``-``. Other characters are in use, so
 they stay allowed.
 """
 
@@ -62,7 +62,7 @@ _TYPES = (*_NO_OBJECTS, "object")
 _INFINITE = re.compile(r"\b(inf|nan)\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BLANK_ENDS, _QUOTED = re.compile(r"^\s|\s$"), '"name": "'
-"""Parsers strip blanks from a name, except in JSON."""
+"""Parsers strip spaces from a name, except in JSON."""
 _ENDS_NAMES = {"minimax": ">", "mistral": "{"}
 """What ends a name for some parsers, although another character is written after it."""
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')

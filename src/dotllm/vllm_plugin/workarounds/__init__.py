@@ -1,4 +1,4 @@
-"""vLLM bugs that constrained requests meet. Each file says where its bug is, since when, and when the file may go.
+"""Fixes for vLLM bugs that affect constrained requests. Each file says where its bug is, since when, and when it may go.
 
 A test of each fails as soon as a release no longer needs it (``tests/vllm_plugin/workarounds``).
 """

@@ -6,8 +6,8 @@ Temperatures: its stand-in for the Triton kernel ``expand_kernel`` (``utils/cpu_
 request for each of its drafts, is one line of torch.
 
 Steps without drafts: on a server that speculates, vLLM sends every step through its rejection sampler, with drafts or
-without. Without Triton, it applies ``top_k`` to the logits of the drafts by a maximum over all rows. Without rows there
-is no maximum, and the engine dies.
+without. Without Triton, it applies ``top_k`` to the logits of the drafts by a maximum over all rows. Without rows,
+that maximum does not exist, and the engine dies.
 
 vLLM 0.32 and 0.33. To be deleted when the stand-in writes floats into the tensor that it is given, and
 ``apply_sampling_constraints`` takes logits without rows.

@@ -1,9 +1,9 @@
 """While a model reasons, a token that ends the reasoning and belongs to the answer must be able to begin it.
 
-Parsers such as Qwen3's take ``<tool_call>`` for the end of the reasoning and for the first token of the answer. With
+Parsers such as Qwen3's read ``<tool_call>`` as the end of the reasoning and as the first token of the answer. With
 tools, the grammar begins with this token. Under any other constraint (a JSON Schema, a regular expression, …) the
-grammar does not allow it, and nothing masks it, because the request is free while it reasons. vLLM 0.32 passes it to
-the grammar, which can only end the request. vLLM 0.33 masks such tokens
+grammar does not allow it, and nothing masks it, because the request is unconstrained while it reasons. vLLM 0.32 passes
+it to the grammar, which can only end the request. vLLM 0.33 masks such tokens
 (``StructuredOutputManager._masked_reasoning_ends``), and this file does so for 0.32.
 
 vLLM 0.32. To be deleted with it (`masked_ends` is vLLM's own method then).

@@ -1,4 +1,4 @@
-"""The front end's side: adds the masses of a step's tokens to the positions of their log probabilities, and notes them
+"""The front end's side: adds the masses of a step's tokens to the positions of their log probabilities, and keeps them
 for the response. A request that asks for no log probabilities has positions that hold only masses."""
 
 from __future__ import annotations

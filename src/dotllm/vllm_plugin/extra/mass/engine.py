@@ -49,7 +49,7 @@ class Masses(Part):
                 client.outputs.insert(0, carrier(own))
 
     def ended(self, request: Request) -> None:
-        """``request`` asks no more."""
+        """``request`` no longer asks."""
         self._asking.discard(request.request_id)
 
 

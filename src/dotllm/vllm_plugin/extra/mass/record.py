@@ -175,7 +175,7 @@ class Record:
 async def fields_of(
     params: Any, tokens: list[int], places: list[Place], reasoning_ended: bool | None
 ) -> dict[str, Any] | None:
-    """The confidence of the values of an answer, by JSON Pointer; None if it cannot be told."""
+    """The confidence of the values of an answer, by JSON Pointer; None if it is unknown."""
     constrained = under_constraint(reasoning_ended)(tokens)
     kept = places[len(places) - len(constrained) :]
 
@@ -183,7 +183,7 @@ async def fields_of(
         try:
             specification = validation.specification_of(params, engine_info.config())
             return inspector().confidence(specification, constrained, kept)
-        except (SpecError, EngineFault, Cancelled):  # (a front end may not spend as long on it as the engine)
+        except (SpecError, EngineFault, Cancelled):  # (a front end has less time for a compile than the engine)
             return None
 
     context = contextvars.copy_context()  # with this engine's vocabulary

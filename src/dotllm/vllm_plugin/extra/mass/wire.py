@@ -1,11 +1,11 @@
-"""The form in which masses travel: from the engine core to the workers, back, and on to the front end.
+"""The form of the messages about masses: from the engine core to the workers, back, and on to the front end.
 
 The mass of a token is the logarithm of the probability that its mask leaves of the model's distribution: the
 log-sum-exp of the allowed logits minus that of all logits. A worker computes it where it applies the mask. The masks of
 a step say which requests ask, and the step's results carry the masses back, both as attributes of vLLM's objects, which
 are pickled on the way. vLLM's messages to a front end have no field for masses. So a step's message begins with an
 output of a request that does not exist, which vLLM skips: its ``kv_transfer_params`` are the masses of all requests of
-this front end. (They were a column of each output's log probabilities once, which vLLM then had to compute.)
+this front end. (They were once a column of each output's log probabilities, which vLLM then had to compute.)
 """
 
 from __future__ import annotations
