@@ -138,7 +138,7 @@ def test_a_cpu_build_answers_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_vllms_own_commands_run() -> None:
     """One process for each: vLLM's ``--help`` after ours, a subcommand's help, the hooks."""
     for argv, expected in (
-        (["--help=all"], ["Commands of dotllm itself", "positional arguments"]),
+        (["--help=all"], ["dotllm's own commands", "positional arguments"]),
         (["serve", "--help"], ["--dotllm-default-backend", "vllm serve [model_tag]"]),
         (["hooks"], ["hooks hold", "manager"]),
     ):

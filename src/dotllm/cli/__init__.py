@@ -1,7 +1,7 @@
-"""The ``dotllm`` command: vLLM's own command line with dotllm's engine in it, and a few more subcommands.
+"""The ``dotllm`` command: vLLM's own command line with dotllm's engine, and a few more subcommands.
 
-``dotllm serve MODEL …``, and every other subcommand and flag of ``vllm``, is vLLM's own ``main()`` with its arguments
-untouched; bare flags (``dotllm --model X``) mean ``serve``. Nothing of vLLM's command line is copied.
+``dotllm serve MODEL …`` and all other subcommands of ``vllm`` run vLLM's own ``main()`` with unchanged arguments; bare
+flags (``dotllm --model X``) mean ``serve``. Nothing of vLLM's command line is copied.
 
 Adding a subcommand: write ``dotllm/cli/<module>.py`` with ``def main(argv: list[str]) -> int`` (``argv`` is the
 arguments after the subcommand; return the exit status) and add its line to `subcommands.SUBCOMMANDS`. Modules are

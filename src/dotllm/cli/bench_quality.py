@@ -41,7 +41,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--cases", type=whole(1, 100_000), help="ask only the first CASES of each set (default: all)")
     parser.add_argument("--concurrency", type=whole(1, 1024), default=16, help="requests at once (default: 16)")
     parser.add_argument(
-        "--max-tokens", type=whole(1, 1 << 20), default=256, help="most tokens of an answer (default: 256)"
+        "--max-tokens", type=whole(1, 1 << 20), default=256, help="max_tokens of each answer (default: 256)"
     )
     parser.add_argument("--extra", type=json.loads, default={}, metavar="JSON", help="merged into every request")
     parser.add_argument(

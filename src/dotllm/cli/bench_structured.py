@@ -61,7 +61,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="pairs of a burst and its twin per point, for machines whose pace drifts (0: runs)",
     )
     parser.add_argument("--fresh", action="store_true", help="a new constraint for each request")
-    parser.add_argument("--max-tokens", type=int, default=256, help="most tokens of an answer (default: 256)")
+    parser.add_argument("--max-tokens", type=int, default=256, help="max_tokens of each answer (default: 256)")
     parser.add_argument("--schemas", type=int, default=100, help="schemas taken from a workload that is a file")
     parser.add_argument("--ttft", type=int, default=20, help="never-seen schemas for time to first token; 0: none")
     parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat", help="API used (default: chat)")

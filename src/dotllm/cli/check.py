@@ -7,13 +7,13 @@
     dotllm check --json schemas/ > verdicts.jsonl           # for CI: a JSON object a line
     dotllm check --requests log.jsonl                       # which requests of a log a server would refuse
 
-The verdict is the server's. Keywords and formats that mean nothing (``requierd``) are ignored as the standard says, and
-named here as warnings; with ``--strict`` they are errors. Sizes and times are measured on this machine. Without
-``--tokenizer``, the vocabulary has only single bytes: what is enforced there is enforced with every vocabulary that can
-spell it. A grammar or a structural tag that names tokens (``<|im_start|>``) needs ``--tokenizer``.
+A server has the same verdict. As the standard says, keywords and formats that mean nothing (``requierd``) are ignored;
+here they are warnings, and with ``--strict`` errors. Sizes and times are measured on this machine. Without
+``--tokenizer``, the vocabulary has only single bytes: what is enforced with these is enforced with every vocabulary
+that can spell it. A grammar or a structural tag that names tokens (``<|im_start|>``) needs ``--tokenizer``.
 
-JSON files of a directory that are not schemas (answers, settings) are counted and passed over; name one to have it
-judged.
+JSON files of a directory that are not schemas (answers, settings) are counted and skipped; name such a file to have it
+checked.
 
 Exit status: 0, everything is enforced and every document fits; 1, something is refused or does not fit; 2, the
 arguments make no sense, or a file cannot be read.

@@ -1,7 +1,8 @@
 """``dotllm compile``: compiles specifications ahead of time, so that no request ever waits for a compile.
 
-Run it in an image build, or next to the servers with the same ``--store``. Keys depend on the tokenizer and on the
-version of dotllm: give the model (or its directory) as ``--tokenizer``, and run the version that will serve.
+Run it in an image build, or next to the servers with the same ``--store``. The names of entries depend on
+the tokenizer and on the version of dotllm: give the model (or its directory) as ``--tokenizer``, and run the version
+that will serve.
 """
 
 from __future__ import annotations

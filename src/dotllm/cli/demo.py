@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         "--model", choices=("trained", "random"), default="trained", help="its weights (default: trained)"
     )
     parser.add_argument(
-        "--port", type=whole(1, 65535), help=f"of the server (default: the first free one from {DEFAULT_PORT})"
+        "--port", type=whole(1, 65535), help=f"port of the server (default: the first free one from {DEFAULT_PORT})"
     )
     parser.add_argument("--once", action="store_true", help="stop the server after the answers")
     parser.add_argument("--model-only", action="store_true", help="only make the model, and print where it is")

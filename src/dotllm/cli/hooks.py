@@ -1,4 +1,4 @@
-"""``dotllm hooks``: say which of our hooks fit the installed vLLM, by its source files.
+"""``dotllm hooks``: says which of dotllm's hooks fit the source files of the installed vLLM.
 
 dotllm hooks
 dotllm hooks --apply        # import vLLM and apply them, as a server does: half a minute

@@ -1,12 +1,12 @@
-"""``dotllm inspect``: shows in the browser what a specification allows at each place of a text.
+"""``dotllm inspect``: shows in the browser what a specification allows at each position in a text.
 
     dotllm inspect                                          # begins with an example
     dotllm inspect schema.json --text answer.json --tokenizer Qwen/Qwen3-8B
     dotllm inspect rules.lark --text query.txt --snapshot page.html
 
-The page is served to this machine only. It has the specification in an editor, the text as tokens, the continuations at
-each token, and samples. ``--snapshot`` writes the page with all its answers to a file, which needs no server: for a bug
-report, say.
+The page is served to this machine only. It shows the specification in an editor, the text as tokens, the continuations
+at each token, and samples. ``--snapshot`` writes the page with all its answers to a file, which needs no server (for a
+bug report, for example).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--text", type=Path, metavar="FILE", help="the text to follow, or its beginning")
     parser.add_argument("--tokenizer", metavar="MODEL", help="a directory or hub name (default: bytes are the tokens)")
     parser.add_argument("--snapshot", type=Path, metavar="FILE", help="write the page with its answers, and end")
-    parser.add_argument("--port", type=whole(0, 65535), default=0, help="of the page (default: one that is free)")
+    parser.add_argument("--port", type=whole(0, 65535), default=0, help="port of the page (default: a free one)")
     parser.add_argument("--no-open", action="store_true", help="do not open the browser")
     arguments = parser.parse_args(argv)
     try:

@@ -1,4 +1,4 @@
-"""The ledger: how those functions of vLLM that we replace, override or rely on looked when somebody last read them.
+"""The ledger: the state in which somebody last read each function of vLLM that we replace, override or rely on.
 
 ``ledger.json`` has, for each release that we support, a hash of each such function, and the fields of the classes that
 our lists of fields cover. A function that has changed may do something that we do not expect, even if its name and
@@ -55,7 +55,7 @@ RELIED_ON = (
     # Results, and the masses with them, are copied after the work that has been launched.
     "vllm.v1.worker.gpu_model_runner:AsyncGPUModelRunnerOutput.__init__",
     "vllm.v1.worker.gpu.async_utils:AsyncOutput.__init__",
-    # Where a front end notes what it knows of a request's tokens.
+    # Where a front end records what it knows of a request's tokens.
     "vllm.v1.engine.logprobs:LogprobsProcessor.update_from_output",
     # What hides the grammar and the format of a custom tool.
     "vllm.entrypoints.openai.responses.protocol:ResponsesRequest.check_custom_tool_format",

@@ -17,13 +17,13 @@ USAGE = """usage: dotllm [--version] [--help] COMMAND ...
        dotllm serve MODEL [every flag of `vllm serve`] [--dotllm-...]
        dotllm --model MODEL ...                        (bare flags mean `serve`)
 
-vLLM with exact, free and lossless structured output. Commands of dotllm itself:
+vLLM with exact, lossless and nearly free structured output. dotllm's own commands:
 """
 _STATUSES = """
 Exit status: 0, done; 1, something is refused, invalid or has failed; 2, the arguments make no sense or a file cannot be
 read; 128 + N, ended by signal N. vLLM's commands end with vLLM's status.
 
-`dotllm COMMAND --help` is about one command, `dotllm --help=all` is this and vLLM's own help.
+`dotllm COMMAND --help` describes a command; `dotllm --help=all` prints this text and vLLM's own help.
 """
 VERSION = (["--version"], ["-v"], ["-V"])
 HELP: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["help"])
@@ -113,4 +113,4 @@ def help_text() -> str:
         ", ".join(vllm_metadata.vllm_commands()) or "(vLLM is not installed)", 100, break_on_hyphens=False
     )
     commands = textwrap.indent(theirs, "  ")
-    return f"{USAGE}{chr(10).join(lines)}\n\nCommands of vLLM, which dotllm takes as they are:\n{commands}\n{_STATUSES}"
+    return f"{USAGE}{chr(10).join(lines)}\n\nvLLM's commands, passed on unchanged:\n{commands}\n{_STATUSES}"

@@ -174,7 +174,7 @@ def _forms_of_tools(tools: Any) -> Iterator[dict[str, Any]]:
 
 
 def path_of(body: Mapping[str, Any]) -> str:
-    """The path for which a body without a path is meant."""
+    """The path of a request, judged by its body alone."""
     if "input" in body and "messages" not in body:
         return RESPONSES
     if "prompt" in body and "messages" not in body:

@@ -105,6 +105,6 @@ def _ends(model: str) -> tuple[int, ...]:
 
 
 def are_no_schemas(files: int) -> str:
-    """The message about JSON files of a directory that are passed over."""
+    """The message about JSON files of a directory that are skipped."""
     which, it = ("1 file is not a schema", "it") if files == 1 else (f"{files} files are not schemas", "one")
-    return f"{which}: name {it} to have it judged"
+    return f"{which}: name {it} to have it checked"

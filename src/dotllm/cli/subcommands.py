@@ -11,12 +11,12 @@ from dotllm.suggestions import did_you_mean
 
 SUBCOMMANDS = {
     "doctor": "say what is installed, what is ready, and what is wrong with it",
-    "hooks": "say which of our hooks hold on the installed vLLM",
+    "hooks": "say which of dotllm's hooks fit the installed vLLM",
     "demo": "serve a small trained model on a CPU and ask it three questions",
     "check": "say whether a specification is enforced exactly, and if not, why not",
     "explain": "say what an error code means, with an example and what to write instead",
     "compile": "compile specifications ahead of time into a store",
-    "inspect": "show in the browser what may come at each place of a text",
+    "inspect": "show in the browser what may come at each position in a text",
     "warmup": "compile the engine's kernels into the cache (for an image build)",
     "bench-structured": "benchmark structured output: many schemas × requests",
     "bench-quality": "say how many answers are right, with a constraint and without",
@@ -46,7 +46,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 MOST_TOKENS = 1 << 22
-"""The most tokens of a vocabulary."""
+"""The largest number of tokens of a vocabulary."""
 
 
 class CommandParser(argparse.ArgumentParser):

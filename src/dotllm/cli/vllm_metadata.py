@@ -61,7 +61,7 @@ def fault(version: str) -> str:
 
 
 def _missing_library(version: str) -> str:
-    """Without it, vLLM warns, goes on, and ends at an operator that has no attribute."""
+    """Without it, vLLM warns, continues, and later ends with an error about an operator without an attribute."""
     if "cpu" in version:
         try:
             ctypes.CDLL(CPU_LIBRARY)

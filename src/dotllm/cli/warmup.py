@@ -1,4 +1,4 @@
-"""``dotllm warmup``: does work in an image build that would delay the first start of a server by a minute or two.
+"""``dotllm warmup``: does work in an image build that would delay the first start of a server by about a minute.
 
 Compiles the engine's kernels into the cache directory and, with ``--tokenizer``, builds the tables of that vocabulary.
 Set ``DOTLLM_CACHE_DIR`` to a directory that is part of the image.

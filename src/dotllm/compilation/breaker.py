@@ -24,7 +24,7 @@ class CircuitBreaker:
         self._probing = False
 
     def allow(self, now: float) -> bool:
-        """Whether a call may be made now. A caller who got True must report `success`, `failure` or `unknown`."""
+        """Whether a call may be made now. A caller that gets True must report `success`, `failure` or `unknown`."""
         with self._lock:
             if self._failures < FAILURES:
                 return True

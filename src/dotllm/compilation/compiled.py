@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from dotllm.index import GrammarIndex
 
 CompiledIndex: TypeAlias = "GrammarIndex"
-"""Tests use others, with ``nbytes``, ``remembered_bytes``, ``generations``, ``newest``, ``to_bytes`` and ``guide``."""
+"""In tests, other classes with the same ``nbytes``, ``remembered_bytes``, ``generations``, ``newest``, ``to_bytes`` and
+``guide``."""
 
 
 class Engine(NamedTuple):
-    """The engine as a set of functions, for which tests use others."""
+    """The engine as a set of functions, which tests replace."""
 
     compile: Callable[[Specification, Any], CompiledIndex]
     """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""

@@ -12,7 +12,7 @@ evicted while a process reads it lives on in that process.
 The bound holds at every moment for all processes together: room is made before an entry is moved in, and a partial
 write counts because the lock is held meanwhile. The least recently used entries are evicted first (by mtime, which a
 hit updates at most once a minute). Nothing here raises on a full, read-only or vanished disk: the cache is then empty.
-No process waits long for the lock, because its holder may be stopped.
+No process waits long for the lock, because its holder may be suspended.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ logger = logging.getLogger(__name__)
 
 # Sizes of files are rounded up to whole blocks, as on the disk.
 BLOCK_BYTES = 4096
-# An eviction goes on until this share of the bound is used, so that not every write has to evict.
+# An eviction continues until only this share of the bound is used, so that not every write has to evict.
 KEEP_SHARE = 0.9
 TOUCH_AFTER_S = 60.0
 # A write holds the lock for some milliseconds. After one timeout, do not wait again until the lock has been taken once.
@@ -142,8 +142,8 @@ class DiskCache:
         if not self.enabled:
             return None
         try:
-            # (Every new specification is looked up here, mostly in vain. A string as the path takes a fifth of the
-            # time.)
+            # (Every new specification is looked up here, mostly in vain. With a string as the path, this takes a fifth
+            # of the time.)
             used = os.stat(f"{self._entries_text}/{key[:2]}/{key}").st_mtime
             path = self.path(key)
             data = path.read_bytes()
@@ -205,7 +205,7 @@ class DiskCache:
 
     @property
     def used(self) -> int:
-        """Bytes used, as the last writer noted them; during a write, the number before that write."""
+        """Bytes used, as the last writer recorded them; during a write, the number before that write."""
         with contextlib.suppress(OSError):
             text = self._lock_path.read_bytes()
             if text.isdigit():

@@ -283,12 +283,12 @@ class JobTable:
             return True
 
     def ask_store(self, job: Job) -> None:
-        """Note that a look-up in the shared store begins."""
+        """Record that a look-up in the shared store begins."""
         with self.lock:
             job.store_pending = True
 
     def store_answered(self, job: Job) -> Exception | None:
-        """Note that the shared store has answered. Returns the failure of a job that waited for the answer."""
+        """Record that the shared store has answered. Returns the failure of a job that waited for the answer."""
         with self.lock:
             job.store_pending = False
             return job.failure
@@ -480,7 +480,7 @@ class CompileThreads:
 
 # The supervisor: a thread that does periodic work while other threads compile or wait.
 #
-# Each round keeps the engine's loop from the interpreter for some 50 µs; publishing metrics takes longer. Forty rounds
+# Each round keeps the interpreter from the engine's loop for some 50 µs; publishing metrics takes longer. Forty rounds
 # and four publications a second cost half a percent of every step of a small model, constrained or not. So rounds are
 # frequent only while there is work.
 
@@ -494,7 +494,7 @@ Task = Callable[[float], object]
 
 class Supervisor(threading.Thread):
     """Calls ``every_tick`` in every round, ``while_busy`` in rounds with work, and each task of ``periodic`` when its
-    seconds have passed. If a task raises, the exception is logged and the rounds go on."""
+    seconds have passed. If a task raises, the exception is logged and the rounds continue."""
 
     def __init__(
         self,
@@ -510,7 +510,7 @@ class Supervisor(threading.Thread):
         self._ended = threading.Event()
 
     def stop(self) -> None:
-        """Let no further round begin."""
+        """Begin no further round."""
         self._ended.set()
 
     def run(self) -> None:

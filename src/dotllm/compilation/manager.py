@@ -96,7 +96,7 @@ def report(
 def offload_compiler(
     vocabulary: Any, options: CompilationOptions, load: Callable[[bytes, Any], Any]
 ) -> ProcessCompiler | None:
-    """What compiles outside the threads of this process: processes of this machine, other machines, or nothing.
+    """The compiler outside the threads of this process: processes of this machine, other machines, or none.
     ``load``: as in `Engine`."""
     if options.compile_processes <= 0:
         return None
@@ -122,7 +122,7 @@ SLOW_TRANSFORMS = 4  # at once
 REMEMBERED_FAILURES = 4096
 # A compile that has run for this long is slow.
 SLOW_AFTER_S = 0.05
-# This is also the least time between two collections of mask rows; a step of the engine must be much shorter
+# This is also the shortest time between two collections of mask rows; a step of the engine must be much shorter
 # (`index.token_space`).
 REMEASURE_INTERVAL_S = 2.0
 EVICTED_SHARE = 0.25
@@ -280,7 +280,7 @@ class CompilationManager:
 
     def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
         """Start the job's clock and call ``work``, a part of the job. If that returns an index (with its level) or
-        raises, the job ends; if it returns None, the job goes on elsewhere."""  # noqa: DOC501
+        raises, the job ends; if it returns None, the job continues elsewhere."""  # noqa: DOC501
         if not self._table.begin(job):
             self._restart(job)
             return
@@ -369,7 +369,7 @@ class CompilationManager:
         for ticket in waiting:
             ticket.resolve(compiled)
         if waiting and self._always_offload:
-            time.sleep(REPORT_DELAY_S)  # the waiters go on first
+            time.sleep(REPORT_DELAY_S)  # the waiters come first
         for ticket in waiting:
             self.metrics.observe("dotllm_wait_seconds", level, value=now - ticket.submitted)
         outcome = "ok" if level in ("compile", "remote") else "cached"
@@ -442,7 +442,7 @@ class CompilationManager:
             for entry, _ in part:
                 entry.prepare()  # (otherwise the engine's thread would do it, for the next guide)
             sizes += part
-            time.sleep(0)  # threads that wait for the interpreter go first
+            time.sleep(0)  # threads that wait for the interpreter come first
         with self._table.lock:
             evicted = self._table.memory.resize(sizes)
             if crowded:

@@ -109,7 +109,7 @@ def grown(measured: Iterable[tuple[Compiled, int]]) -> list[tuple[Compiled, int]
 # An index lives as long as a guide uses it, whatever the cache evicts, and a few kilobytes of schema can make an index
 # of hundreds of megabytes (patterns that need large automata). Guides, too, may hold megabytes (`index.unique`). So
 # beyond a second bound nothing more is compiled until requests have ended: a request with a new specification gets
-# HTTP 503. Running requests go on, and specifications in the cache are served.
+# HTTP 503. Running requests continue, and specifications in the cache are served.
 #
 # A count takes a microsecond for each index. So the indexes are counted now and then, and before a refusal; between
 # counts, only the sizes of new indexes are added.

@@ -62,7 +62,7 @@ def _sum(_: Labels, a: float, b: float) -> float:
 
 
 def _least(_: Labels, a: float, b: float) -> float:
-    """The lower value: a single process that reports 0 is worth an alert, whatever the others report."""
+    """The lower value: if a single process reports 0, that is worth an alert, whatever the others report."""
     return min(a, b)
 
 
@@ -201,7 +201,7 @@ def merge(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[tuple[str, L
 
 # dotllm's metrics as a Prometheus collector, for the process that answers /metrics.
 #
-# ``register()`` is called by the vLLM plugin in API servers. prometheus_client is imported here only: the engine does
+# ``register()`` is called by the vLLM plugin in API servers. prometheus_client is imported only here: the engine does
 # not need it.
 
 
@@ -272,9 +272,9 @@ def register(registry: Any) -> Collector:
 # The name under which /metrics counts a refusal, from a closed set.
 #
 # `SpecError.keyword` names the refused part, often in the user's own words: an undefined rule, an unknown field, the
-# name of a Unicode property. As a label, each such word would be a time series for ever, and would show one customer's
-# names to everyone who reads the metrics. So only dotllm's own words and those of the standards become labels. For all
-# others the label is the class of the error. The error's message keeps the user's word.
+# name of a Unicode property. As a label, each such word would create a time series that never goes away, and would show
+# one customer's names to everyone who reads the metrics. So only dotllm's own words and those of the standards become
+# labels. For all others the label is the class of the error. The error's message keeps the user's word.
 
 
 _JSON_SCHEMA = frozenset(

@@ -22,8 +22,8 @@ from dotllm.system import user_cache_directory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MOST_PROCESSES = 4
-"""The most processes that compile by default. More would hardly finish sooner: the engine's loop takes in their indexes
-one after another."""
+"""How many processes compile by default at most. More would hardly finish sooner: the engine's loop receives their
+indexes one after another."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
 

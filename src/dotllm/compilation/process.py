@@ -1,10 +1,10 @@
-"""Compiles in processes of their own: they take no time from the engine's loop, and can truly be killed.
+"""Compiles in separate processes, which take no time from the engine's loop and can be killed.
 
-A front end is Python and holds the GIL. A schema of a megabyte takes a quarter of a second, in which every switch of
-threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions/compilation.md). A process has its
-own GIL and a memory limit, and is killed when its time is over or no request waits for it. It starts in about a second
-and stays. An engine starts its processes while the model loads (`start_all`); other programs start theirs when they
-meet their first large specification.
+A compiler's front end is Python code and holds the GIL. A schema of a megabyte takes a quarter of a second, in which
+every switch of threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions/compilation.md). A
+process has its own GIL and a memory limit, and is killed when its time limit has passed or no request waits for it. It
+starts in about a second and stays. An engine starts its processes while the model loads (`start_all`); other programs
+start theirs when they meet their first large specification.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The vocabulary is put into the cluster once; a task gets a specification and returns the saved index as bytes, or a
 refusal as data. The nodes need dotllm installed. When the cluster cannot be reached or a task is lost, the compile
-falls back to this host, and a circuit breaker stops further calls for a while: a cluster is help, not a dependency. A
-restarted cluster has lost the task and the vocabulary, so after a failure both are sent again.
+falls back to this host, and a circuit breaker stops further calls for a while: a cluster helps, but nothing depends on
+it. A restarted cluster has lost the task and the vocabulary, so after a failure both are sent again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def compile_task(specification: dict[str, Any], vocabulary: bytes, engine: str, 
     memory: bytes that the task asked the cluster for.
     """
     if engine != engine_fingerprint():
-        # Never let another version's index in under our key.
+        # Never accept another version's index under our key.
         return {"error": {"type": "VersionMismatch", "message": "the cluster has another version of dotllm"}}
     try:
         index = compile_specification(Specification.from_json(specification), _vocabulary(vocabulary))

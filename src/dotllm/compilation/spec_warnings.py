@@ -1,4 +1,4 @@
-"""Warnings about a specification that is enforced as it stands: keywords without effect, and advice about the quality
+"""Warnings about a specification that is enforced nevertheless: keywords without effect, and advice about the quality
 of answers.
 
 ``dotllm check`` prints these warnings; a server puts their `texts` into a header of its answer (`response_headers`).
@@ -28,7 +28,7 @@ MOST = 8
 """The most warnings for one specification. (Guessing which keyword a misspelt one stands for takes a third of a
 millisecond.)"""
 LARGEST = 50_000
-"""While an answer waits, larger specifications (in characters) are not searched for parts that nothing satisfies."""
+"""Larger specifications (in characters) are not searched for parts that nothing satisfies while an answer waits."""
 _WAITING = SchemaBudget(steps=30_000, nodes=5_000, alternatives=256, edges=10_000, total_edges=50_000)
 """The budget of that search, a small part of a compile's. What exceeds it is left to ``dotllm check``."""
 _HOLD_SCHEMAS = ("json_schema", "schema")
@@ -39,7 +39,8 @@ MORE = "there are more warnings: `dotllm check` names them all"
 
 
 def keywords(specification: Specification, most_characters: int | None = None) -> Iterator[Ineffective]:
-    """Warn of parts of JSON Schemas that assert nothing: keywords, formats, and optional parts that nothing satisfies.
+    """Warn about parts of JSON Schemas that assert nothing: keywords, formats, and optional parts that nothing
+    satisfies.
 
     Finding the last takes as long as a compile; a text of more than ``most_characters`` is not searched for them.
 

@@ -83,7 +83,7 @@ class Specification:
 
     @property
     def is_of_one_text(self) -> bool:
-        """Whether it depends on a text of its request (``source``): hardly any other request has the same
+        """Whether it depends on a text in its request (``source``). Hardly any other request has the same
         specification, and the text, which a user wrote, must not leave this process."""
         return any(name == "source" for name, _ in self.options)
 
@@ -128,8 +128,8 @@ def _begun(context: bytes, kind: Kind, *options: OptionValue) -> Any:
 # The fingerprints of the engine and the vocabulary: a stored index depends on both, and on its specification.
 #
 # The engine's fingerprint is a hash of its own files, not a version number that somebody must remember to raise: an
-# index compiled before a bug was fixed must never be served after the fix. Two installations of one release agree; a
-# checkout with one changed line in the engine rightly does not share with them.
+# index compiled before a bug was fixed must never be served after the fix. Two installations of the same release share
+# their indexes. A checkout with a changed line in the engine does not, and must not, share with them.
 
 
 PACKAGE = Path(__file__).parent.parent

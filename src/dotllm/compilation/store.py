@@ -1,7 +1,7 @@
 """The third cache: a store that many machines share. It may be slow or dead, and never delays a request.
 
 `fetch` and `publish` only queue work for the store's own few threads. A callback gets the answer of a fetch exactly
-once, at the latest when `expire` finds that its time is over. A call that hangs blocks only its thread, which Python
+once, at the latest when `expire` finds that its time has passed. A call that hangs blocks only its thread, which Python
 cannot interrupt. When all threads hang, fetches are answered "no" immediately, as with an open circuit breaker. Threads
 are daemons, so a hanging store does not keep a server from ending.
 """
@@ -160,7 +160,7 @@ OnAnswer = Callable[[bytes | None], None]
 
 
 class _Fetch:
-    """A look-up in flight, answered once: by the thread that reads, or when its time is over."""
+    """A look-up in flight, answered once: by the thread that reads, or when its time has passed."""
 
     def __init__(self, key: str, deadline: float, on_answer: OnAnswer) -> None:
         self.key = key
@@ -257,7 +257,7 @@ class SharedStore:
         return True
 
     def expire(self, now: float) -> None:
-        """Answer None to fetches whose time is over. The manager's supervisor calls it often."""
+        """Answer None to fetches whose time has passed. The manager's supervisor calls it often."""
         with self._condition:
             expired = [task for task in self._pending if now >= task.deadline]
             self._pending.difference_update(expired)
@@ -302,7 +302,7 @@ class SharedStore:
         return bool(self._writes) and (not self.breaker.is_open or self.breaker.would_probe(time.monotonic()))
 
     def _read(self, task: _Fetch) -> None:
-        if task.answered:  # its time was over before it began, which says nothing new about the store
+        if task.answered:  # its time had passed before it began, which says nothing new about the store
             return
         data: bytes | None = None
         try:

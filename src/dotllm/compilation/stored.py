@@ -19,7 +19,7 @@ from dotllm.compilation.store import SharedStore
 
 # Write-back: indexes go to disk and to the shared store after they have been used, so that stored indexes are *warm*.
 #
-# Most of an index's worth lies in the states and mask rows that its first requests find. So it is written some seconds
+# Most of an index's value is in the states and mask rows that its first requests find. So it is written some seconds
 # after its compile, and again when it has grown, at most once per interval. The interval doubles with every write, so
 # an index that keeps growing costs few writes. An index that came from a cache and has not grown is not written.
 #

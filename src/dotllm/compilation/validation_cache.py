@@ -7,7 +7,7 @@ spell a byte that the specification demands. The engine then ends the request, w
 
 Most requests of a server need no validation: the engine compiles every specification, and its refusal comes before the
 response begins (`endpoints`). Validation is for offline requests, which are refused before anything runs, and for
-responses that begin before the engine has compiled: streamed reasoning, and responses in the background.
+responses that begin before the engine has compiled: streamed reasoning, and background responses.
 """
 
 from __future__ import annotations

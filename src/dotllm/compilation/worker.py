@@ -2,8 +2,8 @@
 
 VOCABULARY is the number of an open file, MEMORY a number of bytes, PARENT the process that started this one.
 One JSON line in: {"specification": …}. One JSON line out: {"bytes": n}, followed by the n bytes of the index, or
-{"error": …}; either has "last" in it if it is the last reply. The process also ends with its input and with its parent,
-so it is never orphaned.
+{"error": …}; the last reply also has "last". The process ends when its input ends, and when its parent ends, so it is
+never orphaned.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def main(argv: list[str]) -> None:
     file = int(argv[0])
     vocabulary = wire.unpack_vocabulary(os.pread(file, os.fstat(file).st_size, 0))
     os.close(file)
-    # All kernels are loaded (from their cache) before a limit holds: LLVM ends the process when it gets no memory.
+    # All kernels are loaded (from their cache) before a limit holds, because without memory LLVM ends the process.
     prepare()
     compile_specification(Specification.create("regex", "a"), vocabulary)
     replies.write(b'{"ready": true}\n')

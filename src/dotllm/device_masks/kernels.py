@@ -1,6 +1,6 @@
 """Launches a Triton kernel in every step, at little cost to the host.
 
-Triton looks at each argument of each launch (its type, whether it is a multiple of 16, …) to find the variant that was
+Triton inspects each argument at each launch (its type, whether it is a multiple of 16, …) to find the variant that was
 compiled for it, which takes some 50 µs on the host: 3 % of a step of a small model, whose pace the host sets. Here the
 caller guarantees that all arguments with the same ``key`` need the same variant. So the variant is found once, and
 later launches call its ``run`` directly, as Triton would. Tensors are passed as addresses (Triton would ask the driver
@@ -54,7 +54,7 @@ def _launch_of(variant: Any) -> Callable[[Grid, list[int]], None]:
 # (TRITON_INTERPRET=1).
 
 
-BLOCK = 8192  # tokens that one program looks at
+BLOCK = 8192  # tokens that one program masks
 
 
 @triton.jit(do_not_specialize_on_alignment=["where", "slots", "fresh", "brought", "starts"])
@@ -110,9 +110,9 @@ def apply_rows(
 
     logits: float [rows, vocabulary], last dimension contiguous. where: int32 [count or more], rows of logits, distinct.
     slots: int32 [count or more], the row of ``table`` for each. (If either is below 0, there is no mask.) fresh: int32
-    [count or more], the row of ``brought`` that the table gets first at this slot; below 0: it has its row. brought:
-    int32 [rows, words]. (All four may lie in the host's pinned memory.) table: int32 [slots, words], 32 tokens a word;
-    tokens beyond the last word are not allowed.
+    [count or more], the row of ``brought`` that the table gets first at this slot; below 0: the slot has its row.
+    brought: int32 [rows, words]. (All four may lie in the host's pinned memory.) table: int32 [slots, words], 32 tokens
+    a word; tokens beyond the last word are not allowed.
 
     If requests have up to ``most_positions`` rows of logits, and only the device knows how many, ``where`` is request *
     most_positions + position. starts: int32 [requests + 1], the first row of each request; positions that a request
@@ -165,7 +165,7 @@ _launch_sums = Launcher(_log_sums)
 def log_sums(logits: Any, count: int, where: Any, sums: Any, starts: Any = None, most_positions: int = 1) -> None:
     """Write the log-sum-exp of each block of `SUMMED` logits of some rows to ``sums``, float32 [count, blocks].
 
-    logits, where, starts, most_positions: as in `apply_rows`. The sums of a row that there is not are -inf.
+    logits, where, starts, most_positions: as in `apply_rows`. The sums of a row that does not exist are -inf.
     """
     stride, blocks, vocabulary = logits.stride(0), sums.shape[1], logits.shape[-1]
     aligned = logits.data_ptr() % 16 == 0 and sums.data_ptr() % 16 == 0
@@ -196,7 +196,7 @@ def log_differences(before: Any, after: Any, differences: Any) -> None:
     """Write the log-sum-exp of each row of ``after``, minus that of the same row of ``before``, to ``differences``.
 
     before, after: float32 [rows, blocks], as `log_sums` writes them. differences: float32 [rows or more]; may lie in
-    the host's pinned memory. (NaN for a row that there is not.)
+    the host's pinned memory. (NaN for a row that does not exist.)
     """
     count, blocks = before.shape
     most = 1 << (blocks - 1).bit_length()

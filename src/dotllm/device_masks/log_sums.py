@@ -2,8 +2,8 @@
 
 A row's log-sum-exp after a mask, minus its log-sum-exp before, is the logarithm of the probability that the mask
 leaves. On a GPU a kernel reads each row once (torch's own ``logsumexp`` writes several copies of all rows in float32),
-and another one subtracts, and writes to the host's memory. One program for each row would spare the second kernel, but
-took 0.2 to 0.9 ms (H200, 1 and 256 rows of 131,072 logits): a row has to be summed by many at once.
+and another one subtracts, and writes to the host's memory. With one program for each row, the second kernel would not
+be needed, but this took 0.2 to 0.9 ms (H200, 1 and 256 rows of 131,072 logits): many programs must sum a row at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LogSums:
 
     def __call__(self, logits: torch.Tensor, where: Int32, starts: Any = None, most_positions: int = 1) -> torch.Tensor:
         """float32 [len(where), n], on the device: the log-sum-exps of n blocks of each row. where, starts,
-        most_positions: see `kernels.log_sums`. Rows that there are not have any sum."""
+        most_positions: see `kernels.log_sums`. The sums of rows that do not exist are arbitrary."""
         if self._staging is None:
             rows = torch.from_numpy(where).to(self.device)
             return by_torch(logits, rows, starts, most_positions)[:, None]
@@ -63,5 +63,5 @@ def by_torch(logits: torch.Tensor, rows: torch.Tensor, starts: Any = None, most_
     rows = rows.long().clamp(min=0)
     if starts is not None:
         rows = starts.long()[rows // most_positions] + rows % most_positions
-    rows = rows.clamp(max=len(logits) - 1)  # (for a row that there is not, any will do)
+    rows = rows.clamp(max=len(logits) - 1)  # (for a row that does not exist, any number will do)
     return torch.cat([torch.logsumexp(logits[part].float(), 1) for part in rows.split(_ROWS_AT_ONCE)])

@@ -2,9 +2,9 @@
 
 Row numbers come in every step. Copying a few hundred of them would take the host longer than launching the kernel that
 needs them. So the kernel itself reads them from the host's pinned memory, while the host does something else
-(https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#mapped-memory). It reads a few new rows there, too,
-and enters them into the table: a copy of their own took the host 50 µs longer, and the device 70 to 160 (H200). Many
-new rows, as in a burst of new schemas, are copied.
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#mapped-memory). The kernel also reads a few
+new rows there, and enters them into the table: copying them took the host 50 µs longer, and the device 70 to 160
+(H200). Many new rows, as in a burst of new schemas, are copied.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class RowSender(StepMasks):
     Row r has slot r if r < TABLE_SLOTS. Other rows get slots after the table for one step only, and are sent whenever
     they are needed.
 
-    A step may fail while the engine goes on (vLLM's fault tolerance); then no worker has taken its rows. So rows are
+    A step may fail while the engine continues (vLLM's fault tolerance); then no worker has taken its rows. So rows are
     sent again until the results of a step that brought them have arrived.
     """
 

@@ -2,11 +2,11 @@
 
 An engine that schedules asynchronously launches a step before it reads the tokens of the last one, and only then finds
 the masks. For small models the host takes longer to launch a step (1 to 2 ms) than the device to run it, so the tokens
-are there early, and each new mask (30 us) would lengthen the step. The helper moves no guide. It makes the machines
+arrive early, and each new mask (30 us) would lengthen the step. The helper moves no guide. It makes the machines
 find, and remember, the configurations after the tokens and the rows of their masks, which the batch then looks up
-(`running`). So nothing depends on whether a look was right, or came to its end.
+(`running`). So nothing depends on whether a look-ahead was right, or complete.
 
-While a look lasts, its caller holds the locks of the machines and must not use them itself.
+During a look-ahead, its caller holds the locks of the machines and must not use them itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _COUNT, _GROUPS = (LOOK.fields[name][1] // 8 for name in ("count", "groups"))  #
 
 @inner_kernel(nb.void(I))
 def _look(address: int) -> None:
-    """Do the look whose words are at ``address``; see `LookAhead.begin`."""
+    """Do the look-ahead whose words are at ``address``; see `LookAhead.begin`."""
     look = nb.carray(pointer(address), (1,), LOOK)[0]
     places = nb.carray(pointer(look.places), (look.count,), nb.int32)
     tokens = nb.carray(pointer(look.tokens), (look.count,), nb.int64)
@@ -82,7 +82,7 @@ def _look(address: int) -> None:
 
 @kernel(nb.void(L1, I, I))
 def look_forever(job: Int64, me: int, pipe: int) -> None:
-    """The loop of the helper, which looks whenever there is a job."""
+    """The loop of the helper, which looks ahead whenever there is a job."""
     last = next_job(job, me, pipe, 0)
     while last >= 0:
         if enter_job(job):

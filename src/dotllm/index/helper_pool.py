@@ -1,9 +1,9 @@
 """Threads that help the caller of a batch for a few hundred microseconds, and wait between batches.
 
-Helpers stay in a kernel, without the GIL, and wait there for a byte from a pipe. So a helper needs the interpreter
-neither to begin nor to end. (A task of a `ThreadPoolExecutor` costs its caller 20 µs and begins 20 µs later, and two
-threads that end together compete for the GIL.) The caller works, too, and waits only for helpers that have begun: a
-helper that comes later finds the job closed.
+Helpers stay in a kernel, without the GIL, and wait there for a byte from a pipe. So a helper begins and ends without
+the interpreter. (A task of a `ThreadPoolExecutor` costs its caller 20 µs and begins 20 µs later, and two threads that
+end together compete for the GIL.) The caller works, too, and waits only for helpers that have begun: a helper that
+comes later finds the job closed.
 
 Waking a thread still costs its caller some 10 µs, and the thread begins 10 µs later (several times that in a virtual
 machine). So if jobs follow each other closely, as the chunks of a large batch do, helpers spin on the job for some time

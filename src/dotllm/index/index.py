@@ -252,7 +252,7 @@ class GrammarIndex:
             return newest
 
     def renewed(self) -> Self:
-        """A new index of the same automaton, without any states or masks. Guides of this one are not affected."""
+        """A new index of the same automaton, without states or masks. Guides of this one are not affected."""
         with self.lock:
             since = self.space.times_freed
             again = (restart(self.mem), self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)

@@ -25,7 +25,7 @@ from dotllm.index.running import Running
 QUICK_S, MANY = 0.001, 8
 
 _NICENESS = 10
-"""What the threads yield to others: where they take all CPUs, the batch waited for its CPU for up to 5 ms a step."""
+"""The priority of the threads, below that of others: when they took all CPUs, the batch waited up to 5 ms a step."""
 
 
 @dataclass(eq=False)

@@ -1,6 +1,6 @@
 """Masks under a limit on the tokens left (see `automata.machine.plans`).
 
-A limit changes nothing as long as it suffices whatever token comes next. How many tokens are enough for that is
+A limit changes nothing as long as enough tokens remain, whatever token comes next. How many tokens are enough is
 remembered for each configuration, so such a limit costs one comparison; one kernel call compares a whole batch.
 """
 

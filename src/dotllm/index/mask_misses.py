@@ -3,7 +3,7 @@
 There are three steps. `by_machine` lists the missing masks. `find_rows` computes them on all available threads; each
 thread takes one machine's guides at a time, because an arena belongs to one thread at a time. It also searches the
 table of rows, without the table's lock, so the result is a guess. `enter_rows` runs on one thread, with that lock, and
-has little left to do: confirm the guesses, enter the new rows, and record them in the machines.
+does the little that is left: it confirms the guesses, enters the new rows, and records them in the machines.
 
 A batch is done in chunks. All steps share a chunk's arrays: ``ints`` int32 [5, CHUNK + 1] and ``longs`` int64 [2,
 CHUNK], whose rows are named below, and ``scratch`` int32 [rows, words], masks that have no row yet.
@@ -47,7 +47,7 @@ ORDER, STARTS, CODES, GUESSES, SCRATCH_ROWS = range(5)  # rows of ``ints``
 TAGS, TAKEN = range(2)  # rows of ``longs``
 MISSES_PER_THREAD = 8  # fewer masks are not worth a thread
 NO_TARGETS, _NOTHING_WRITTEN = np.empty(0, np.int64), np.zeros(1, np.bool_)
-DUPLICATE = -1  # not an error: see `find_rows`
+DUPLICATE = -1  # not an error (see `find_rows`)
 _COPIES = 8  # known rows that a thread takes at a time
 
 SPACE = np.dtype(

@@ -27,7 +27,7 @@ ROWS_FULL, EMPTY_ROW = FULL - 64, FULL - 65
 """Errors of kernels: the table is full; a mask allows no token."""
 USED, FREE, EPOCH, CONTENTS = range(4)  # of ``used``
 META_HASH, META_EPOCH, META_VERSION = range(3)
-_PROBES = 64  # the most steps of a look-up, which may see the table half rebuilt
+_PROBES = 64  # steps of a look-up at most, because it may see the table half rebuilt
 
 
 @kernel(nb.int64(nb.int32[::1]))

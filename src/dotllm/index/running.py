@@ -1,8 +1,8 @@
 """Running guides: the guides of an engine's batch as arrays.
 
 A step of a batch is one kernel call: it takes a token for each guide, and finds the rows of the next masks. The kernel
-needs 0.02 ms for 256 guides; collecting their numbers from 256 Python objects took twenty times as long. So a running
-guide keeps its numbers only in these arrays, at its place, and its object is out of date until the guide leaves.
+needs 0.02 ms for 256 guides; collecting their numbers from 256 Python objects took twenty times as long. So the
+numbers of a running guide are only in these arrays, at its place, and its object is out of date until the guide leaves.
 
 The arrays cover the ordinary step. A guide leaves if anything else happens to it (a token that is not allowed, an
 index that has to grow, the end of its text), and `Guide` and `index.batch` do the rest.
@@ -28,7 +28,7 @@ from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.jit import kernel
 
 _FIRST_PLACES = 64
-_TRAIL = 128  # the most tokens that a guide takes before it leaves, to note them in its history
+_TRAIL = 128  # after this many tokens a guide leaves, to record them in its history
 _NO_TOKEN = -1
 
 
@@ -69,10 +69,10 @@ class Running:
         self._indexes: dict[Walkable, int] = {}
         """For each index, how many of its guides run."""
         self._locks: Locks | None = None
-        self._moved: object = None  # `TokenSpace.moved` at the last look
+        self._moved: object = None  # `TokenSpace.moved` when the arenas were last looked up
         self._asked: _Asked | None = None  # the last answer of `_places_of`
         self._look: LookAhead | None = None
-        self._looking: Locks | None = None  # the locks held while a look ahead lasts
+        self._looking: Locks | None = None  # the locks held during a look-ahead
 
     def __contains__(self, name: str) -> bool:
         return name in self._place
@@ -173,7 +173,7 @@ class Running:
                 locks.__exit__()
 
     def end_look(self) -> None:
-        """End a look ahead, if one lasts."""
+        """End the look-ahead, if there is one."""
         locks, self._looking = self._looking, None
         if locks is not None and self._look is not None:
             try:

@@ -17,7 +17,7 @@ from dotllm.index.guide import Guide
 from dotllm.index.mask_table import END_ROW
 from dotllm.index.walkable import Walkable
 
-_MEMO = 1 << 12  # the most rows that are remembered for an index
+_MEMO = 1 << 12  # how many rows are remembered for an index at most
 _rows_with_stops: WeakKeyDictionary[Walkable, dict[tuple[tuple[int, ...], int, int, int], int]] = WeakKeyDictionary()
 
 
@@ -44,7 +44,7 @@ def row_with_stops(guide: Guide, row: int, config: int, stops: tuple[int, ...]) 
 def mask_stops(row: Int32, guide: Guide, stops: tuple[int, ...]) -> bool:
     """Let ``row``, the mask of ``guide``, allow ``stops`` where they may end the text, and forbid them elsewhere.
 
-    False: no token is left. (The guide may stand after drafts that are never taken, so this is not an error yet.)
+    False: no token is left. (The guide may be at drafts that are never taken, so this is not an error yet.)
     """
     can_finish = guide.can_finish
     for token in stops:

@@ -96,13 +96,13 @@ class Ranges:
 # about twice what it would be if all automata were known beforehand (as in the ski-rental problem).
 
 MOST_MS = 8.0
-"""The most milliseconds for all new tables of an automaton; the first that pays for a counted loop may take longer."""
+"""Milliseconds for all new tables of an automaton at most; the first that pays for a counted loop may take longer."""
 
 _NARROW_MS, _WIDE_MS, _EXITS_PER_MS = 1.0, 2.5, 6_000  # to make a table
 _INSIDE_PER_MS = 50_000  # to compute a mask without a table
 _MASKS, _COUNTED_MASKS = 2, 20  # at a node
 _WIDE_SIZE = MAX_CODE_POINT - 0x1000
-_MOST_PASSED_OVER = 4096  # the most sets whose sum is kept: clients choose the sets, so there must be a bound
+_MOST_PASSED_OVER = 4096  # how many sets' sums are kept at most: clients choose the sets, so there must be a bound
 
 PassedOver = dict[CharSet, float]
 """Sets without tables, and the milliseconds that tables would have saved so far."""
@@ -151,7 +151,7 @@ def worth_tables(
 
 
 def counted_charsets(grammar: Grammar) -> set[int]:
-    """The character sets (their numbers in ``grammar.charsets``) that stand in counted repetitions and networks."""
+    """The character sets (their numbers in ``grammar.charsets``) that occur in counted repetitions and networks."""
     result: set[int] = set()
     pending: list[int] = []
     kind, low, high = (np.array(column, np.int32) for column in (grammar.kind, grammar.b, grammar.c))

@@ -1,4 +1,4 @@
-"""Walkable: the interface of an index for guides and batches. With it, they need not import the index's class."""
+"""Walkable: the interface of an index for guides and batches, so that they need not import the index's class."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def machines_of(indexes: Sequence[Walkable]) -> Int64:
 
 
 class Locks:
-    """Holds the locks of some indexes, always taken in the same order (an ExitStack costs more)."""
+    """Holds the locks of several indexes, always taken in the same order (an ExitStack costs more)."""
 
     __slots__ = ("_locks",)
 

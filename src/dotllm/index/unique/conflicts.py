@@ -1,4 +1,4 @@
-"""Decides whether the unfinished value can still equal an earlier item. Conservative: all errors are false positives.
+"""Decides whether the unfinished value can still equal an earlier item. Conservative: a wrong answer is always "yes".
 
 If the members of an object may be written again (additional keys may), only its keys are compared. In an object that
 must not repeat a key, a key is compared like an item, but only while it is being written.

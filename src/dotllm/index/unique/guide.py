@@ -1,4 +1,4 @@
-"""UniqueGuide: a sequence on an Index with arrays without equal items, or objects without equal keys.
+"""UniqueGuide: a sequence on an Index whose arrays must not repeat items, or whose objects must not repeat keys.
 
 A UniqueGuide holds branches (see `paths.Branch`) where a `Guide` holds a configuration. Branches are immutable, so
 going back and forking work as in a `Guide`. Its masks depend on the items read, so no other guide shares them.

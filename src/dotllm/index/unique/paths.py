@@ -120,7 +120,7 @@ class Paths:
         self.ways: dict[tuple[int, bool], list[tuple[int, int]]] = {}  # see `plans`
         self.fewest_tokens: dict[int, bytes] = {}  # texts, by configuration; see `plans`
         self.plan_texts: dict[int, tuple[bytes, bool]] = {}  # by configuration; see `plans`
-        self.search_steps = ANY_STEPS  # that searches may still take; see `plans`
+        self.search_steps = ANY_STEPS  # steps that searches may still take; see `plans`
         self.repeats_nothing: bool | None = None  # see `plans`
         self.needs_several = False  # the shortest way through an array has several items; see `plans`
 

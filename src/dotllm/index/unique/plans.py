@@ -1,7 +1,7 @@
 """Plans for stateful guides, under a limit on the tokens left (see `index.limits`).
 
 The automaton's shortest way to the end (`automata.machine.plans`) may repeat an item. So inside a marked array or
-object a plan is searched byte by byte: along the shortest way while nothing is repeated, then along the next shortest
+object a plan is sought byte by byte: along the shortest way while nothing is repeated, then along the next shortest
 way. A complete item is kept. Outside, nothing is remembered, and the automaton's plans are used: a check, made once,
 ensures that the shortest text of a marked array does not itself repeat an item.
 

@@ -1,4 +1,4 @@
-"""Fixes for vLLM bugs that affect constrained requests. Each file says where its bug is, since when, and when it may go.
+"""Fixes for vLLM bugs that affect constrained requests. Each file says where and since when, and when it may go.
 
 A test of each fails as soon as a release no longer needs it (``tests/vllm_plugin/workarounds``).
 """
