@@ -1,8 +1,8 @@
 """Kernel: finds what each expression of a Grammar can derive, which parts are at the left edge, and what must be
 rewritten.
 
-Every grammar goes through this pass on its way to the machine, and most need no rewriting. Hence a kernel: it takes a
-few microseconds for the grammar of a JSON Schema.
+Every grammar goes through this pass on its way to the machine, and most need no rewriting. So the pass is a kernel: it
+takes a few microseconds for the grammar of a JSON Schema.
 
 *Derives* is a set of two facts per expression, "the empty text" and "some other text", as bits; no bit means that
 nothing satisfies the expression (it is unproductive). It is the least fixpoint over the expressions, found with a work

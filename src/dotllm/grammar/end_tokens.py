@@ -1,4 +1,4 @@
-"""End tokens that a grammar names: they may stand where a text can end, and nowhere else.
+"""End tokens that a grammar names: they are allowed where a text can end, and nowhere else.
 
 The server stops at an end token, even if the grammar asks for more. An end token inside a text would cut the answer
 off, and the cut answer would look complete. So a token set that must be followed by something loses its end tokens. If

@@ -6,7 +6,7 @@ may be used many times (each use is expanded; make it a rule to share it). Build
 from a request to its first mask, so flat arrays replace node objects: a node costs a few appends, and the passes over
 the grammar are kernels.
 
-A rule call is a push on the machine's stack; a call in tail position is a jump, so right recursion is free. Left
+A rule call is a push on the machine's stack; a call in tail position is a jump, so right recursion costs nothing. Left
 recursion must be rewritten before lowering (`grammar.transform`); a grammar that still has it is refused.
 """
 
@@ -227,7 +227,7 @@ class Grammar:
         return self.repeat(body, 0, 1)
 
     def literals(self, texts: Iterable[bytes]) -> Expression:
-        """Any one of many byte strings. They become a prefix tree, so 100,000 of them are fine."""
+        """Any one of many byte strings. They become a prefix tree, so there may be 100,000 of them."""
         words = sorted(set(texts))
         if len(words) < 2:
             return self.literal(words[0]) if words else self._never

@@ -60,7 +60,7 @@ class LeftCorners:
         and to ``if_empty`` (unless that is NOWHERE) for the empty text.
 
         Raises:
-            UnsupportedError: a left call stands in an unordered or a counted part.
+            UnsupportedError: a left call is in an unordered or a counted part.
         """
         r, old = self.r, self.r.old
         empty = r.new.empty()

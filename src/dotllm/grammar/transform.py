@@ -9,7 +9,7 @@ minimum also becomes 0.
 **Left recursion** (direct, indirect, or hidden by a nullable prefix) is removed for one whole strongly connected
 component of the left-edge graph at a time. Take ``A → A α | β``: a text of A is a β, then any number of α. In general,
 a text of a rule in the component begins with something that is not a left call into the component. Whenever a rule J
-of the component is complete, the text may go on after any left call of J. So the component is one automaton: its
+of the component is complete, the text may continue after any left call of J. So the component is one automaton: its
 states are those of the rules' bodies and one hub per rule ("this rule is complete, and its text began where the
 automaton did"); an epsilon edge leads from the hub of J to the place after every left call of J; the hub of A is final
 in the automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done on automata

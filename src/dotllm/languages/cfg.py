@@ -15,7 +15,7 @@ from dotllm.languages.token_names import TokenNames
 Dialect = Literal["auto", "lark", "ebnf"]
 
 # `name ::=` at the beginning of a line, with an optional rule option. vLLM looks for "::=" anywhere outside comments.
-# This expression finds the same grammars, but does not take a "::=" inside a string for a definition.
+# This expression finds the same grammars, but does not mistake a "::=" inside a string for a definition.
 _EBNF_RULE = re.compile(r"^[ \t]*[A-Za-z_][\w.-]*[ \t]*(?:\[[^\]\n]*\][ \t]*)?(?:\r?\n[ \t]*)?::=", re.MULTILINE)
 
 

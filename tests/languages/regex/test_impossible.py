@@ -13,11 +13,11 @@ from dotllm.languages.regex import regex_to_grammar
     [
         ("(?<=a)b", 0, "the look-behind '(?<=a)' at offset 0 can never hold; the expression matches the whole text"),
         ("a^b", 1, "'^' at offset 1 can never hold; the expression matches the whole text"),
-        ("$a", 0, "nothing stands after its end"),
+        ("$a", 0, "nothing comes after its end"),
         (r"a\bb", 1, "the word boundary"),
         ("(?!a)a", 0, "the look-ahead '(?!a)'"),
         ("[(?=a](?=(\\)))x(?:y)", 6, "the look-ahead '(?=(\\\\)))'"),
-        ("x(?=y)", 1, "nothing stands after its end"),
+        ("x(?=y)", 1, "nothing comes after its end"),
     ],
 )
 def test_the_assertion_at_fault(pattern: str, offset: int, message: str) -> None:

@@ -208,7 +208,7 @@ def recover(mem: Int32, code: int, *, hurried: bool = False) -> Int32:
         EngineFault: any other code.
     """  # noqa: DOC501 - a function makes the error
     if hurried and (code == L.OUT_OF_FUEL or (code <= L.FULL and used(mem) > _QUICKLY_COPIED)):
-        raise Unfinished("the step is not finished yet")
+        raise Unfinished("the step is not finished")
     if code <= L.FULL:
         return grow(mem, L.FULL - code)
     if code == L.TOO_FAR:
@@ -360,7 +360,7 @@ def initialise(mem: Int32) -> int:
 #
 # Numbers are valid only in their own arena, so the parts of a configuration are recreated: the frame sets that its
 # state and its stack stand on, from the bottom up, then the symbols, the cells, the state. Everything else that the
-# old arena has found (transitions, masks, memos) is left there, and is found again when it is needed.
+# old arena has found (transitions, masks, memos) stays there, and is found again when it is needed.
 
 
 @inner_kernel(I(MEM, I, I, I1))

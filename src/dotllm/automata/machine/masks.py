@@ -377,7 +377,7 @@ def mask_via_self_loop(
     mem[at_env] = handle
     member = allocate.zero_flags(mem[L.H_DEPTH] + 1)  # by depth: all bytes so far belong to characters of the set
     member[0] = True
-    # Other callers have loops of their own over the set. Tokens that stay in both loops need no further look.
+    # Other callers have loops of their own over the set. Tokens that stay in both loops need not be examined further.
     loops = new_loops(not is_limited)
     i = 0
     while i < trie.main_end:

@@ -7,7 +7,7 @@ as a whole: tokens may reach across the ends of levels.
 
 So a configuration that needs n tokens has a token that leads to a configuration that needs at most n - 1: the first
 token of its plan leads to items and frames that include those of the rest of the plan, and from there on the ways are
-the same. Hence a limit that is kept once is kept to the end.
+the same. So a limit that is kept once is kept to the end.
 
 No plan is longer than a text that a model can write: a longer text counts as one that no tokens spell.
 
@@ -91,7 +91,7 @@ def fewest_edges(mem: Int32, node: int) -> int:
 
 @inner_kernel(I(L1, I, I, I, I), inlined=True)
 def read(reads: Int64, n: int, target: int, node: int, how: int) -> int:
-    """Note at reads[n:n + 3], if there is room, that ``node`` reads ``target``. Returns the next n."""
+    """Record at reads[n:n + 3], if there is room, that ``node`` reads ``target``. Returns the next n."""
     if n + 3 <= reads.shape[0]:
         reads[n], reads[n + 1], reads[n + 2] = target, node, how
     return n + 3
@@ -513,7 +513,7 @@ def linked(mem: Int32, place: int, links: int) -> int:
 
 @inner_kernel(I(MEM, I, I, I))
 def go_later(mem: Int32, target: int, begins: int, tail: int) -> int:
-    """Note in the buffer that a plan continues at ``target``. 0, or an error."""
+    """Record in the buffer that a plan continues at ``target``. 0, or an error."""
     if tail < 0:
         return tail
     at = buffer_room(mem, 3)

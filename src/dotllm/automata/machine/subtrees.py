@@ -1,7 +1,7 @@
-"""Which bytes lie below each node of a token trie.
+"""Finds which bytes are below each node of a token trie.
 
 Where a grammar returns to the same place after most characters, a mask allows nearly all tokens. If there are only such
-characters below a node, all tokens below it are allowed, and a walk can pass over the subtree (see `walk`).
+characters below a node, all tokens below it are allowed, and a walk can skip the subtree (see `walk`).
 """
 
 from __future__ import annotations

@@ -234,8 +234,8 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
 
 # Loops: configurations to which most characters lead back, as in the body of a string.
 #
-# A walk of the whole trie comes to few loops, but has most nodes below them. If all bytes below a node (`Trie.below`)
-# lead back to the loop, all tokens there are allowed, and the walk need not look inside. So it visits a few thousand
+# A walk of the whole trie meets few loops, but most nodes are below them. If all bytes below a node (`Trie.below`)
+# lead back to the loop, all tokens there are allowed, and the walk skips the subtree. So it visits a few thousand
 # nodes instead of 266,000.
 
 
@@ -331,7 +331,7 @@ def walk(
 
     In a loop that may return to its caller (such as an identifier), every byte pops and pushes. The classes that lead
     from the last such place back to it are remembered, so a byte costs a look-up. Long walks also remember all pops and
-    pushes (for the first or the last byte of a character in such a loop), and pass over subtrees that lie in a loop.
+    pushes (for the first or the last byte of a character in such a loop), and skip subtrees whose bytes stay in a loop.
     """
     t_byte, t_depth, t_end, t_token_start, t_tokens, _, _ = trie
     delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]

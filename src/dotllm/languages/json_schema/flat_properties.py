@@ -3,9 +3,9 @@
 A property may have any type that one of the schema's alternatives gives it. An unnamed property has the schema of the
 first of the ``patternProperties`` that matches its name, or of ``additionalProperties``. Each schema lists all its
 possible types in ``type``, and has ``properties``, ``items`` or ``additionalProperties`` if only one of its
-alternatives has it. A schema that would have none of these is True, not ``{}``: vLLM takes ``{}`` for a string, and
-turns even a number that it has read as JSON into a string. A recursive schema becomes a cyclic object. Schemas that
-name all types themselves, and very large schemas, are left as they are.
+alternatives has it. A schema that would have none of these is True, not ``{}``: vLLM reads ``{}`` as the schema of a
+string, and turns even a number that it has read as JSON into a string. A recursive schema becomes a cyclic object.
+Schemas that name all types themselves, and very large schemas, are left as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Properties(dict[str, Any]):
     def __init__(self, named: dict[str, Any], patterns: list[tuple[str, Any]], others: Any) -> None:
         """``patterns``: plain patterns of names, each with a schema; ``others``: the schema of all other names, True
         for any value."""
-        # Readers take an empty dict for no schema, and these two keys, if unnamed, for a wrapper around the arguments.
+        # To readers, an empty dict is no schema, and these two keys, if unnamed, are a wrapper around the arguments.
         self.patterns, self.others = patterns, others
         super().__init__(named or {name: self._unnamed(name) for name in ("arguments", "input")})
 

@@ -12,7 +12,7 @@ AdditionalProperties = Literal["closed", "open", False]
 the standard says; False: not if it names any key, even if no object is left (`objects.closed`)."""
 
 NumberDigits = Literal["bounded", "any"]
-"""How long a number may be: as long as every parser reads it as written (`bounded_numbers`), or of any length."""
+"""How long a number may be: so long that every parser still reads it as written (`bounded_numbers`), or any length."""
 
 
 class SchemaBudget(NamedTuple):

@@ -1,7 +1,7 @@
 """Why nothing satisfies a schema: the innermost part that must be satisfied and cannot be, and the keywords at fault.
 
-The grammar shows that nothing satisfies the schema, but not which keyword is at fault. So the search reads the schema
-once more, from its root inwards. It descends into a part that every document needs (a required property, a branch of
+The grammar shows that nothing satisfies the schema, but not which keyword is at fault. So this module reads the schema
+again, from its root inwards. It descends into a part that every document needs (a required property, a branch of
 ``allOf``) and that nothing satisfies. If there is no such part, the keywords at fault are those without which something
 would satisfy the schema. All of this is emitted into the failed grammar, under the same budgets; when a budget is used
 up, the refusal names the place found so far.

@@ -1,7 +1,7 @@
 """Finds the optional parts of a schema that nothing satisfies: properties that no document has, branches never taken.
 
 A schema that nothing satisfies is refused. An optional property with such a schema vanishes from every document, as the
-standard says; this module tells the author. ``false`` and ``{"not": …}`` are taken as deliberate. The parts are judged
+standard says; this module tells the author. ``false`` and ``{"not": …}`` count as deliberate. The parts are judged
 as the compiler judges the whole schema: they are emitted into one grammar, under its budgets.
 """
 

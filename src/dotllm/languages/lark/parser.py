@@ -217,7 +217,7 @@ _INSTEAD = {
     "%extend": "define a rule or terminal with a name of its own that has all alternatives, and use that name",
 }
 _REFUSED = {
-    "stop": "it takes text back that has been generated; use suffix=",
+    "stop": "it removes text that has already been generated; use suffix=",
     "max_tokens": "a text can be cut into tokens in many ways; bound its characters, as /(?s:.{0,200})/ or maxLength "
     "does, or set max_tokens of the request",
     "temperature": "it changes how tokens are sampled, not what is allowed; set temperature of the request",

@@ -28,7 +28,7 @@ from dotllm.languages.regex.syntax import ANY_TEXT, NO_CHARS, Alt, Chars, Empty,
 #
 # Most of an expression goes straight into `Grammar`: repetitions stay counted, so ``[a-z]{1,200}`` is two nodes. Only
 # the parts around assertions go through the DFA algebra, and they are kept as small as possible: a part whose
-# assertions look at nothing outside it (`lengths.context_width`) is compiled alone, as in
+# assertions examine nothing outside it (`lengths.context_width`) is compiled alone, as in
 # ``((?!-)[a-z-]{1,63}\.){1,8}``.
 
 

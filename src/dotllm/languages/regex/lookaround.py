@@ -1,13 +1,13 @@
 """Look-around and word boundaries in the DFA algebra: an expression with assertions still has a regular language.
 
-Every assertion i gets a *mark*, a code point beyond Unicode, and is read as if its mark stood in the text at that
-place. The language of marked texts is restricted to texts in which every mark stands where its assertion holds; then
-the marks are erased:
+Every assertion i gets a *mark*, a code point beyond Unicode, and is read as if its mark were in the text at that
+position. The language of marked texts is restricted to texts in which every mark is at a position where its assertion
+holds; then the marks are erased:
 
     erase( marked − bad_1 − … − bad_k ),    bad_i = marked texts with a mark i where assertion i fails
 
 ``bad`` is itself an expression over marked texts: for ``(?!x)`` it is ``.* MARK x .*``, for ``(?=x)`` it is ``.* MARK
-.*`` with one distinguished mark, minus ``.* MARK x .*``. The other marks may stand anywhere in it (loops at every
+.*`` with one distinguished mark, minus ``.* MARK x .*``. The other marks may be anywhere in it (loops at every
 state of its NFA). Assertions inside x are solved in the same way first, with marks of their own and on the whole
 text, so they see the text outside x: any nesting is exact.
 """

@@ -271,8 +271,8 @@ _ASSERTION = re.compile(
     re.DOTALL,
 )
 _NAMES = {"(?=": "look-ahead", "(?!": "look-ahead", "(?<=": "look-behind", "(?<!": "look-behind"}
-_BEFORE = "the expression matches the whole text, so nothing stands before its beginning"
-_BEHIND = "the expression matches the whole text, so nothing stands after its end"
+_BEFORE = "the expression matches the whole text, so nothing comes before its beginning"
+_BEHIND = "the expression matches the whole text, so nothing comes after its end"
 _HELP = {"^": _BEFORE, "\\A": _BEFORE, "$": _BEHIND, "\\Z": _BEHIND, "\\z": _BEHIND}
 
 

@@ -200,7 +200,7 @@ class TagCompiler:
         )  # fmt: skip
 
     def _spelled(self, texts: Iterable[str]) -> list[Symbols]:
-        """The names of special tokens in ``texts``, written in ordinary characters; a reader takes them for the
+        """The names of special tokens in ``texts``, written in ordinary characters; a reader mistakes them for the
         tokens."""
         return [list(symbol) for symbol in {s for text in texts for s in self.symbols(text)} if len(symbol) > 1]
 

@@ -79,7 +79,7 @@ class _Markup(Emitter):
         self.text = _Pieces(self, self.text)
 
     def top(self, node: Node, schema: Any) -> Expression:
-        """The whole object, without a mark around it. Raises InvalidSpecError if the schema allows no objects."""
+        """The whole object, without marks around it. Raises InvalidSpecError if the schema allows no objects."""
         form = self.algebra.form(node)
         require_objects(self, form, schema)
         objects = self.grammar.alt([self.members(constraint) for constraint in form.objects])

@@ -84,7 +84,7 @@ class Style(NamedTuple):
     """``before`` + key + ``after`` + ``kinds[kind of the value]`` + value + ``close``.
 
     ``kinds``: the texts for string, number, boolean, null, array, object; a style in which all are equal does not
-    write a value's kind. A raw string follows directly; JSON may have blanks around it. ``is_trimmed``: a reader
+    write a value's kind. A raw string follows directly; JSON may have white space around it. ``is_trimmed``: a reader
     strips a line break from each end of a value.
     """
 
@@ -169,14 +169,14 @@ class _Writer(Emitter):
         grammar, blank = self.grammar, self.text.whitespace
         choices: list[Expression] = []
         may_be_raw = form.string is not NO_STRING
-        line: list[Expression] = []  # may stand before and after a string
+        line: list[Expression] = []  # allowed before and after a string
         if may_be_raw:
             string = self.strings(form)
             if self.style.is_trimmed and string is not ANY_STRING:
                 string, line = string & _TRIMMED, [grammar.optional(grammar.literal("\n"))]
             raw = raw_string(string, grammar, (self.style.close, *self.options.excludes))
             choices.append(grammar.seq([self.write(self.style.kinds[0]), *line, raw, *line]))
-        if may_be_raw and not self.style.says_kinds and _may_be_anything(form):  # a reader takes any value for a string
+        if may_be_raw and not self.style.says_kinds and _may_be_anything(form):  # a reader reads any value as a string
             return grammar.seq([grammar.alt(choices), self.write(self.style.close)])
         for kind, part in enumerate((self.numbers, self._booleans, self._nulls, self.arrays, self.objects), 1):
             written = part(form)

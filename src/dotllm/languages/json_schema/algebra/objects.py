@@ -56,7 +56,7 @@ def meet(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> ObjectConstr
         and len(b.mentioned) == len(b.properties)
         and b.mentioned <= a.properties.keys()
     ):
-        return _without_decided(nodes, a._replace(negated=a.negated + fresh), fresh)  # all else stays as it is
+        return _without_decided(nodes, a._replace(negated=a.negated + fresh), fresh)  # everything else stays as it is
     properties = _met_properties(nodes, a, b)
     mentioned = a.mentioned | b.mentioned
     if mentioned and not a.mentioned and len(b.mentioned) == len(b.properties):
@@ -81,7 +81,7 @@ def meet(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> ObjectConstr
         _both_named(a.named, b.named),
     )
     if only_excludes:
-        return _without_decided(nodes, met, fresh)  # all else was simplified when ``a`` was made
+        return _without_decided(nodes, met, fresh)  # everything else was simplified when ``a`` was made
     return simplified(nodes, met)
 
 

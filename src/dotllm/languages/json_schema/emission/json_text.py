@@ -1,11 +1,11 @@
 """How a document is written: punctuation and white space. `spelling` says how strings are written, `number_text` how
 numbers are.
 
-White space may stand between any two tokens, never before the first or after the last. By default it is what formatters
-write: nothing, one space, or a line break and an indentation. So a model that has begun to write blanks must soon go on
-with the document. ``whitespace="any"`` allows any white space of JSON, up to a bound; ``whitespace_pattern`` replaces
-it; without ``any_whitespace`` there is none. Every value, bracket and comma is followed by its own white space, so no
-two stretches of white space meet.
+White space is allowed between any two tokens, never before the first or after the last. By default it is what
+formatters write: nothing, one space, or a line break and an indentation. So a model that has begun to write spaces must
+soon continue the document. ``whitespace="any"`` allows any white space of JSON, up to a bound; ``whitespace_pattern``
+replaces it; without ``any_whitespace`` there is none. Every value, bracket and comma is followed by its own white
+space, so no two stretches of white space meet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.regex.build import Lowering
 
 MAX_BLANKS, MAX_TABS = 32, 8
-"""Of an indentation: 16 levels of two blanks, eight of four, or eight of one tab."""
+"""Of an indentation: 16 levels of two spaces, eight of four, or eight of one tab."""
 MAX_WHITESPACE = 320
 """Characters between two tokens if any white space is allowed."""
 

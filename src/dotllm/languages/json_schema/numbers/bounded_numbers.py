@@ -1,7 +1,7 @@
 """Numbers that every JSON reader accepts and reads as what they are: `Options.number_digits` "bounded", the default.
 
-RFC 8259 §6 sets no limit and warns of readers that have one. Models do run on: an integer may grow to thousands of
-digits, and Python's reader refuses more than 4,300. ``1e400`` becomes infinite in most readers; Python's writer then
+RFC 8259 §6 sets no limit and warns about readers that have one. Models do run on: an integer may grow to thousands of
+digits, and Python's parser refuses more than 4,300. ``1e400`` becomes infinite in most readers; Python's writer then
 writes ``Infinity``, which is not JSON. ``7e-76577`` becomes 0, which ``exclusiveMinimum: 0`` forbids. So here:
 
 * a number has at most `MOST_CHARACTERS` characters without its sign, or as many as the schema's own numbers need (the

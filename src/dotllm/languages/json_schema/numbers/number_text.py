@@ -9,7 +9,7 @@ RFC 8259 §6 gives the grammar: ``int [frac] [exp]``. These texts are written fo
   arbitrary mantissa, the texts of a bounded range are not a regular language.) With multipleOf: decimal notation
   only. With bounded numbers (see `bounded_numbers`), exponents are so small that no number is read as infinite, and
   none but zero as zero;
-* ``-0`` only where negative numbers are allowed too, so a model that may only write 0 is not lured into a minus sign.
+* ``-0`` only where negative numbers are allowed as well, so a model that may only write 0 does not begin with a minus.
 """
 
 from __future__ import annotations

@@ -159,9 +159,9 @@ def unnamed_keys(
 ) -> StringLanguage:
     """The keys of ``language`` that ``constraint`` does not name (or that are not in ``names``, a larger set).
 
-    With keys in declared order, all declared keys have been passed. So a further key does not begin with one of them
-    either (see `additional_keys`), as a model that has spelt a declared key means that key; unless the language has
-    only finitely many other keys. With keys in any order, it may begin with a declared key.
+    With keys in declared order, all declared keys have been passed. So an additional key does not begin with one of
+    them either (see `additional_keys`), because a model that has spelt a declared key means that key; unless the
+    language has only finitely many other keys. With keys in any order, it may begin with a declared key.
     """
     names = names or constraint.properties
     if not names:
@@ -173,7 +173,7 @@ def unnamed_keys(
 
 
 def _further_keys(constraint: ObjectConstraint, order: Order, names: Iterable[str]) -> StringLanguage:
-    """Every string that may be the key of a further member."""
+    """Every string that may be an additional key."""
     if order == "any":
         return StringLanguage.excluding(names)
     declared: Iterable[str] = constraint.properties

@@ -26,7 +26,7 @@ _OTHERS = frozenset({"$id", "id", "nullable"})
 
 
 class _Property(NamedTuple):
-    """The property that a condition looks at. ``is_needed``: objects without it do not satisfy the condition;
+    """The property that a condition examines. ``is_needed``: objects without it do not satisfy the condition;
     ``is_typed``: values that are not objects do not."""
 
     name: str
@@ -56,7 +56,7 @@ def conditional(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> N
 
 
 def conjunction(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> Iterator[Node]:
-    """The nodes of ``allOf``; adjacent conditionals that look at the same property are one node."""
+    """The nodes of ``allOf``; adjacent conditionals that examine the same property are one node."""
     children = schema["allOf"]
     if len(children) < FEW_CASES:
         yield from reader.nodes(children, scope)

@@ -2,8 +2,8 @@
 
 The standard tells validators to ignore keywords that they do not know (JSON Schema Core 2020-12 §4.3.1), and keywords
 for strings if the value is a number (§7.6.1); the compiler does so, too. The author of ``"requierd": ["name"]`` or of
-``"maxLength": 3`` in an array still wants to know: ``dotllm check`` and the server ask here. A schema in which no
-keyword is known is refused: it is an example or a wrapper, and would allow any value.
+``"maxLength": 3`` in an array still wants to know, so ``dotllm check`` and the server use this module. A schema in
+which no keyword is known is refused: it is an example or a wrapper, and would allow any value.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _CHOICES = [
     ("additional_properties", "additional_properties", get_args(AdditionalProperties)),
     ("number_digits", "number_digits", get_args(NumberDigits)),
 ]
-"""The options that have few values, with their public names and these values."""
+"""The options with a fixed list of values, with their public names and these values."""
 
 
 class Keywords(SchemaReader):

@@ -146,7 +146,7 @@ _HOLD_NAMES = frozenset({"dependentRequired", "dependencies"})
 _HOLD_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 _CHECKED, _TYPED, _NAMES_HELD, _NAMED, _SEVERAL, _ONE, _PATTERN = range(7)
-"""What is done with the value of a keyword: it is only checked, or also looked into in one of these ways."""
+"""How the value of a keyword is handled: it is only checked, or its parts are examined, too, in one of these ways."""
 _ALWAYS_RIGHT: dict[Check, type[Any]] = {
     _number: int, _limit: int, _STRING: str, _BOOLEAN: bool, _LIST: list, _MAP: dict
 }  # fmt: skip

@@ -1,11 +1,11 @@
-"""The keys that an object may have in addition to those that its schema names: every string but some.
+"""The keys that an object may have in addition to those that its schema names: all strings except some.
 
 Nearly every object has such keys, with names of its own, so they are written many at a time: a key is a rule call
 (`keys_except`), and one kernel defines all these rules of a schema when its other rules are defined (`define`).
 
-A further key never begins with a declared one: after ``"summary`` a model means the key that the schema declares, and
-if this key is not allowed (any more), the model would be forced to go on with ``"summary_``… So the prefix tree ends
-before the last character of such a name.
+An additional key never begins with a declared key: after ``"summary`` a model means the key that the schema declares,
+and if this key is not allowed (any more), the model would be forced to continue with ``"summary_``… So the prefix tree
+ends before the last character of such a name.
 
 A rule is the prefix tree of the names with a default edge at each node: any character that leads to no other node,
 then the rest of the string. All keys of a grammar share the rules of the default edges, so the machine reaches the

@@ -70,7 +70,7 @@ _SURELY_MATCHES = re.compile(
     r"\^?(?:\\[^bBkpPucx0-9]|\[(?!\^)(?:[^\]\\]|\\[^pPux])+\]|\[\^[^\]\\]+\]|\((?:\?:)?(?!\?)|[^\\\[\]^$(])*\$?"
 )
 
-# Strings that hardly any pattern or list of names has: a character and how often it is repeated.
+# Strings that hardly any pattern or list of names contains: a character and how often it is repeated.
 _UNUSUAL = (("\x7f", 1), ("\x7f", 0), ("~", 2))
 
 # Languages of at most this many strings are examined string by string.
