@@ -36,16 +36,16 @@ ARMS = {
     "a forced call without `strict`": "tools",
 }
 OPTIONS = {
-    "objects open, as before": ("before", "json_schema", "json_schema"),
+    'objects open, as in "dotllm before"': ("before", "json_schema", "json_schema"),
     "keys in any order": ("any order", "json_schema", "json_schema"),
     "compact (`disable_any_whitespace`)": ("compact", "json_schema", "json_schema"),
     "`dotllm_finish`": ("finish", "json_schema", "json_schema"),
-    "values that the question has (`dotllm_source`)": ("sourced", "sourced json_schema", "json_schema"),
-    "thoughts first, in a request of their own": ("thoughts", "think", "json_schema"),
+    "values from the question (`dotllm_source`)": ("sourced", "sourced json_schema", "json_schema"),
+    "reasoning first, in a separate request": ("thoughts", "think", "json_schema"),
     "the schema in the prompt, too": ("dotllm", "prompted json_schema", "json_schema"),
-    "both": ("sourced", "sourced prompted json_schema", "json_schema"),
-    "forced calls, values that the question has": ("sourced", "sourced tools", "tools"),
-    "forced calls, objects open, as before": ("before", "strict tools", "strict tools"),
+    "values from the question, schema in the prompt": ("sourced", "sourced prompted json_schema", "json_schema"),
+    "forced calls, values from the question": ("sourced", "sourced tools", "tools"),
+    'forced calls, objects open, as in "dotllm before"': ("before", "strict tools", "strict tools"),
     "forced calls, compact": ("compact", "tools", "tools"),
     "forced calls, `dotllm_finish`": ("finish", "tools", "tools"),
 }

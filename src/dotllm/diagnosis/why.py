@@ -98,7 +98,7 @@ def remedy(keyword: str, wanted: Any, instance: Any, schema: dict[str, Any], for
     if keyword in CLOSING and isinstance(instance, dict):
         return _about_extra_keys(instance, schema)
     if forced:
-        return f"go on with {_json(forced)}"
+        return f"continue with {_json(forced)}"
     return "change the value, or the keyword"
 
 
