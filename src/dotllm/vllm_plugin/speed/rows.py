@@ -46,47 +46,47 @@ def rows_of_step(
         rows, failures = mask_rows(guides)
     for i, error in failures.items():
         grammars[i].fail("masks", error)
-    special = []
     tight: list[int] = []
     if RequestGrammar.limited and lefts:
         limits = [NO_LIMIT if g.limit is None else left for g, left in zip(grammars, lefts, strict=True)]
         tight = tight_guides(guides, limits, configs, counts)
-    epoch = guides[0].index.space.epoch if guides else 0
-    for i, grammar in enumerate(grammars):
-        guide = grammar.guide
-        if grammar.is_plain and guide.config != FINISHED:
-            continue
-        if grammar.limit is not None and i not in tight:
-            grammar.limit.note(lefts[i], -1)
-        if grammar.stops or i in tight or grammar.failed or guide.config == FINISHED or guide.is_stateful:
-            special.append(i)
-        elif not drafts and grammar.spelling is not None:  # (with drafts, no text has a spelling of ours)
-            only = grammar.spelling.known_rows(epoch).get(guide.config)
-            if only is None:
-                special.append(i)
-            elif only >= 0:
-                rows[i] = only
-    if special:
-        starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
-        for i in special:
-            grammar = grammars[i]
-            only = -1 if drafts else grammar.only_row()
-            if i in tight and not grammar.failed and not grammar.is_terminated():
-                own = slice(starts[i], starts[i + 1])
-                along = np.array([grammar.guide.config]) if configs is None else configs[own]
-                changed = grammar.limit.change_rows(grammar, drafts[i] if drafts else (), lefts[i], rows[own], along)
-                only = only if changed < 0 else -1
-            for at in range(starts[i], starts[i + 1]):
-                if grammar.failed:
-                    rows[at] = END_ROW
-                elif grammar.is_terminated():
-                    rows[at] = NO_MASK
-                elif only >= 0:
-                    rows[at] = only
-                elif rows[at] >= 0:
-                    config = grammar.guide.config if configs is None else int(configs[at])
-                    rows[at] = grammar.row_with_stops(int(rows[at]), config)
+    others = [i for i, g in enumerate(grammars) if not g.is_plain or g.guide.config == FINISHED]
+    ends = np.cumsum(counts).tolist() if others else []
+    for i in others:
+        own, left = slice(ends[i] - int(counts[i]), ends[i]), lefts[i] if lefts else 0
+        own_configs = np.array([guides[i].config]) if configs is None else configs[own]
+        _change_rows(grammars[i], rows[own], own_configs, drafts[i] if drafts else None, left, is_tight=i in tight)
     return counts, rows
+
+
+def _change_rows(
+    grammar: RequestGrammar, rows: Int32, configs: Int32, drafts: Sequence[int] | None, left: int, *, is_tight: bool
+) -> None:
+    """Change ``rows``, those of ``grammar``, where its index does not decide alone: a text has ended, there are stop
+    tokens, text is forced, or a limit is near. ``configs``: before each row. ``drafts``: None if the step has none."""
+    guide, limit, spelling = grammar.guide, grammar.limit, grammar.spelling
+    if limit is not None and not is_tight:
+        limit.note(left, -1)
+    if not (grammar.stops or is_tight or grammar.failed or guide.config == FINISHED or guide.is_stateful):
+        if drafts is not None or spelling is None:  # (with drafts, no text has a spelling of ours)
+            return
+        known = spelling.known_rows(guide.index.space.epoch).get(guide.config)
+        if known is not None:
+            rows[0] = known if known >= 0 else rows[0]
+            return
+    only = grammar.only_row() if drafts is None else -1
+    if is_tight and not grammar.failed and not grammar.is_terminated():
+        changed = limit.change_rows(grammar, drafts or (), left, rows, configs)
+        only = only if changed < 0 else -1
+    for at in range(len(rows)):
+        if grammar.failed:
+            rows[at] = END_ROW
+        elif grammar.is_terminated():
+            rows[at] = NO_MASK
+        elif only >= 0:
+            rows[at] = only
+        elif rows[at] >= 0:
+            rows[at] = grammar.row_with_stops(int(rows[at]), int(configs[at]))
 
 
 def message_of(
