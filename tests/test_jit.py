@@ -153,6 +153,42 @@ def test_read_only_machine_code_is_used(cache: Path, tmp_path: Path) -> None:
     assert answer.stderr == "" and not list(temporary.rglob("*.nb?"))
 
 
+FULL = """
+import errno, os
+from numba.core.caching import IndexDataCacheFile
+save = IndexDataCacheFile._save_data
+
+def full(file, name, data):
+    if file._cache_path.startswith({full!r}):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    save(file, name, data)
+
+IndexDataCacheFile._save_data = full
+"""
+
+
+def test_a_full_cache_is_replaced(tmp_path: Path) -> None:
+    """Each import of a kernel failed, so each request to a server that had started was HTTP 500, even without a
+    constraint."""
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
+    answer = run(FULL.format(full=str(cache)), DOTLLM_CACHE_DIR=str(cache), TMPDIR=str(temporary))
+    assert f"cannot be kept in {cache / 'kernels'}: No space left on device" in answer.stderr
+    assert list(temporary.rglob("*.nbc")) and not list(cache.rglob("*.nbc"))
+
+
+def test_where_nothing_can_be_written_kernels_are_compiled_all_the_same(tmp_path: Path) -> None:
+    """As on a full disk that also holds the temporary files: no file may have a single byte."""
+    cache = tmp_path / "cache"
+    no_files = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+    )
+    answer = run(no_files, DOTLLM_CACHE_DIR=str(cache), TMPDIR=str(tmp_path))
+    assert f"cannot be kept in {cache / 'kernels'}: File too large" in answer.stderr
+    assert "damaged" not in answer.stderr and not list(tmp_path.rglob("*.nb?"))
+
+
 @pytest.mark.parametrize("lack", ["some", "all"])
 def test_what_read_only_machine_code_lacks_goes_to_a_temporary_directory(
     cache: Path, tmp_path: Path, lack: str

@@ -7,8 +7,9 @@ has a hash of every source that can end up in a kernel (the files of its folder 
 versions of dotllm, Numba and Python): a new version finds an empty directory, never stale machine code. The path of a
 checkout is not part of the key, so two checkouts of the same sources share their machine code. The directory is in the
 user's cache directory (DOTLLM_CACHE_DIR), because an installation may be read-only. If the cache itself is read-only,
-as in an image that runs as another user, its machine code is used, and missing code goes to a temporary directory. A
-platform wheel brings machine code, which is copied into the cache (`shipped_kernels`).
+as in an image that runs as another user, or its disk is full, its machine code is used, and missing code goes to a
+temporary directory; if that cannot be written either, each process compiles what is missing for itself. A platform
+wheel brings machine code, which is copied into the cache (`shipped_kernels`).
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ the 600 s that vLLM gives its engine to start."""
 LOCK_NOTICE_S = 10.0
 LOCK_POLL_S = 0.02
 _waited_in_vain: set[str] = set()
+_full: set[str] = set()
+"""The directories in which machine code could not be kept although their modes allow it."""
 _is_alone = False
 """Whether this process holds the lock of a directory (`_alone`); only the thread that holds `_setting` uses this."""
 _IMPORT = re.compile(r"^from (dotllm[\w.]*) import (\([^)]*\)|.*)$|^import (dotllm[\w.]*)", re.MULTILINE)
@@ -167,8 +170,12 @@ def _cache_directory(folder: str) -> str:
     return str(directory)
 
 
-@cache
 def _is_writable(directory: str) -> bool:
+    return directory not in _full and _allows_writing(directory)
+
+
+@cache
+def _allows_writing(directory: str) -> bool:
     return os.path.isdir(directory) and os.access(directory, os.W_OK)
 
 
@@ -187,6 +194,11 @@ def _say_what_is_read_only(kept_in: Path) -> None:
         f"{user_cache_directory() / 'kernels'} cannot be written, and lacks machine code for this version and CPU; "
         f"what it lacks is compiled into {kept_in}"
     )
+
+
+@cache
+def _say_what_is_full(directory: Path, reason: str) -> None:
+    _say(f"machine code cannot be kept in {directory}: {reason}; the next start will compile it again")
 
 
 def _tell_if_empty(folder: str, directory: Path) -> None:
@@ -275,7 +287,8 @@ def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
         yield
         return
     try:
-        lock = open(Path(directory) / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # closed below
+        # Unbuffered: on a full disk, closing the file would fail, too. (It is closed below.)
+        lock = open(Path(directory) / "lock", "a+b", buffering=0)  # noqa: SIM115
     except OSError:
         yield
         return
@@ -291,7 +304,7 @@ def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def _wait_for(lock: IO[str], is_compiled: Callable[[], bool]) -> None:
+def _wait_for(lock: IO[bytes], is_compiled: Callable[[], bool]) -> None:
     """Take ``lock`` and write this process's id into it, or return without it in the cases that `_alone` names.
 
     A process that timed out once stops waiting, because there are a hundred kernels. Raises OSError if the file system
@@ -303,8 +316,7 @@ def _wait_for(lock: IO[str], is_compiled: Callable[[], bool]) -> None:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
+            lock.write(str(os.getpid()).encode())
             return
         waited = time.monotonic() - began
         if is_compiled() or lock.name in _waited_in_vain:
@@ -316,8 +328,9 @@ def _wait_for(lock: IO[str], is_compiled: Callable[[], bool]) -> None:
         if waited >= LOCK_NOTICE_S and not told:
             told = True
             lock.seek(0)
+            holder = lock.read().decode() or "unknown"
             _say(
-                f"process {lock.read() or 'unknown'} holds the lock {lock.name} and compiles kernels, or is stopped; "
+                f"process {holder} holds the lock {lock.name} and compiles kernels, or is stopped; "
                 f"waiting for it, {LOCK_PATIENCE_S:g} s at most"
             )
         time.sleep(LOCK_POLL_S)
@@ -371,9 +384,12 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
     if _is_writable(directory):
         return _declared_in(directory, function, declare)
     if _is_for_this_cpu(directory, function):
-        with suppress(Exception):  # machine code is damaged, or a signature is missing and cannot be kept there
+        with suppress(Exception):  # machine code is damaged
             return _declared_in(directory, function, declare)
-    directory = _temporary_directory(folder)
+    try:
+        directory = _temporary_directory(folder)
+    except OSError:
+        return _declared_in(directory, function, declare)
     if not _is_compiled(directory, function) and not shipped_kernels.has(Path(directory).name):
         _say_what_is_read_only(Path(directory).parent)
     return _declared_in(directory, function, declare)
@@ -384,17 +400,19 @@ def _declared_in(directory: str, function: Callable[..., Any], declare: Callable
     is_compiled = partial(_is_compiled, directory, function)
     with _setting, _alone(directory, is_compiled):
         if not is_compiled():
-            shipped_kernels.adopt(Path(directory), _index_files(function))
+            with suppress(OSError):  # it is compiled instead
+                shipped_kernels.adopt(Path(directory), _index_files(function))
         before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
         collecting = gc.isenabled()
         gc.disable()  # a compiler makes few reference cycles, and searching for them takes a tenth of the time
         resolve, BaseFunction.get_call_type = BaseFunction.get_call_type, _resolve_once
         load, Cache.load_overload = Cache.load_overload, _load_overload
+        save, Cache.save_overload = Cache.save_overload, _save_overload
         try:
             return _declared(directory, function, declare)
         finally:
-            BaseFunction.get_call_type, Cache.load_overload = resolve, load
+            BaseFunction.get_call_type, Cache.load_overload, Cache.save_overload = resolve, load, save
             if collecting:
                 gc.enable()
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
@@ -425,6 +443,19 @@ def _load_overload(cached: Cache, signature: Any, context: Any) -> Any:
         return cached._load_overload(signature, context)
     finally:
         codegen._library_class = before
+
+
+_save = Cache.save_overload
+
+
+def _save_overload(cached: Cache, signature: Any, compiled: Any) -> None:
+    """Replaces Numba's method while a kernel of dotllm is compiled: machine code that cannot be kept is used all the
+    same."""
+    try:
+        _save(cached, signature, compiled)
+    except OSError as error:
+        _full.add(cached.cache_path)
+        _say_what_is_full(Path(cached.cache_path).parent, error.strerror or repr(error))
 
 
 class _Loaded(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
