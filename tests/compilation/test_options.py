@@ -95,6 +95,47 @@ def test_stores_without_a_transport_are_named(monkeypatch: pytest.MonkeyPatch) -
             CompilationOptions.from_environment({"DOTLLM_STORE": url})
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("file://srv/indexes", "needs an absolute path"),  # it was a folder of the directory of the start
+        ("file://~/indexes", "needs an absolute path"),
+        ("file://", "needs an absolute path"),  # it was the root directory
+        ("http://", "names no place"),
+        ("memory://[", "IPv6"),
+        ("redis://host:port/0", "Port"),  # these failed at each call
+        ("redis://host:99999/0", "Port"),
+        ("redis://host/0?ttl=soon", "soon"),
+        ("redis://host/0?tls=1", "tls"),
+    ],
+)
+def test_stores_that_never_answer_are_named(url: str, why: str) -> None:
+    if url.startswith("redis"):
+        pytest.importorskip("redis")
+    with pytest.raises(ValueError, match=why) as error:
+        CompilationOptions.from_environment({"DOTLLM_STORE": url})
+    assert str(error.value).startswith("DOTLLM_STORE: ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///srv/x",
+        "file:/srv/x",
+        "memory://",
+        "http://host/x",
+        "redis://",
+        "redis://:p@h:1/2?ttl=5",
+        "rediss://h",
+        "unix:///r.sock?db=1",
+    ],
+)
+def test_stores_that_may_answer(url: str) -> None:
+    if url.startswith(("redis", "unix")):
+        pytest.importorskip("redis")
+    assert CompilationOptions.from_environment({"DOTLLM_STORE": url}).store == url
+
+
 def test_a_cluster_needs_processes_beside_it() -> None:
     ray = {"DOTLLM_COMPILE_ON": "ray://auto"}
     assert CompilationOptions.from_environment(ray).compile_on == "ray://auto"

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
-from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from dotllm.compilation import disk
 from dotllm.compilation.breaker import CircuitBreaker
@@ -106,18 +106,22 @@ class RedisTransport:
     def __init__(self, url: str, timeout: float) -> None:
         import redis
 
-        parts = urlsplit(url)
-        query = parse_qs(parts.query, keep_blank_values=True)
+        place, _, query_text = url.partition("?")
+        query = parse_qs(query_text, keep_blank_values=True)
         self._ttl = int(query.pop("ttl", ["0"])[0]) or None
         kept = urlencode(query, doseq=True)
         self._client: Any = redis.Redis.from_url(
-            urlunsplit(parts._replace(query=kept)), socket_timeout=timeout, socket_connect_timeout=timeout
+            f"{place}?{kept}", socket_timeout=timeout, socket_connect_timeout=timeout
         )
 
     def read(self, name: str) -> bytes | None:
         """The value, or None."""
         data = self._client.get(f"{PREFIX}:{name}")
         return None if data is None else bytes(data)
+
+    def check(self) -> None:
+        """Raise what each call would raise because of the URL. This does not connect."""
+        self._client.connection_pool.make_connection()
 
     def write(self, name: str, data: bytes) -> None:
         """Set the value."""
@@ -128,19 +132,30 @@ _REDIS = ("redis", "rediss", "unix")
 
 
 def check(url: str) -> None:
-    """Check that a URL has a transport. Raises ImportError naming what to install, ValueError if there is none."""
-    scheme = urlsplit(url).scheme
+    """Check that a URL has a transport, and names a place.
+
+    Raises:
+        ImportError: the transport needs a package, which the message names.
+        ValueError: there is no such transport, or no such place.
+    """
+    parts = urlsplit(url)
+    scheme = parts.scheme
     if not scheme:
         raise ValueError(f"store {url!r} is not a URL (examples: s3://bucket/path, redis://host:6379/0, file:///path)")
     try:
         if scheme in _REDIS:
             import_module("redis")
+            RedisTransport(url, timeout=1.0).check()
         else:
             import_module("fsspec").get_filesystem_class(scheme)
     except ImportError as error:
         raise ImportError(f"store {scheme}:// needs another package ({error}): see docs/compilation.md") from error
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"store {scheme}://: {error}") from None
+    if scheme in ("file", "local") and (parts.netloc or not parts.path.strip("/")):
+        raise ValueError(f"store {url!r} needs an absolute path: file:///path")
+    if scheme not in (*_REDIS, "memory") and not (parts.netloc or parts.path.strip("/")):
+        raise ValueError(f"store {url!r} names no place")
 
 
 def open_transport(url: str, timeout: float) -> Transport:
