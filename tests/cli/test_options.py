@@ -8,6 +8,7 @@ import pytest
 
 from dotllm.cli import options
 from dotllm.compilation.options import describe
+from dotllm.vllm_plugin import settings
 
 
 def test_flags_move_to_the_environment() -> None:
@@ -41,6 +42,20 @@ def test_a_flag_is_told_what_it_is_near(capsys: pytest.CaptureFixture[str]) -> N
     assert 'did you mean "--dotllm-coalescence"?' in capsys.readouterr().err
     for flag, variable in (("compile-threads", "COMPILE_THREADS"), ("store-timeout", "STORE_TIMEOUT")):
         assert options.refused({f"DOTLLM_{variable}": "x"}).startswith(f"--dotllm-{flag}, DOTLLM_{variable}: ")
+
+
+@pytest.mark.parametrize(
+    "argv", [["--dotllm_cache_dir", "a_b"], ["--dotllm_cache_dir=a_b"], ["--dotllm-cache_dir=a_b"]]
+)
+def test_a_flag_may_be_written_with_underscores_as_vllms_may(argv: list[str]) -> None:
+    """vLLM refused it, and spelt it as the help does."""
+    environment: dict[str, str] = {}
+    assert options.export(["serve", *argv, "--max_model_len", "8"], environment) == ["serve", "--max_model_len", "8"]
+    assert environment == {"DOTLLM_CACHE_DIR": "a_b"}
+
+
+def test_every_option_is_known_to_the_plugin() -> None:
+    assert {option.variable for option in options.OPTIONS} <= settings.known()
 
 
 def test_every_option_is_in_the_help() -> None:

@@ -13,14 +13,13 @@ import atexit
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping
-from functools import partial
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from dotllm.compilation.options import CompilationOptions, describe, flag_of
 from dotllm.suggestions import did_you_mean
-from dotllm.vllm_plugin import settings, tiers
+from dotllm.vllm_plugin import settings
 
 
 class Option(NamedTuple):
@@ -115,18 +114,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Limits": ("max-pinned-bytes", "compile-timeout", "compile-memory", "queue-limit", "queue-bytes"),
 }
 """Options by topic, for the help; all others are "Advanced"."""
-SETTINGS: tuple[Callable[[], object], ...] = (
-    tiers.chosen,
-    settings.takes_auto,
-    settings.coalescence,
-    settings.finishes,
-    settings.ends_in_reasoning,
-    settings.gpu_masks,
-    settings.inspects,
-    settings.previews,
-    settings.warns,
-    *(partial(settings.written, variable) for variable in settings.HOW_JSON_IS_WRITTEN),
-)
 _CONFIG = "--config"
 _PREFIX = "dotllm-"
 
@@ -139,10 +126,11 @@ def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
     arguments = deque(argv)
     while arguments:
         argument = arguments.popleft()
-        if not argument.startswith("--dotllm-"):
+        flag, equals, value = argument.partition("=")
+        flag = flag.replace("_", "-")  # as vLLM reads its own flags
+        if not flag.startswith("--dotllm-"):
             kept.append(argument)
             continue
-        flag, equals, value = argument.partition("=")
         option = by_flag.get(flag)
         if option is None:
             fail(f"unknown option {flag}; {did_you_mean(flag, by_flag) or 'dotllm serve --help lists them'}")
@@ -232,8 +220,8 @@ def refused(environment: Mapping[str, str]) -> str | None:
     """The reason why a server must not start with this environment, or None."""
     try:
         CompilationOptions.from_environment(environment)
-        for setting in SETTINGS:
-            setting()
+        for reader in settings.READERS.values():
+            reader()
     except ValueError as error:
         named = max(
             (option for option in OPTIONS if str(error).startswith(option.variable)),

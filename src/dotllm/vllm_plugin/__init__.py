@@ -14,7 +14,7 @@ def register() -> None:
     """Apply the hooks for this process. Idempotent.
 
     Raises:
-        ValueError: ``DOTLLM_HOOKS`` names a tier that does not exist, or omits one that a named tier needs.
+        ValueError: a ``DOTLLM_…`` variable has a wrong value.
         dotllm.vllm_plugin.hook.HookError: this vLLM is too old, or does not fit a required hook.
     """
     from vllm.version import __version__
@@ -25,10 +25,12 @@ def register() -> None:
     fault = releases.too_old(__version__)
     if fault:
         raise HookError(fault)
-    from dotllm.vllm_plugin import registry, tiers
+    from dotllm.vllm_plugin import registry, settings, tiers
 
     registry.join_vllms_log()
     processes = registry.ASKED_BY.get(_caller(), tiers.PROCESSES)
+    if tiers.FRONT_END in processes:
+        settings.check()
     if processes:
         registry.apply_required(*processes)
 

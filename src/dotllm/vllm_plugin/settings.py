@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from functools import lru_cache
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 
+from dotllm.compilation.metrics import DIRECTORY_VARIABLE
+from dotllm.compilation.options import CompilationOptions, describe
+from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import tiers
+
+logger = logging.getLogger(__name__)
 
 BACKEND = "dotllm"
 """What we write into a request as its backend. In vLLM's configuration we have no name: dotllm is what ``auto`` means.
@@ -118,3 +126,36 @@ def previews() -> bool:
 def is_ours(backend: str | None) -> bool:
     """Whether dotllm serves the requests of a server configured with ``backend``."""
     return backend == "auto" and takes_auto()
+
+
+READERS: dict[str, Callable[[], object]] = {
+    tiers.VARIABLE: tiers.chosen,
+    "DOTLLM_DEFAULT_BACKEND": takes_auto,
+    "DOTLLM_COALESCENCE": coalescence,
+    "DOTLLM_FINISH_WITHIN_MAX_TOKENS": finishes,
+    "DOTLLM_END_IN_REASONING": ends_in_reasoning,
+    "DOTLLM_GPU_MASKS": gpu_masks,
+    "DOTLLM_INSPECT": inspects,
+    "DOTLLM_PREVIEW": previews,
+    "DOTLLM_WARNINGS": warns,
+    **{variable: partial(written, variable) for variable in HOW_JSON_IS_WRITTEN},
+}
+"""By variable of the plugin, the function that reads it, and raises ValueError for a wrong value."""
+_OF_KUBERNETES = re.compile(r"(_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_\w+)?)$")
+"""The ends of the variables that Kubernetes makes for each service, which may be called dotllm."""
+
+
+def known() -> frozenset[str]:
+    """All variables of dotllm's."""
+    return frozenset({*READERS, *(variable for variable, *_ in describe()), DIRECTORY_VARIABLE})
+
+
+def check(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ValueError, which names the variable, if one has a wrong value; warn of variables that do not exist."""
+    CompilationOptions.from_environment(environment)
+    for reader in READERS.values():
+        reader()
+    for name in sorted(set(environment) - known()):
+        if name.startswith("DOTLLM_") and not _OF_KUBERNETES.search(name):
+            hint = did_you_mean(name, known()) or "`dotllm serve --help` lists dotllm's"
+            logger.warning("there is no variable %s; %s", name, hint)
