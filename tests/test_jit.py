@@ -25,8 +25,8 @@ from dotllm import jit
 KERNEL = """
 import sys
 from dotllm import allocate
-from dotllm.jit import _cache_directory
-print(_cache_directory("allocate"))
+from dotllm.jit import _cache_directory, is_kept
+print(_cache_directory("allocate"), is_kept())
 """
 
 
@@ -96,11 +96,11 @@ def second(compiled: First) -> subprocess.CompletedProcess[str]:
 def test_first_run_says_what_it_compiles_and_the_second_is_silent(
     compiled: First, second: subprocess.CompletedProcess[str]
 ) -> None:
-    first, (folder, _), (again, _) = compiled.run, compiled.run.stdout.split(), second.stdout.split()
+    first, (folder, kept, _), (again, *_) = compiled.run, compiled.run.stdout.split(), second.stdout.split()
     total = len(jit.SECONDS)
     assert f"compiling {total} groups of kernels, about {sum(jit.SECONDS.values())} s" in first.stderr
     assert f"1/{total} (allocate)" in first.stderr
-    assert "compiling" not in second.stderr and folder == again
+    assert "compiling" not in second.stderr and folder == again and kept == "True"
     assert Path(folder).is_relative_to(compiled.cache)
 
 
@@ -173,6 +173,7 @@ def test_a_full_cache_is_replaced(tmp_path: Path) -> None:
     cache, temporary = tmp_path / "cache", tmp_path / "temporary"
     temporary.mkdir()
     answer = run(FULL.format(full=str(cache)), DOTLLM_CACHE_DIR=str(cache), TMPDIR=str(temporary))
+    assert answer.stdout.endswith("False\n"), "dotllm warmup fails"
     assert f"cannot be kept in {cache / 'kernels'}: No space left on device" in answer.stderr
     assert list(temporary.rglob("*.nbc")) and not list(cache.rglob("*.nbc"))
 
@@ -350,7 +351,7 @@ def test_kernels_that_are_loaded_see_no_registry_and_those_that_are_compiled_see
     compiled: First, second: subprocess.CompletedProcess[str]
 ) -> None:
     """Numba looks at all registries of declarations before each kernel. That was a quarter of the time to load."""
-    looks = [int(one.stdout.split()[1]) for one in (compiled.run, second)]
+    looks = [int(one.stdout.split()[2]) for one in (compiled.run, second)]
     assert looks[0] > 10 and looks[1] == 0, looks
 
 

@@ -201,6 +201,11 @@ def _say_what_is_full(directory: Path, reason: str) -> None:
     _say(f"machine code cannot be kept in {directory}: {reason}; the next start will compile it again")
 
 
+def is_kept() -> bool:
+    """Whether all machine code that this process has compiled is in the user's cache directory."""
+    return not _full and not _temporary_directory.cache_info().currsize
+
+
 def _tell_if_empty(folder: str, directory: Path) -> None:
     if not any(directory.iterdir()) and not shipped_kernels.has(directory.name):
         _progress.tell(folder, directory.parent)

@@ -6,6 +6,7 @@ Set ``DOTLLM_CACHE_DIR`` to a directory that is part of the image.
 
 from __future__ import annotations
 
+import sys
 import time
 
 from dotllm.cli.specifications import add_tokenizer, vocabulary_of
@@ -14,12 +15,13 @@ from dotllm.system import user_cache_directory
 
 
 def main(argv: list[str]) -> int:
-    """Status 0."""
+    """Status 0; 1 if the machine code could not be kept."""
     parser = CommandParser("warmup", __doc__)
     add_tokenizer(parser, "the model to be served")
     arguments = parser.parse_args(argv)
 
     start = time.perf_counter()
+    from dotllm import jit
     from dotllm.compilation.compiler import compile_specification, prepare
     from dotllm.compilation.specification import Specification
     from dotllm.vocabulary import Vocabulary
@@ -37,5 +39,12 @@ def main(argv: list[str]) -> int:
         vocabulary = vocabulary_of(arguments.tokenizer, arguments.vocab_size)
         vocabulary.prepare()
         print(f"{vocabulary!r} ready in {time.perf_counter() - start:.1f} s")
+    if not jit.is_kept():
+        print(
+            f"dotllm: a start will compile again what {user_cache_directory()} could not keep: make room there, make "
+            "it writable, or set DOTLLM_CACHE_DIR",
+            file=sys.stderr,
+        )
+        return 1
     print(f"all of it is in {user_cache_directory()}")
     return 0
