@@ -16,10 +16,17 @@ def test_a_code(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "bundling (https://json-schema.org/" in text and "](" not in text
 
 
+@pytest.mark.parametrize("code", ["unavailable", "dotllm.unavailable"])
+def test_the_code_of_a_503(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """There was no such code, and "unsatisfiable" was proposed."""
+    assert main(["explain", code]) == 0
+    assert "Retry-After" in capsys.readouterr().out
+
+
 def test_all_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(CODES)
+    assert [line.split()[0] for line in lines] == [*CODES, "unavailable"]
     assert all(20 < len(line) < 160 and "`" * 3 not in line for line in lines)
 
 

@@ -161,6 +161,13 @@ def test_death_of_two_workers_is_an_error_of_one_compile(make: Any, how: str) ->
     assert compiler.compile(spec(id=2), NEVER)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_death_says_what_to_do(again: bool) -> None:
+    """One that was killed while it started did not."""
+    text = str(ProcessDied(-9, again=again))
+    assert "status -9" in text and "the request may be sent again" in text and "lower --dotllm-compile-memory" in text
+
+
 def test_death_of_two_workers_is_not_remembered(make: Any, make_manager: Any) -> None:
     manager = make_manager(offload=make(), subprocess_threshold_bytes=0)
     manager.start_processes()

@@ -13,24 +13,28 @@ import sys
 from importlib.resources import files
 
 from dotllm.cli.subcommands import CommandParser
+from dotllm.compilation.errors import UNAVAILABLE
 from dotllm.errors import CODES
 from dotllm.suggestions import did_you_mean
 
+SECTIONS = (*CODES, UNAVAILABLE)
 _LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 
 
 def main(argv: list[str]) -> int:
     """Print the section of a code. Status 2 for a code that does not exist."""
     parser = CommandParser("explain", __doc__)
-    parser.add_argument("code", nargs="?", metavar="CODE", help='as in "error[CODE]", or "dotllm.CODE" of HTTP 400')
+    parser.add_argument(
+        "code", nargs="?", metavar="CODE", help='as in "error[CODE]", or "dotllm.CODE" of HTTP 400 and 503'
+    )
     code = parser.parse_args(argv).code
     if code is None:
-        width = max(map(len, CODES))
-        print("\n".join(f"{name:{width}}  {_first_sentence(section(name))}" for name in CODES))
+        width = max(map(len, SECTIONS))
+        print("\n".join(f"{name:{width}}  {_first_sentence(section(name))}" for name in SECTIONS))
         return 0
     name = code.removeprefix("dotllm.")
-    if name not in CODES:
-        meant = did_you_mean(name, CODES) or "`dotllm explain` lists them"
+    if name not in SECTIONS:
+        meant = did_you_mean(name, SECTIONS) or "`dotllm explain` lists them"
         print(f"dotllm explain: there is no code {code!r}; {meant}", file=sys.stderr)
         return 2
     print(section(name))

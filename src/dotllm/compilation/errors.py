@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dotllm.errors import BudgetExceededError
 
+UNAVAILABLE = "unavailable"
+"""The code of `Unavailable` in HTTP 503. (`dotllm.errors.CODES` has the codes of specifications.)"""
+
 
 class CompilationError(RuntimeError):
     """A compile failed although nothing is known to be wrong with the specification (a bug, a dead worker)."""
@@ -27,14 +30,12 @@ class ProcessDied(Unavailable):
     """A compile process ended without a reply: it was killed (mostly by the kernel, out of memory), or it crashed."""
 
     def __init__(self, status: int, *, again: bool = False) -> None:
-        """``again``: the process before it died too, on the same specification."""
-        text = f"the compile process ended with status {status}"
-        if again:
-            text += (
-                ", as the one before it did: the specification was tried twice, and the request may be sent again; if "
-                "the machine is short of memory, lower --dotllm-compile-memory or --dotllm-compile-processes"
-            )
-        super().__init__(text)
+        """``again``: the process before it died, too, on the same specification."""
+        twice = ", as the one before it did: the specification was tried twice, and" if again else ":"
+        super().__init__(
+            f"the compile process ended with status {status}{twice} the request may be sent again; if the machine is "
+            "short of memory, lower --dotllm-compile-memory or --dotllm-compile-processes"
+        )
         self.status = status
 
 

@@ -269,7 +269,7 @@ class ProcessCompiler:
             return self._compile(worker, specification, cancelled)
         except ProcessDied as death:
             if not self._closed:
-                logger.warning("%s; retrying in another process", death)
+                logger.warning("a compile process ended with status %s; retrying in another", death.status)
         worker = self._take(cancelled)
         try:
             return self._compile(worker, specification, cancelled)

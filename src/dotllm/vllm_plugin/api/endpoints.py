@@ -36,12 +36,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from dotllm.compilation import validation_cache
+from dotllm.compilation.errors import UNAVAILABLE
 from dotllm.diagnosis.openai_error import error_fields
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin.api import response_headers, unsupported_fields
 from dotllm.vllm_plugin.api.call import Call, current
 from dotllm.vllm_plugin.api.refusal_response import refusal_response
-from dotllm.vllm_plugin.enforce import engine_info, request_errors, validation
+from dotllm.vllm_plugin.enforce import engine_info, validation
 from dotllm.vllm_plugin.extra.mass import record
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.tools import constraints, custom_tools, cut_calls
@@ -216,7 +217,7 @@ def _create_error_response(message: str | Exception, *args: Any, original: Origi
     written, code = original(message, *args, **kwargs), getattr(message, "dotllm_code", None)
     if code is None:
         return written
-    return refusal_response()(error={**written.error.model_dump(), "reason": code or request_errors.UNAVAILABLE})
+    return refusal_response()(error={**written.error.model_dump(), "reason": code or UNAVAILABLE})
 
 
 @HOOK.replaces(

@@ -14,10 +14,10 @@ import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from dotllm.compilation.errors import UNAVAILABLE
 from dotllm.diagnosis.openai_error import error_fields
 from dotllm.vllm_plugin.api.refusal_response import PREFIX, refusal_response
 from dotllm.vllm_plugin.enforce import engine_info
-from dotllm.vllm_plugin.enforce.request_errors import UNAVAILABLE
 from dotllm.vllm_plugin.hook import Hook, Original
 
 PATH = "/v1/messages"

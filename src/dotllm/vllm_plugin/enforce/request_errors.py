@@ -28,8 +28,6 @@ HOOK = Hook(
     ),
     without_it='the client is only told "Internal server error"',
 )
-UNAVAILABLE = "unavailable"
-"""The code of HTTP 503. (`dotllm.errors.CODES` has the codes of specifications.)"""
 
 
 def _failed(output: RequestOutput) -> Iterator[tuple[CompletionOutput, Failure]]:
