@@ -25,6 +25,8 @@ PROMPT = ("prompt", "suffix", "input", "instructions", "messages", "tools")
 BESIDE = (*SENT, *PROMPT, "max_tokens", "min_tokens", "stop_token_ids", "allowed_token_ids", "use_beam_search")
 """Fields that a refusal may be about, other than the constraint."""
 _OPTION = r"structured_outputs\.(?:disable_\w+|whitespace_pattern)"
+_FIELD_OF_OPTION = {"whitespace_pattern": "structured_outputs.whitespace_pattern", "source": "dotllm_source"}
+"""The fields of options that a compile refuses."""
 _BEGINS = re.compile(rf"(vllm_xargs(?:\.\w+)?|{'|'.join(BESIDE)}|dotllm_\w+|{_OPTION})(?![\w=])")
 """The beginnings of messages about such fields."""
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
@@ -65,8 +67,10 @@ def param(request: Any, message: str) -> str | None:
 
 def beside(error: SpecError) -> str | None:
     """The field that ``error`` is about, if it is not the constraint; else None."""
-    is_one = error.location is None and (error.keyword in BESIDE or error.keyword.startswith("dotllm_"))
-    return error.keyword if is_one else None
+    if error.location is not None:
+        return None
+    is_field = error.keyword in BESIDE or error.keyword.startswith("dotllm_")
+    return error.keyword if is_field else _FIELD_OF_OPTION.get(error.keyword)
 
 
 def _as_written(request: Any, field: str) -> str:

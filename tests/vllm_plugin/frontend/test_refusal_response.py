@@ -11,11 +11,13 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from dotllm import Index
 from dotllm.diagnosis.openai_error import error_fields, param
-from dotllm.errors import CODES, InvalidSpecError, Pointer
+from dotllm.errors import CODES, InvalidSpecError, Pointer, SpecError
 from dotllm.vllm_plugin.api import endpoints
 from dotllm.vllm_plugin.api.refusal_response import refusal_response
 from dotllm.vllm_plugin.enforce import errors, request_errors
+from tests.languages.json_schema.verdicts import byte_vocabulary
 
 
 @pytest.mark.parametrize("site", ["", "https://example.com/"])
@@ -91,6 +93,28 @@ def test_the_engine_says_which_field_beside_the_constraint_it_refuses(request_: 
     rule = InvalidSpecError("unknown rule", keyword="stop", location=Pointer("/a"))
     failure = errors.decode(errors.encode(rule))
     assert failure is not None and failure.field is None, "a name in the specification"
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"whitespace_pattern": "["}, "structured_outputs.whitespace_pattern"),
+        ({"whitespace_pattern": "x"}, "structured_outputs.whitespace_pattern"),
+        ({"source": "x" * 20_000}, "vllm_xargs.dotllm_source"),
+    ],
+)
+def test_an_option_that_a_compile_refuses_is_the_field(options: dict[str, Any], field: str) -> None:
+    """It was the schema."""
+    request = SimpleNamespace(structured_outputs=SimpleNamespace(json={"type": "object"}))
+    with pytest.raises(SpecError) as refused:
+        Index.from_json_schema({"type": "object"}, byte_vocabulary(), **options)
+    said: Any = request_errors.as_http(*errors.decode(errors.encode(refused.value)))  # type: ignore[misc]
+    assert error_fields(said.args[0], said.dotllm_code, request, said.parameter)["param"] == field
+    tag = {"type": "json_schema", "json_schema": {"type": "object"}, "whitespace_pattern": "["}
+    with pytest.raises(SpecError) as refused:
+        Index.from_structural_tag({"type": "structural_tag", "format": tag}, byte_vocabulary())
+    failure = errors.decode(errors.encode(refused.value))
+    assert failure is not None and failure.field is None, "a field of a structural tag"
 
 
 @pytest.mark.parametrize(

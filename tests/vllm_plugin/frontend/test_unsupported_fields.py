@@ -285,6 +285,15 @@ def test_a_format_that_lacks_its_schema() -> None:
             request.to_sampling_params(8, {})
 
 
+@pytest.mark.parametrize(("name", "fault"), [({}, "is missing"), ({"name": 3}, "must be a string, not 3")])
+def test_a_format_whose_name_is_not_a_string(name: dict[str, int], fault: str) -> None:
+    """It was said to be missing."""
+    form = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}, **name}}
+    asked = {"model": "m", "messages": [{"role": "user", "content": "?"}], "response_format": form}
+    outcome = ask("chat", asked)
+    assert outcome.param == "response_format.json_schema.name" and f".name {fault}" in (outcome.refusal or "")
+
+
 def test_options_survive_a_replacement() -> None:
     before = structured(json={}, whitespace_pattern=" ", disable_additional_properties=True)
     after = structured(structural_tag="{}")

@@ -252,8 +252,9 @@ def _refuse_form(request: Mapping[str, object], form: object, api: _Form, instea
     elif kind != "structural_tag" and isinstance(named, dict) and not isinstance(named["schema"], dict):
         refuse(f"{at} must be a JSON Schema, an object, not {shown(named['schema'])}", at)
     elif kind == "json_schema" and api is not _OUTPUT_FORMAT and not isinstance((named or {}).get("name"), str):
-        at = f"{at.removesuffix('.schema')}.name"
-        refuse(f"{at} is missing: this API requires a name for the schema", at)
+        at, written = f"{at.removesuffix('.schema')}.name", (named or {}).get("name")
+        fault = "is missing" if written is None else f"must be a string, not {shown(written)}"
+        refuse(f"{at} {fault}: this API requires a name for the schema", at)
     instead = {**instead, "json": repr(f"{name}.{api.schema}")}
     _refuse_foreign(request, others, instead, name)
     if named is not form and isinstance(named, dict):
