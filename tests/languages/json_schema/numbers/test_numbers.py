@@ -7,6 +7,7 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -228,6 +229,12 @@ def test_budget() -> None:
         grammar_of(INTEGER & N.multiple_of(1_000_003))
     with pytest.raises(BudgetExceededError):
         exact(Decimal("1e100000"))
+
+
+def test_floats_with_another_form() -> None:
+    """``repr(np.float64(0.1))`` is not a number; it once ended in `decimal.InvalidOperation`."""
+    assert exact(np.float64(0.1)) == Fraction(1, 10)
+    assert N.finite([np.float64(1.5)]).contains(1.5)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True])

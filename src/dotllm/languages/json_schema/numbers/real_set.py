@@ -43,7 +43,7 @@ def exact(value: int | float | Decimal | Fraction) -> Exact:
     if isinstance(value, float):
         if value.is_integer() and abs(value) < 1e15:
             return int(value)
-        value = Decimal(repr(value))
+        value = Decimal(float.__repr__(value))  # subclasses have other forms: NumPy's is np.float64(0.1)
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise InvalidSpecError(f"{value} is not a JSON number")
