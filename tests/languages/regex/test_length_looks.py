@@ -25,7 +25,7 @@ TEXTS = ["".join(letters) for n in range(6) for letters in itertools.product("ab
 
 BEFORE = ["", "", "a", "[ab]", "(?:a|b)", "(?!b)"]
 BODIES = [".{1,3}", ".{2}", "a{1,2}b?", ".{1,2}a?", "[ab]{0,3}", "(?:a|b){2,3}", ".{0,2}\n?", "a.{1,2}", ".{1,2}|b{3,4}", ".*b", ".{3,}", "", "^.{1,3}"]  # fmt: skip
-RESTS = ["[ab]+", ".*", "(?:ab?)*", "[ab\n]*", "a*b*", "(?:a|bb)+", "(?=.{2,3}$)[ab]*", "b?"]
+RESTS = ["[ab]+", ".*", "(?:ab?)*", "[ab\n]*", "a*b*", "(?:a|bb)+", "(?=.{2,3}$)[ab]*", "b?", "(?=^.{1,4}$)[ab]*", "(?:(?=^.{2,3}$)[ab]*|b)"]  # fmt: skip
 
 
 def test_against_re(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +33,7 @@ def test_against_re(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(2)
     split = judged = 0
     for _ in range(900):
+        monkeypatch.setattr(lengths, "_MAX_WAYS", chance.choice([2, 16]))  # 2: short repetitions become bounds, too
         look = f"(?{chance.choice('==!')}{chance.choice(BODIES)}{chance.choice(['$', '$', ''])})"
         pattern = f"^{chance.choice(BEFORE)}{look}{chance.choice(RESTS)}$"
         if chance.random() < 0.2:
@@ -50,6 +51,12 @@ def test_against_re(monkeypatch: pytest.MonkeyPatch) -> None:
         judged += len(TEXTS) * (parts is not None)
         assert not wrong, (pattern, wrong[:3])
     assert split > 150 and judged > 50_000
+
+
+def test_a_thousand_look_aheads() -> None:
+    """They once exceeded Python's recursion limit."""
+    grammar = regex_to_grammar("".join(f"(?=.{{0,{most}}}$)" for most in range(1040, 40, -1)) + "a*")
+    assert accepts(grammar, b"a" * 41) and not accepts(grammar, b"a" * 42)
 
 
 def _names(chance: random.Random) -> str:

@@ -282,11 +282,11 @@ _Option = tuple[Look | None, int, int | None]
 """One way of a look-ahead: what remains of the look-ahead (None: nothing), and the least and the largest length."""
 
 
-def split_by_length(node: Node) -> list[Part] | None:
-    """``node``, matched against whole texts, as a union; None if it has no such look-ahead at its start, or the union
-    has more than `MAX_PARTS` parts."""
+def split_by_length(node: Node, start: int = 0) -> list[Part] | None:
+    """``node``, matched to the end of the text after ``start`` or more characters, as a union; None if it has no such
+    look-ahead at its start, or the union has more than `MAX_PARTS` parts."""
     if isinstance(node, Alt):
-        choices = [split_by_length(choice) for choice in node.choices]
+        choices = [split_by_length(choice, start) for choice in node.choices]
         if not any(choices):
             return None
         rest = alt([choice for choice, parts in zip(node.choices, choices, strict=True) if parts is None])
@@ -294,19 +294,37 @@ def split_by_length(node: Node) -> list[Part] | None:
         return _few([*known_parts, (rest, 0, None)] if len(node.choices) > sum(map(bool, choices)) else known_parts)
     if not isinstance(node, Seq):
         return None
-    before = 0
+    looks: list[tuple[int, int, int, list[_Option]]] = []  # (the part after the look before, its own, what is between)
+    begin = before = 0
+    seen = _charsets_of_rests(node.parts)
     for at, part in enumerate(node.parts):
+        options = None
         if isinstance(part, Look) and part.ahead:
-            rest = seq(node.parts[at + 1 :])
-            options = _options(part, rest, before)
-            if options is not None:
-                following = split_by_length(rest) or [(rest, 0, None)]
-                return _few([_joined(node.parts[:at], before, *pair) for pair in product(options, following)])
+            options = _options(part, seen[at + 1], before, at_start=not start + before)
+        if options is not None:
+            looks.append((begin, at, before, options))
+            start, begin, before = start + before, at + 1, 0
+            continue
         low, high = length_bounds(part)
         if low != high:
-            return None
+            break
         before += low
-    return None
+    if not looks:
+        return None
+    following = split_by_length(rest, start) if isinstance(rest := seq(node.parts[begin:]), Alt) else None
+    for begin, at, before, options in reversed(looks):
+        if not following:
+            following = [(seq(node.parts[at + 1 :]), 0, None)]
+        following = _few([_joined(node.parts[begin:at], before, *pair) for pair in product(options, following)])
+    return following
+
+
+def _charsets_of_rests(parts: tuple[Node, ...]) -> list[CharSet]:
+    """The characters of all matches from each of ``parts`` to the last, and of what follows that: none."""
+    charsets = [NO_CHARS]
+    for part in reversed(parts):
+        charsets.append(charsets[-1] | _charset(part))
+    return charsets[::-1]
 
 
 def _few(parts: list[Part]) -> list[Part] | None:
@@ -324,14 +342,13 @@ def _joined(parts: tuple[Node, ...], before: int, option: _Option, following: Pa
     return whole, max(low, least + before), min(tops) if tops else None
 
 
-def _options(look: Look, rest: Node, before: int) -> list[_Option] | None:
-    """The ways of a look-ahead after ``before`` characters: remainders, and bounds on the length of the whole. None
-    if the look-ahead is not of this kind."""
-    seen = _charset(rest)
+def _options(look: Look, seen: CharSet, before: int, at_start: bool) -> list[_Option] | None:
+    """The ways of a look-ahead after ``before`` characters, before matches of the characters ``seen``: remainders, and
+    bounds on the length of the whole. None if the look-ahead is not of this kind."""
     ways_to_end: list[_Option] = []
     ways = []
     for body in look.body.choices if isinstance(look.body, Alt) else (look.body,):
-        plain = _to_the_end(body, at_start=not before)
+        plain = _to_the_end(body, at_start)
         split = None if plain is None else ways_of(_widened(plain, seen))
         if split is None:
             return None
