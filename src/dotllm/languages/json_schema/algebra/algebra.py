@@ -10,9 +10,10 @@ nodes, as their rules are unproductive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Any, Protocol
+from operator import or_
+from typing import Any, Protocol, TypeVar
 
 from dotllm import cancellation
 from dotllm.errors import BudgetExceededError, InvalidSpecError
@@ -49,6 +50,17 @@ SCHEMA, AND, OR, NOT, FORM = "schema", "and", "or", "not", "form"
 class Loop(InvalidSpecError):
     """A schema that is defined in terms of itself, in place. It means nothing, unless only an emptiness check met it
     again."""
+
+
+Item = TypeVar("Item")
+
+
+def _in_halves(join: Callable[[Item, Item], Item], items: Sequence[Item], none: Item) -> Item:
+    """All ``items`` joined: one after another, n items of one value each would copy n²/2 values."""
+    if len(items) < 2:
+        return items[0] if items else none
+    middle = len(items) // 2
+    return join(_in_halves(join, items[:middle], none), _in_halves(join, items[middle:], none))
 
 
 class FormReader(Protocol):
@@ -136,9 +148,10 @@ class Algebra:
 
     def any_of(self, nodes: Sequence[Node]) -> Node:
         """The union of any number of nodes."""
-        members = tuple(dict.fromkeys(node for node in nodes if node != FALSE))
-        if TRUE in members or any(self._complements.get(node) in members for node in members):
+        distinct = dict.fromkeys(node for node in nodes if node != FALSE)
+        if TRUE in distinct or any(self._complements.get(node) in distinct for node in distinct):
             return TRUE
+        members = tuple(distinct)
         if len(members) < 2:
             return members[0] if members else FALSE
         key = (OR, members)
@@ -284,15 +297,11 @@ class Algebra:
         """The values that any of the forms allows. Raises BudgetExceededError if one type has too many alternatives."""
         if len(forms) == 1:
             return forms[0]
-        constants, number, string = 0, NO_NUMBER, NO_STRING
+        constants = 0
         array_constraints: list[ArrayConstraint] = []
         object_constraints: list[ObjectConstraint] = []
         for form in forms:
             constants |= form.constants
-            if form.number is not NO_NUMBER:
-                number = form.number if number is NO_NUMBER else number | form.number
-            if form.string is not NO_STRING:
-                string = form.string if string is NO_STRING else string | form.string
             array_constraints.extend(form.arrays)
             object_constraints.extend(form.objects)
         if max(len(array_constraints), len(object_constraints)) > self.budget.alternatives:
@@ -302,7 +311,11 @@ class Algebra:
                 help="join those that differ in the value of one property, with an enum",
             )
         return NormalForm(
-            constants, number, string, arrays.united(array_constraints), object_unions.united(object_constraints)
+            constants,
+            _in_halves(or_, [form.number for form in forms if form.number is not NO_NUMBER], NO_NUMBER),
+            _in_halves(or_, [form.string for form in forms if form.string is not NO_STRING], NO_STRING),
+            arrays.united(array_constraints),
+            object_unions.united(object_constraints),
         )
 
     def negation(self, a: NormalForm) -> NormalForm:
@@ -363,13 +376,17 @@ class Algebra:
         y = self.listed(b) if x is not None else None
         return self.is_empty(self.both(a, self.complement(b))) if x is None or y is None else x <= y
 
+    def known_form(self, a: Node) -> NormalForm | None:
+        """The form of a node; None if finding it would nest too deeply, or the node is defined by itself."""
+        if self._forms[a] is None:
+            self.is_empty(a)  # finds the form
+        return self._forms[a]
+
     def listed(self, a: Node) -> frozenset[str] | None:
         """The values of a node that is seen to allow nothing but some listed strings; None for any other."""
         if a in self._lists:
             return self._lists[a]
-        if self._forms[a] is None:
-            self.is_empty(a)  # computes the form, unless that would nest too deeply
-        form = self._forms[a]
+        form = self.known_form(a)
         if form is None:
             return None
         only_strings = not (

@@ -1,15 +1,18 @@
-"""Finds disjoint nodes by their types and discriminators; ``oneOf`` builds on this.
+"""Finds disjoint nodes by their types, listed values and discriminators; ``oneOf`` builds on this.
 
 The answer "not disjoint" may mean "not known"; then ``oneOf`` excludes the other branch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import combinations
+from typing import TypeAlias, TypeVar
 
 from dotllm.languages.json_schema.algebra.algebra import Algebra, Loop
 from dotllm.languages.json_schema.algebra.normal_form import (
+    ANYTHING,
     FALSE,
     NO_NUMBER,
     NO_STRING,
@@ -44,42 +47,98 @@ def one_of(algebra: Algebra, nodes: Sequence[Node], excluded: Sequence[Node] | N
 def _pairs(algebra: Algebra, nodes: Sequence[Node]) -> Iterable[tuple[int, int]]:
     """The pairs of ``nodes`` that may have a value in common, in order; each i < j.
 
-    If a property tells objects apart, only objects that share one of its values are compared: n branches with one value
-    each take n steps.
+    Only nodes that share a type are compared, and of those that list their values only the ones that share a value: n
+    branches with one value each take n steps.
     """
-    names = _discriminators(algebra, nodes) if len(nodes) >= FEW_BRANCHES else {}
-    sharing: dict[str, list[int]] = {}
-    told_apart = [False] * len(nodes)
-    for values_of in names.values():
-        if len(values_of) > sum(told_apart):
-            sharing = {}
-            told_apart = [i in values_of for i in range(len(nodes))]
-            for i, values in values_of.items():
-                for value in values:
-                    sharing.setdefault(value, []).append(i)
-    pairs = {pair for together in sharing.values() if len(together) > 1 for pair in combinations(together, 2)}
-    others = [i for i, told in enumerate(told_apart) if not told]
-    pairs.update((min(i, j), max(i, j)) for i in others for j in range(len(nodes)) if i != j)
+    if len(nodes) < FEW_BRANCHES:
+        return combinations(range(len(nodes)), 2)
+    pairs: set[tuple[int, int]] = set()
+
+    def add(more: Iterable[tuple[int, int]]) -> None:
+        before = len(pairs)
+        pairs.update(more)
+        algebra.spend(len(pairs) - before)
+
+    for values_of in _values_by_type(algebra, nodes):
+        sharing: dict[Hashable, list[int]] = {}
+        for i, values in values_of.items():
+            for value in values or ():
+                sharing.setdefault(value, []).append(i)
+        for together in sharing.values():
+            add(combinations(together, 2))
+        for i in (i for i, values in values_of.items() if values is None):
+            add((min(i, j), max(i, j)) for j in values_of if i != j)
     return sorted(pairs)
 
 
-def _discriminators(algebra: Algebra, nodes: Sequence[Node]) -> dict[str, dict[int, frozenset[str]]]:
-    """For each property that some of ``nodes`` require and limit to listed strings: these strings, by node number."""
-    result: dict[str, dict[int, frozenset[str]]] = {}
+_Values: TypeAlias = frozenset[Hashable]
+
+
+def _values_by_type(algebra: Algebra, nodes: Sequence[Node]) -> list[dict[int, _Values | None]]:
+    """For each type: the values of this type by the number of the node, None if it does not list them.
+
+    Objects and arrays have the values of one property or item, which most of them require and list.
+    """
+    result: list[dict[int, _Values | None]] = [{}, {}, {}]
+    objects: dict[int, dict[Hashable, _Values]] = {}
+    arrays: dict[int, dict[Hashable, _Values]] = {}
     for i, node in enumerate(nodes):
         try:
             form = algebra.form(node)
-        except Loop:
-            continue
-        if form.constants or form.arrays or form.number is not NO_NUMBER or form.string is not NO_STRING:
-            continue
-        required = frozenset.intersection(*(constraint.required for constraint in form.objects)) if form.objects else ()
-        algebra.spend(1 + len(required))
-        for name in required:
-            lists = [algebra.listed(value_of(constraint, name)) for constraint in form.objects]
-            if None not in lists:
-                result.setdefault(name, {})[i] = frozenset().union(*(values for values in lists if values is not None))
+        except Loop:  # its types are not known
+            form = ANYTHING
+        for of_type, values in zip(result, _scalars(form), strict=True):
+            if values != NO_VALUES:
+                of_type[i] = values
+        if form.objects:
+            required = frozenset.intersection(*(constraint.required for constraint in form.objects))
+            objects[i] = _listed(algebra, form.objects, value_of, sorted(required))
+        if form.arrays:
+            sure = min(min(constraint.minimum, len(constraint.prefix)) for constraint in form.arrays)
+            arrays[i] = _listed(algebra, form.arrays, item_of, range(sure))
+    for parts in (objects, arrays):
+        counts = Counter(place for listed in parts.values() for place in listed)
+        best = max(counts, key=counts.__getitem__, default=None)
+        result.append({i: listed.get(best) for i, listed in parts.items()})
     return result
+
+
+Constraint = TypeVar("Constraint")
+Place = TypeVar("Place", bound=Hashable)
+
+
+def _listed(
+    algebra: Algebra,
+    constraints: Sequence[Constraint],
+    node_at: Callable[[Constraint, Place], Node],
+    places: Collection[Place],
+) -> dict[Hashable, _Values]:
+    """The scalars that each of ``places`` has in all ``constraints``, if these list them."""
+    algebra.spend(1 + len(places))
+    result: dict[Hashable, _Values] = {}
+    for place in places:
+        lists = [_only_scalars(algebra.known_form(node_at(constraint, place))) for constraint in constraints]
+        if None not in lists:
+            result[place] = NO_VALUES.union(*(values for values in lists if values is not None))
+    return result
+
+
+NO_VALUES: _Values = frozenset()
+
+
+def _scalars(form: NormalForm) -> tuple[_Values, _Values | None, _Values | None]:
+    """The constants, numbers and strings of a form; None where they are not listed."""
+    constants = frozenset((1 << bit,) for bit in range(form.constants.bit_length()) if form.constants >> bit & 1)
+    strings: _Values | None = form.string.values if not form.string.constraints else None
+    return constants, form.number.listed(), strings
+
+
+def _only_scalars(form: NormalForm | None) -> _Values | None:
+    """All values of a form that lists them; None for any other."""
+    if form is None or form.arrays or form.objects:
+        return None
+    constants, numbers, strings = _scalars(form)
+    return None if numbers is None or strings is None else constants | numbers | strings
 
 
 def are_disjoint(algebra: Algebra, a: Node, b: Node, depth: int = DISJOINT_DEPTH) -> bool:

@@ -113,6 +113,16 @@ class NumberLanguage:
         number = exact(value)
         return any(number in numbers and satisfies(number, constraint) for constraint, numbers in self.parts)
 
+    def listed(self) -> frozenset[Exact] | None:
+        """All values, and perhaps others, if they are single points; else None."""
+        values: set[Exact] = set()
+        for _, numbers in self.parts:
+            for low, high in numbers.intervals():
+                if low is None or high is None or low[0] != high[0]:
+                    return None
+                values.add(low[0])
+        return frozenset(values)
+
     def finite_values(self, limit: int) -> list[Exact] | None:
         """All values in order, or None if there are more than ``limit``."""
         result: set[Exact] = set()
