@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from dotllm import BudgetExceededError, Index, InvalidSpecError, Vocabulary
+from dotllm import BudgetExceededError, Guide, Index, InvalidSpecError, Vocabulary
 from dotllm.grammar import Grammar
 from dotllm.languages.regex import regex_to_grammar
 
@@ -55,6 +58,22 @@ def test_rollback_fork_reset(bytes_vocabulary: Vocabulary) -> None:
     guide.reset()
     assert guide.tokens_taken == 0
     assert guide.advance(ord("a"))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("unique", [False, True])
+def test_copies_are_independent(copied: Callable[[Guide], Guide], unique: bool, bytes_vocabulary: Vocabulary) -> None:
+    """A shallow copy once shared the history: a rollback of either led to where the other had been."""
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": unique}
+    guide = Index.from_json_schema(schema, bytes_vocabulary, any_whitespace=False).guide()
+    assert all(map(guide.advance, b"[1,2"))
+    other = copied(guide)
+    assert all(map(other.advance, b",3]"))
+    assert guide.tokens_taken == 4
+    guide.rollback(1)
+    assert guide.advance(ord("1")) and guide.advance(ord("]")) is not unique
+    other.rollback(7)
+    assert other.allowed_tokens() == [ord("[")]
 
 
 def test_rollback_over_the_end(bytes_vocabulary: Vocabulary) -> None:

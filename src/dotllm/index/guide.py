@@ -187,6 +187,12 @@ class Guide:
         other._left, other._own = self._left, self._own
         return other
 
+    def __copy__(self) -> Guide:
+        return self.fork()
+
+    def __deepcopy__(self, memo: object) -> Guide:
+        return self.fork()  # (the index is shared by all sequences)
+
     def reset(self) -> None:
         """Go back to the beginning."""
         self.config = INITIAL
