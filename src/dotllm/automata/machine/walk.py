@@ -26,7 +26,8 @@ from dotllm.jit import I1, I2, I, inner_kernel
 I2L = nb.int64[:, ::1]
 
 _LONG_WALK = 4096  # nodes
-_LOOPS = 64  # slots for the loops of a walk
+_ANY_STACK = -1  # in place of a handle
+_LOOPS = 256  # slots for the loops of a walk
 _MOST_LOOPS = 64  # how many loops a walk looks for
 _WORTH_FINDING = 16  # nodes below a loop: for fewer, stepping through them takes less time
 LEAST_BELOW = 2  # the same for a loop that has been found
@@ -167,14 +168,18 @@ _FORMS = np.array(
 
 @inner_kernel(I(MEM, I, I, I))
 def take_byte(mem: Int32, state: int, handle: int, byte: int) -> int:
-    """(state, handle) after one byte: the core state (handle in H_OUT), 0 if dead, or an error."""
+    """(state, handle) after one byte: the core state (handle in H_OUT), 0 if dead, or an error. On any stack, a byte
+    that pops or pushes counts as dead."""
     cls = mem[mem[L.H_CLASS_OF] + byte]
     raw = I(mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls])
     if raw < 0:
         raw = step(mem, state, cls)
     if raw <= 0:
         return raw
-    return local_apply(mem, raw, handle)
+    if handle != _ANY_STACK:
+        return local_apply(mem, raw, handle)
+    mem[L.H_OUT] = _ANY_STACK
+    return I(0) if mem[mem[L.AT_STATE] + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX else raw
 
 
 @inner_kernel(nb.boolean(I))
@@ -202,6 +207,7 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
     handles = allocate.longs(4)
     byte = allocate.longs(4)
     states[1], handles[1] = state, handle
+    states[2] = states[3] = -1
     level = 1  # bytes read
     byte[1] = _FORMS[form, 2] - 1
     steps = 0
@@ -225,7 +231,7 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
         if level == length - 1:
             if after != loop or mem[L.H_OUT] != loop_handle:
                 return 0
-        else:
+        elif after != states[level + 1] or mem[L.H_OUT] != handles[level + 1]:  # (else it has just been examined)
             level += 1
             states[level], handles[level] = after, I(mem[L.H_OUT])
             byte[level] = 0x7F
@@ -236,7 +242,7 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
 #
 # A walk of the whole trie meets few loops, but most nodes are below them. If all bytes below a node (`Trie.below`)
 # lead back to the loop, all tokens there are allowed, and the walk skips the subtree. So it visits a few thousand
-# nodes instead of 266,000.
+# nodes instead of 266,000. Most loops neither pop nor push, so they are the same on any stack.
 
 
 @inner_kernel(I2L(nb.boolean))
@@ -250,7 +256,7 @@ def new_loops(are_needed: bool) -> Int64:
 
 @inner_kernel(I(MEM, I, I, I2L, I))
 def find_loop(mem: Int32, state: int, handle: int, loops: Int64, slot: int) -> int:
-    """Enter (state, handle) in ``loops``. 0, or an error."""
+    """Enter (state, handle) in ``loops[slot]``. 0, or an error."""
     class_of = mem[L.H_CLASS_OF]
     low, high = I(0), I(0)
     cls, stays = I(-1), False
@@ -266,14 +272,18 @@ def find_loop(mem: Int32, state: int, handle: int, loops: Int64, slot: int) -> i
             low |= I(1) << bit
         elif stays and bit >= 64:
             high |= I(1) << (bit - 64)
+    asked, asked_handle = I(-1), I(-1)
     for lead in range(FIRST_LEAD, LAST_LEAD + 1):
-        if lead == FIRST_LEAD or mem[class_of + lead] != mem[class_of + lead - 1] or starts_form(lead):
+        is_first = starts_form(lead)
+        if is_first or mem[class_of + lead] != mem[class_of + lead - 1]:
             after = take_byte(mem, state, handle, lead)
-            if after > 0:
-                after = beyond_ascii(mem, after, I(mem[L.H_OUT]), lead, state, handle)
-            if after < 0:
-                return after
-            stays = after == 1
+            if is_first or after != asked or mem[L.H_OUT] != asked_handle:
+                asked, asked_handle = after, I(mem[L.H_OUT])
+                if after > 0:
+                    after = beyond_ascii(mem, after, asked_handle, lead, state, handle)
+                if after < 0:
+                    return after
+                stays = after == 1
         if lead == FIRST_LEAD or BIT[lead] != BIT[lead - 1]:
             low |= I(1) << BIT[lead]
         if not stays:
@@ -286,14 +296,19 @@ def find_loop(mem: Int32, state: int, handle: int, loops: Int64, slot: int) -> i
 def stays_below(mem: Int32, trie: Trie, loops: Int64, state: int, handle: int, node: int, is_loop: bool) -> int:
     """Whether (state, handle), the configuration after a node, is a loop to which all bytes below the node lead back:
     1, 0 (or it is not known), or an error. ``is_loop``: whether it is likely to be a loop."""
-    slot = (state ^ (handle * 7)) & (_LOOPS - 1)
-    if loops[slot, 0] != state or loops[slot, 1] != handle:
-        if not is_loop or trie.end[node] - node <= _WORTH_FINDING or loops[_LOOPS, 0] >= _MOST_LOOPS:
-            return 0
-        loops[_LOOPS, 0] += 1
-        done = find_loop(mem, state, handle, loops, slot)
-        if done < 0:
-            return done
+    slot = on_any_stack = state & (_LOOPS - 1)
+    if loops[slot, 0] != state or loops[slot, 1] != _ANY_STACK:
+        slot = (state ^ (handle * 7)) & (_LOOPS - 1)
+        if loops[slot, 0] != state or loops[slot, 1] != handle:
+            if not is_loop or trie.end[node] - node <= _WORTH_FINDING or loops[_LOOPS, 0] >= _MOST_LOOPS:
+                return 0
+            loops[_LOOPS, 0] += 1
+            cls = mem[mem[L.H_CLASS_OF] + trie.byte[node]]
+            if mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls] == state:
+                slot, handle = on_any_stack, I(_ANY_STACK)
+            done = find_loop(mem, state, handle, loops, slot)
+            if done < 0:
+                return done
     return I(trie.below[node, 0] & ~loops[slot, 2] == 0 and trie.below[node, 1] & ~loops[slot, 3] == 0)
 
 
