@@ -36,11 +36,13 @@ from dotllm.system import reserved
 # A region that is full moves to the free end of the array, twice as large; the space that it leaves is lost until the
 # next copy. The whole arena is copied only when the end is reached, into an array with as much free space as the arena
 # then takes. So all growth together costs about one copy, whichever part is large (the constant part of a schema with
-# counted patterns can be 90 MB). Free space is memory that the operating system has not committed yet.
+# counted patterns can be 90 MB). Free space has not been written: in a small arena it holds anything, in a large one it
+# is memory that the operating system has not committed yet.
 
 _LEAST = 64  # units: the first capacity of an empty region
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
-_LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
+_LARGE = 2 << 20  # ints, with the free space: such an arena is `reserved`, so its free space is zero
+_FREE = 1 << 17  # ints: the free space of a new arena, enough for the first growth
 _SCRATCH = (L.BUFFER, L.LOCAL)
 _WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose used entries are not the first ones
 
@@ -98,11 +100,14 @@ def contents(mem: Int32, region: int) -> Int32:
     return mem[start : start + count * L.WIDTH[region]]
 
 
-def cleared(size: int, free: int = 0) -> Int32:
-    """Memory for an arena of ``size`` ints, followed by at least ``free`` ints, all zero."""
-    if size < _LARGE:
-        return np.zeros(size + free, np.int32)
-    return reserved(size + max(free, size), np.int32)
+def cleared(size: int, free: int) -> Int32:
+    """Memory for an arena of ``size`` ints, all zero, followed by at least ``free`` ints."""
+    large = size + max(free, size)
+    if large >= _LARGE:
+        return reserved(large, np.int32)
+    mem = np.empty(size + free, np.int32)
+    mem[:size] = 0
+    return mem
 
 
 def allocate_arena(slots: Int32, constant: Int32, capacity: list[int], free: int = 0) -> Int32:
@@ -183,8 +188,10 @@ def _move(mem: Int32, region: int, capacity: int) -> None:
     """Move a region to the end of the space in use."""
     part = contents(mem, region)
     start = int(mem[L.H_END])
-    mem[L.R + 3 * region], mem[L.R + 3 * region + 1] = start, capacity
-    mem[L.H_END] = start + capacity * L.WIDTH[region]
+    end = start + capacity * L.WIDTH[region]
+    mem[L.R + 3 * region], mem[L.R + 3 * region + 1], mem[L.H_END] = start, capacity, end
+    if region != L.DELTA and len(mem) < _LARGE:  # (a new state fills its row of DELTA)
+        mem[start:end] = 0
     _fill(mem, region, part)
 
 
@@ -245,13 +252,19 @@ def build(nfa: Nfa, charset_numbers: Int32, max_token_bytes: int, limit: int = D
     n, classes = parts[NfaArray.A] - parts[NfaArray.KIND], parts[NfaArray.CLASS_BYTE + 1] - parts[NfaArray.CLASS_BYTE]
     capacity = _capacities(classes)
     capacity[L.BUFFER] += n
-    return _initialised(laid_out(nfa.block, charset_numbers, capacity, max_token_bytes, limit))
+    return _initialised(laid_out(nfa.block, charset_numbers, capacity, max_token_bytes, limit, _FREE))
 
 
 def laid_out(
-    block: Int32, charset_numbers: Int32, capacity: list[int], max_token_bytes: int, limit: int = DEFAULT_LIMIT
+    block: Int32,
+    charset_numbers: Int32,
+    capacity: list[int],
+    max_token_bytes: int,
+    limit: int = DEFAULT_LIMIT,
+    free: int = 0,
 ) -> Int32:
-    """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities.
+    """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities, followed by at least
+    ``free`` ints.
 
     Raises:
         BudgetExceededError: the arena would have more ints than an arena can.
@@ -261,7 +274,7 @@ def laid_out(
     size = L.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, L.WIDTH))
     if size > _MOST:
         raise too_large(_MOST)
-    mem = cleared(size)
+    mem = cleared(size, free)
     lay_out(mem, block, HEAD, charset_numbers, np.array(capacity, np.int64), max_token_bytes, min(limit, _MOST))
     return mem
 

@@ -22,7 +22,7 @@ MAGIC = 0x646F7435  # "dot5"; changes with the layout
 
 # --- header slots -----------------------------------------------------------------------------------------------------
 H_MAGIC = 0
-H_END = 1  # ints in use, from the front; the free space after them is all zero
+H_END = 1  # ints in use, from the front
 H_NODES = 2
 H_CLASSES = 3
 H_START = 4  # NFA start node
