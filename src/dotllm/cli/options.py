@@ -9,9 +9,7 @@ add its line to ``OPTIONS`` and read its variable where it is needed (for the pl
 
 from __future__ import annotations
 
-import atexit
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from dotllm.compilation.options import CompilationOptions, describe, flag_of
 from dotllm.suggestions import did_you_mean
+from dotllm.temporary import make_directory
 from dotllm.vllm_plugin import settings
 
 
@@ -192,9 +191,7 @@ def _write_yaml(path: Path, content: dict[Any, Any]) -> Path:
     """Write a file of the same name with this content. It exists as long as the program runs."""
     import yaml
 
-    directory = tempfile.TemporaryDirectory(prefix="dotllm-config-")
-    atexit.register(directory.cleanup)
-    copy = Path(directory.name, path.name)
+    copy = make_directory("config") / path.name
     copy.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return copy
 

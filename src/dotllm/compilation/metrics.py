@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dotllm.errors import SpecError
+from dotllm.temporary import make_directory
 
 DIRECTORY_VARIABLE = "DOTLLM_METRICS_DIR"
 
@@ -176,7 +176,7 @@ def shared_directory() -> Path:
     processes)."""
     directory = os.environ.get(DIRECTORY_VARIABLE)
     if not directory:
-        directory = os.environ[DIRECTORY_VARIABLE] = tempfile.mkdtemp(prefix="dotllm-metrics-")
+        directory = os.environ[DIRECTORY_VARIABLE] = str(make_directory("metrics"))
     return Path(directory)
 
 

@@ -9,26 +9,15 @@ multi-process collector.
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
 from typing import Any
 
 from dotllm.vllm_plugin.hook import Hook, Original
 
 
 def _share_directory() -> None:
-    from dotllm.compilation.metrics import DIRECTORY_VARIABLE, shared_directory
+    from dotllm.compilation.metrics import shared_directory
 
-    if os.environ.get(DIRECTORY_VARIABLE):
-        return
-    directory, owner = shared_directory(), os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:  # a forked child leaves it to its parent
-            shutil.rmtree(directory, ignore_errors=True)
-
-    atexit.register(remove)
+    shared_directory()
 
 
 HOOK = Hook(
