@@ -153,6 +153,62 @@ def test_what_goes_while_it_is_counted_hides_nothing_else(tmp_path: Path, monkey
     assert cache.usage() == (7 * 4096, 7)
 
 
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _endless(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 43)
+
+
+def _directory(path: Path) -> None:
+    path.mkdir()
+
+
+def _link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+ODD = (_fifo, _endless, _directory, _link_to_itself)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_entry_is_not_read(odd: Callable[[Path], None], make_manager: Make) -> None:
+    """A pipe made the request wait for ever; a file larger than the memory, as a damaged file system may show, made it
+    fail."""
+    manager = make_manager(disk_bytes=MIB)
+    path = manager._stored.disk.path(manager.key(spec(id=1)))
+    path.parent.mkdir()
+    odd(path)
+    assert manager.submit(spec(id=1)).result(60).level == "compile"
+
+
+@pytest.mark.parametrize("place", ["entries", "entries/00"])
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_entry_keeps_none_out(odd: Callable[[Path], None], place: str, tmp_path: Path) -> None:
+    """Such a thing made counting or evicting fail, and from then on nothing was written."""
+    put(DiskCache(tmp_path, MIB), 1, b"x")
+    odd(tmp_path / place / "odd")
+    (tmp_path / "lock").write_text("")  # as after a crash: the next writer counts
+    cache = DiskCache(tmp_path, MIB)
+    assert all(put(cache, number, b"x" * 90_000) for number in range(30))
+    assert cache.usage()[0] <= MIB
+
+
+def test_a_clock_that_was_wrong_keeps_no_entry_for_ever(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, MIB)
+    future = time.time() + 1e8
+    for number in range(8):
+        put(cache, number, b"x" * 100_000)
+        os.utime(cache.path(key_of(number)), (future, future))
+    assert cache.read(key_of(3)) and cache.path(key_of(3)).stat().st_mtime < future, "used, so its time is right again"
+    for number in range(8, 14):
+        assert put(cache, number, b"x" * 100_000)
+    kept = {number for number in range(14) if cache.read(key_of(number))}
+    assert kept >= {3, *range(8, 14)}, "the newest, and what was used"
+
+
 def test_entries_up_to_the_bound_are_taken(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 8192)
     assert cache.put(key_of(1), b"x" * 8192) and cache.put(key_of(2), b"x" * 8193) is None

@@ -23,6 +23,7 @@ import hashlib
 import hmac
 import logging
 import os
+import stat
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -144,11 +145,12 @@ class DiskCache:
         try:
             # (Every new specification is looked up here, mostly in vain. With a string as the path, this takes a fifth
             # of the time.)
-            used = os.stat(f"{self._entries_text}/{key[:2]}/{key}").st_mtime
+            about = os.stat(f"{self._entries_text}/{key[:2]}/{key}")
             path = self.path(key)
-            data = path.read_bytes()
+            may_be_entry = stat.S_ISREG(about.st_mode) and about.st_size <= self.limit
+            data = path.read_bytes() if may_be_entry else b""  # reading could wait, or take all memory
             verify(data, key, self._secret)
-            if time.time() - used > TOUCH_AFTER_S:
+            if abs(time.time() - about.st_mtime) > TOUCH_AFTER_S:
                 os.utime(path)
         except FileNotFoundError:
             return None
@@ -200,7 +202,7 @@ class DiskCache:
 
     def usage(self) -> tuple[int, int]:
         """(bytes, entries) by counting the files."""
-        sizes = [stat.st_size for _, stat in self._scan()]
+        sizes = [about.st_size for _, about in self._scan()]
         return sum(map(_blocks, sizes)), len(sizes)
 
     @property
@@ -217,8 +219,10 @@ class DiskCache:
         needed = _blocks(needed)
         if total + needed <= self.limit:
             return total
-        entries = sorted(self._scan(), key=lambda entry: entry[1].st_mtime)
-        total = sum(_blocks(stat.st_size) for _, stat in entries)
+        # A time in the future says only that the clock was wrong. Such entries would stay for ever.
+        latest = time.time() + TOUCH_AFTER_S
+        entries = sorted(self._scan(), key=lambda entry: entry[1].st_mtime if entry[1].st_mtime <= latest else 0)
+        total = sum(_blocks(about.st_size) for _, about in entries)
         for path, _ in entries:
             if total + needed <= self.limit * KEEP_SHARE or not total:
                 break
@@ -232,12 +236,13 @@ class DiskCache:
         return freed
 
     def _scan(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """All files that may be entries. Others may vanish meanwhile, and what is not ours is passed over."""
         for shelf in os.scandir(self._entries):
-            try:
+            with contextlib.suppress(OSError):
                 for entry in os.scandir(shelf.path):
-                    yield Path(entry.path), entry.stat()
-            except FileNotFoundError:
-                continue
+                    with contextlib.suppress(OSError):
+                        if entry.is_file(follow_symlinks=False):
+                            yield Path(entry.path), entry.stat()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[_Usage]:
