@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("vllm")
 
 from dotllm.compilation import validation_cache
 from dotllm.vllm_plugin import registry
+from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.api import config as engine_config
 from dotllm.vllm_plugin.enforce import compile_hook, engine_info, validation
 from dotllm.vllm_plugin.hook import Hook, HookError
@@ -117,10 +119,10 @@ def validate(params: Any, backend: str = "auto", tokenizer: Any = "a tokenizer",
     params._validate_structured_outputs(SimpleNamespace(**{"is_diffusion": False, **model}), config, tokenizer)
 
 
-def test_validation_claims_what_it_accepts() -> None:
+def test_validation_marks_what_it_accepts() -> None:
     params = sampling(regex="a+")
     validate(params)
-    assert params.structured_outputs._backend == "dotllm" and params.structured_outputs._backend_was_auto
+    assert params.structured_outputs._backend == "dotllm"
     validate(params)  # the same parameters serve many prompts
 
 
@@ -251,7 +253,7 @@ def test_the_manager_leaves_an_engine_on_another_backend_alone(monkeypatch: pyte
 
 
 def test_what_is_left_to_the_engine_is_not_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither what a server's endpoints have claimed (vLLM validates in the event loop) nor what was checked before."""
+    """A server's endpoints have claimed it, because vLLM validates in the event loop."""
     from vllm.exceptions import VLLMValidationError
 
     def claimed(**constraint: Any) -> Any:
@@ -279,6 +281,48 @@ def test_what_is_left_to_the_engine_is_not_compiled_here(monkeypatch: pytest.Mon
             validate(refused)
     with pytest.raises(VLLMValidationError, match="regular expression"):
         validate(sampling(regex="(7"))
+
+
+@pytest.mark.parametrize("left_to_engine", [False, True])
+def test_what_is_accepted_reaches_the_engine(left_to_engine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM checks a constraint only when it is made, and again in the thread that receives the engine's requests. An
+    exception ends this thread, and from then on all requests of the engine wait for ever."""
+    from vllm.exceptions import VLLMValidationError
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+    monkeypatch.setattr(validation_cache, "check", lambda *_: None)
+    values = (None, "a", "", b"a", 1, 2**70, 0.5, True, False, ["a"], ("a", "b"), ["a", 1], [], {"a"}, {}, {1: 2})
+    sent = 0
+    for field, value in product((*requests.KINDS, *requests.OPTIONS), (*values, {"const": 2**70}, object())):
+        for kind, constraint in (("regex", "a"), ("json", {}), (field, value)):
+            params = sampling(regex="b")
+            params.structured_outputs.regex = None
+            setattr(params.structured_outputs, kind, constraint)
+            setattr(params.structured_outputs, field, value)
+            if left_to_engine:
+                validation.claim(params.structured_outputs)
+            try:
+                validate(params)
+            except VLLMValidationError:
+                continue
+            MsgpackDecoder(SamplingParams).decode(MsgpackEncoder().encode(params))
+            sent += 1
+    assert sent > 20
+
+
+def test_a_constraint_that_was_changed_is_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine refused it, too, but `LLM.generate` then returned an empty answer and only logged the reason."""
+    from vllm.exceptions import VLLMValidationError
+
+    params = sampling(regex="a")
+    validate(params)
+    with monkeypatch.context() as patched:
+        patched.setattr(validation_cache, "_refusal", lambda *_: pytest.fail("compiled"))
+        validate(params)
+    params.structured_outputs.regex = "(7"
+    with pytest.raises(VLLMValidationError, match="regular expression"):
+        validate(params)
 
 
 @pytest.mark.parametrize(("tokenizer", "diffusion", "reason"), [(None, False, "tokenizer"), ("t", True, "diffusion")])

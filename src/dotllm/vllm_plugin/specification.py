@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import NamedTuple, Protocol
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
@@ -25,6 +25,14 @@ KINDS = {
 
 OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 """Fields that say how JSON is written."""
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "json": (str, dict, NoneType),
+    "json_object": (bool, NoneType),
+    "choice": (list, tuple, NoneType),
+    **dict.fromkeys(("regex", "grammar", "structural_tag", "whitespace_pattern"), (str, NoneType)),
+    **dict.fromkeys(("disable_any_whitespace", "disable_additional_properties"), (bool,)),
+}
+"""vLLM checks this only when the object is made, and its fields may be set later."""
 _EFFECTIVE = {
     Kind.JSON_SCHEMA: OPTIONS,
     Kind.JSON_OBJECT: ("disable_any_whitespace", "whitespace_pattern"),
@@ -168,12 +176,16 @@ def of_params(
 
 def text_of(params: StructuredOutputsParams) -> tuple[str, str]:
     """The field that holds the constraint of ``params``, and the constraint as text. Raises as `of_params` does."""
-    field = next((name for name in KINDS if getattr(params, name) is not None), None)
-    if field is None:
+    _require_types(params)
+    fields = [name for name in KINDS if getattr(params, name) is not None]
+    if not fields:
         raise InvalidSpecError(f"structured_outputs sets none of {', '.join(KINDS)}")
+    if len(fields) > 1:
+        raise InvalidSpecError(f"structured_outputs sets {' and '.join(fields)}; a request has one of these")
+    (field,) = fields
     kind, value, name = KINDS[field], getattr(params, field), f"structured_outputs.{field}"
     require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
-    for part in value if isinstance(value, list) else [value]:
+    for part in value if kind is Kind.CHOICE else [value]:
         require_unicode(part, name)
     if kind is Kind.JSON_OBJECT and value is not True:
         raise InvalidSpecError(f"{name} must be true if it is set", keyword=field)
@@ -187,6 +199,19 @@ def text_of(params: StructuredOutputsParams) -> tuple[str, str]:
         raise BudgetExceededError(f"{name} is nested too deeply", keyword="nesting", code="too_deep") from None
     except (TypeError, ValueError) as error:  # offline a value may be any object
         raise InvalidSpecError(f"{name} is not JSON: {error}", keyword=kind.value, code="not_json") from None
+
+
+def _require_types(params: StructuredOutputsParams) -> None:
+    for name, types in _TYPES.items():
+        value = getattr(params, name)
+        if not isinstance(value, types):
+            named = " or ".join(each.__name__ for each in types if each is not NoneType)
+            message = f"structured_outputs.{name} must be {named}, not {type(value).__name__}"
+            raise InvalidSpecError(message, keyword=name)
+    for part in params.choice or ():
+        if not isinstance(part, str):
+            message = f"structured_outputs.choice must be a list of strings, and contains {type(part).__name__}"
+            raise InvalidSpecError(message, keyword="choice")
 
 
 def _json_options(

@@ -62,10 +62,10 @@ def refused_as_by_vllm(parameter: str | None = None) -> Iterator[None]:
 def validate(
     params: ConstrainedParams, model_config: ModelConfig, config: StructuredOutputsConfig, tokenizer: object
 ) -> None:
-    """Check ``params`` for an engine on dotllm and claim them for our backend.
+    """Check ``params`` for an engine on dotllm and mark them for our backend.
 
-    A constraint that was claimed before is not compiled here: it has been checked (one object may serve many prompts),
-    or is left to the engine. Raises as `refuse` does."""
+    A constraint that was claimed is not compiled here: it is left to the engine. One that was checked before is checked
+    again, because it may have been changed. Raises as `refuse` does."""
     structured = params.structured_outputs
     if model_config.is_diffusion:
         refuse("structured outputs need a model that writes from left to right; this one is a diffusion model")
@@ -75,19 +75,21 @@ def validate(
         refuse(
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
+    is_claimed = structured._backend == BACKEND and structured._backend_was_auto
     with refused_as_by_vllm():
-        if structured._backend == BACKEND and not params.extra_args:
+        if is_claimed and not params.extra_args:
             _send_as_text(structured, text_of(structured)[1])
         else:
             specification = specification_of(params, config)
-            if structured._backend != BACKEND:
+            if not is_claimed:
                 names = functools.partial(per_process.token_names, tokenizer, model_config)
                 validation_cache.check(specification, names)
-    claim(structured)
+    structured._backend, structured._backend_was_auto = BACKEND, is_claimed
 
 
 def claim(structured: StructuredOutputsParams) -> None:
-    """Mark a request's constraint as dotllm's, which is what its server's ``auto`` means."""
+    """Mark a request's constraint as dotllm's, which is what its server's ``auto`` means, and leave its check to the
+    engine."""
     structured._backend, structured._backend_was_auto = BACKEND, True
 
 
@@ -116,8 +118,11 @@ def _validate_structured_outputs(
     config = structured_outputs_config
     structured = self.structured_outputs
     if config is None or structured is None or not is_ours(config.backend):
-        if structured is not None and structured._backend == BACKEND and structured._backend_was_auto:
-            structured._backend, structured._backend_was_auto = None, False  # claimed for another engine of the process
+        if structured is not None and structured._backend == BACKEND:
+            structured._backend, structured._backend_was_auto = (
+                None,
+                False,
+            )  # checked or claimed for another engine of the process
         original(self, model_config, config, tokenizer)
     else:
         validate(self, model_config, config, tokenizer)
