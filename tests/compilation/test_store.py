@@ -432,6 +432,16 @@ def test_s3_stopped_mid_run(make_manager: Make, s3_server: tuple[str, subprocess
     stopped_mid_run(make_manager, *s3_server)
 
 
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """On a full disk, each entry left its own part of a file, which nobody removed."""
+    key = "a" * 64
+    path = tmp_path / PREFIX / key[:2] / key
+    (path / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError):
+        open_transport(f"file://{tmp_path}", 1.0).write(key, b"x")
+    assert [left.name for left in path.parent.iterdir()] == [key]
+
+
 def test_file_and_memory(make_manager: Make, tmp_path: Path) -> None:
     two_servers_share(make_manager, f"file://{tmp_path}/shared")
     left = [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]

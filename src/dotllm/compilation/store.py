@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import collections
 import logging
-import os
 import threading
 import time
 import zlib
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -23,6 +23,7 @@ from dotllm.compilation import disk
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.disk import Damaged
 from dotllm.compilation.metrics import Metrics
+from dotllm.index.storage import write as write_file
 
 # Transports read and write one object of the shared store by name, through fsspec or Redis.
 #
@@ -94,10 +95,7 @@ class FsspecTransport:
             self._fs.pipe_file(path, data, **self._limits)
             return
         self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-        # Each writer of an entry uses its own name until the rename.
-        temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.tmp"
-        self._fs.pipe_file(temporary, data)
-        os.replace(temporary, path)
+        write_file(Path(path), data)
 
 
 class RedisTransport:
