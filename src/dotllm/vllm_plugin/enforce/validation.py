@@ -118,11 +118,8 @@ def _validate_structured_outputs(
     config = structured_outputs_config
     structured = self.structured_outputs
     if config is None or structured is None or not is_ours(config.backend):
-        if structured is not None and structured._backend == BACKEND:
-            structured._backend, structured._backend_was_auto = (
-                None,
-                False,
-            )  # checked or claimed for another engine of the process
+        if structured is not None and structured._backend == BACKEND:  # (for another engine of the process)
+            structured._backend, structured._backend_was_auto = None, False
         original(self, model_config, config, tokenizer)
     else:
         validate(self, model_config, config, tokenizer)
