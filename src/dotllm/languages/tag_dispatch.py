@@ -4,9 +4,9 @@ The free text is the automaton of Aho and Corasick ("Efficient string matching",
 the excluded strings. Its states are the prefixes of these strings. Completing a tag leads to its rule; no edge
 completes an excluded string. The text may end in any state of the free text.
 
-Tags may overlap. If several tags end at one place, the longest counts. A complete tag may be the beginning of a
-longer one (``<f`` and ``<form``): the tag's rule or the rest of the longer tag follows it; free text neither
-continues nor ends there.
+Tags may overlap. If several tags end at one place, the longest counts. A complete tag may be the beginning, or in the
+middle, of a longer one (``<f`` and ``<form``): the tag's rule or the rest of the longer tag follows it; free text
+neither continues nor ends there, and no tag begins there.
 """
 
 from __future__ import annotations
@@ -61,39 +61,54 @@ def tag_dispatch(
     be empty.
     """
     ids = special_tokens or {}
-    children, tag_at, excluded_at, begins_tag, order, fail = prefix_tree([tag for tag, _ in tags], excluded)
-    done = len(children)
+    children, tags_at, excluded_at, begins_tag, order, fail = prefix_tree([tag for tag, _ in tags], excluded)
+    depth, longest = [0] * len(children), [0] * len(children)  # of a prefix, and of the longest tag that ends it
     goto: list[dict[str, int]] = [children[0]] + [{} for _ in order]
-    waiting = [False] * len(children)  # a tag ends before this state, which only continues a longer tag
-    for state in order:
-        goto[state] = {**goto[fail[state]], **children[state]}
-        # A string that is complete in a state is also complete in its longest proper suffix.
-        if not waiting[state]:
-            tag_at[state] = tag_at[state] or tag_at[fail[state]]
-        excluded_at[state] = excluded_at[state] or excluded_at[fail[state]]
-        begins_tag[state] = begins_tag[state] or begins_tag[fail[state]]
-        for child in children[state].values():
-            waiting[child] = waiting[state] or bool(tag_at[state])
+    for node in [0, *order]:
+        for child in children[node].values():
+            depth[child] = depth[node] + 1
+    for node in order:
+        goto[node] = {**goto[fail[node]], **children[node]}
+        # A string that is complete in a prefix is also complete in its longest proper suffix.
+        longest[node] = depth[node] if tags_at[node] else longest[fail[node]]
+        tags_at[node] = tags_at[node] or tags_at[fail[node]]
+        excluded_at[node] = excluded_at[node] or excluded_at[fail[node]]
+        begins_tag[node] = begins_tag[node] or begins_tag[fail[node]]
+    done = len(children)
+    # A state is a prefix and a length. After a tag, only tags that began with it or before it may go on: the suffixes
+    # of the prefix that have at least this length. In free text, the length is 0.
+    states = {(node, 0): node for node in range(done)}
+    todo = [(node, 0) for node in [0, *order]]
     edges: list[Edge] = []
     finals = [done]
-    for state in [0, *order]:
-        free = not (tag_at[state] or waiting[state])
-        if excluded_at[state] and not tag_at[state]:
+
+    def number(node: int, least: int) -> int:
+        if (node, least) not in states:
+            states[node, least] = len(states) + 1
+            todo.append((node, least))
+        return states[node, least]
+
+    for node, least in todo:  # bounded: by the prefixes and their lengths
+        state, ends = states[node, least], longest[node] >= max(least, 1)
+        if excluded_at[node] and not ends:
             continue
-        edges += [(state, tags[tag][1], 0 if loop else done) for tag in tag_at[state]]
-        out = goto[state] if free else children[state]
+        if ends:
+            edges += [(state, tags[tag][1], 0 if loop else done) for tag in tags_at[node]]
+            least = least or longest[node]
         by_target: dict[int, list[str]] = {}
-        for symbol, target in out.items():
+        for symbol, target in goto[node].items():
+            if least and depth[target] <= least:
+                continue
             if len(symbol) == 1:
                 by_target.setdefault(target, []).append(symbol)
             elif begins_tag[target]:
-                edges.append((state, grammar.tokens([ids[symbol]]), target))
+                edges.append((state, grammar.tokens([ids[symbol]]), number(target, least and least + 1)))
         for target, characters in by_target.items():
-            edges.append((state, grammar.chars(CharSet.of("".join(characters))), target))
-        if free:
-            edges.append((state, grammar.chars(~CharSet.of("".join(s for s in out if len(s) == 1))), 0))
+            edges.append((state, grammar.chars(CharSet.of("".join(characters))), number(target, least and least + 1)))
+        if not least:
+            edges.append((state, grammar.chars(~CharSet.of("".join(s for s in goto[node] if len(s) == 1))), 0))
             finals.append(state)
-    return grammar.network(done + 1, 0, finals, edges)
+    return grammar.network(len(states) + 1, 0, finals, edges)
 
 
 def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:

@@ -77,6 +77,25 @@ def test_of_tags_that_end_together_the_longest_counts() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("tags", "options", "yes", "no"),
+    [
+        (["ab", "xab1", "ab2"], "", ["xab0.", "xab11.", "xab22."], ["xab2.", "xab12.", "xabx", "xab"]),
+        (["ab", "abc", "xabcd"], "", ["xab0.", "xabc1.", "xabcd2."], ["xabc.", "xabc0.", "xab"]),
+        (["b", "abc", "bcde", "cd"], "", ["ab0.", "abc1.", "abcde2.", "cd3."], ["abcd3.", "abcd"]),
+        (["<f", "<form"], ', excludes=("x<fa",)', ["x<f0.", "x<form1."], ["x<fa", "x<f", "x<form0."]),
+        (["aa", "aaa"], ', excludes=("baa",)', ["baa0.", "aaa1.", "baaa1."], ["baa", "baa1.", "baaa0."]),
+    ],
+)
+def test_after_a_tag_every_tag_that_contains_it_may_go_on(
+    tags: list[str], options: str, yes: list[str], no: list[str]
+) -> None:
+    """Not only the longest text that ends with the tag and begins another: that may be an excluded text."""
+    pairs = ", ".join(f'("{tag}", r{i})' for i, tag in enumerate(tags))
+    rules = "".join(f'\nr{i} ::= "{i}."' for i in range(len(tags)))
+    assert language(f"root ::= TagDispatch({pairs}{options}){rules}", *yes, *no) == yes
+
+
 def test_token_tag_dispatch() -> None:
     grammar = ebnf_to_grammar('root ::= TokenTagDispatch((7, x), (8, y), excludes=(9,))\nx ::= "1"\ny ::= "2"')
     recogniser = Recogniser(grammar)
