@@ -425,3 +425,22 @@ def test_free_text_does_not_spell_a_special_token_that_it_may_not_hold(vocabular
     ]:  # fmt: skip
         guide = index.guide()
         assert (all(map(guide.advance, tokens)) and guide.can_finish) == expected, tokens
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_chars": 12}, {"excludes": ["!"]}, {"max_chars": 12, "excludes": ["!"]}])
+@pytest.mark.parametrize("end", ["<|end|>", "\n<|end|>", ["</a>", "<|end|>"]])
+def test_text_of_any_length_does_not_spell_the_special_token_that_ends_it(
+    fields: Any, end: Any, vocabulary: Vocabulary
+) -> None:
+    form = {"type": "structural_tag", "format": tag("[", {"type": "any_text", **fields}, end)}
+    index = Index.from_structural_tag(form, vocabulary)
+    for text, expected in [(b"<|other|>", True), (b"<|end|", True), (b"<|end|>", False), (b"a<|end|>b", False)]:
+        guide = index.guide()
+        assert (all(map(guide.advance, [*b"[", *text, *b"\n", 258])) and guide.can_finish) == expected, text
+
+
+def test_an_excluded_special_token_is_not_spelt_in_text_of_bounded_length(vocabulary: Vocabulary) -> None:
+    form = {"type": "any_text", "max_chars": 12, "excludes": ["a<|other|>"]}
+    assert [accepts(form, text, vocabulary) for text in ("<|end|", "a<|other|", "b")] == [True, True, True]
+    guide = Index.from_structural_tag({"type": "structural_tag", "format": form}, vocabulary).guide()
+    assert not guide.accept_string("<|other|>")

@@ -195,14 +195,14 @@ class TagCompiler:
         return tag_dispatch(
             self.grammar,
             [(self.symbols(tag), rest) for tag, rest in rules],
-            [*map(self.symbols, excluded), *self._spelled([*(tag for tag, _ in rules), *excluded])],
+            [*map(self.symbols, excluded), *self.special_names([*(tag for tag, _ in rules), *excluded])],
             loop=loop, special_tokens=self._inner,
         )  # fmt: skip
 
-    def _spelled(self, texts: Iterable[str]) -> list[Symbols]:
-        """The names of special tokens in ``texts``, written in ordinary characters; a reader mistakes them for the
-        tokens."""
-        return [list(symbol) for symbol in {s for text in texts for s in self.symbols(text)} if len(symbol) > 1]
+    def special_names(self, texts: Iterable[str]) -> list[str]:
+        """The names of the special tokens in ``texts``. Free text excludes them: a reader mistakes a name that is
+        written in ordinary characters for the token."""
+        return sorted({symbol for text in texts for symbol in self.symbols(text) if len(symbol) > 1})
 
     def text(self, text: str) -> Expression:
         """Fixed text, with special tokens matched by their ids (an end token only at its end, see `spelt`)."""

@@ -297,9 +297,10 @@ def _any_text(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
             "'max_tokens' cannot be combined with 'max_chars'", location=fields.at("max_chars"), keyword="max_chars"
         )
     if characters is not None:
+        texts = [*excluded, *compiler.texts(ends)]
         # Special tokens are not characters, so free text never holds one.
-        plain = [text for text in (*excluded, *compiler.texts(ends)) if len(compiler.symbols(text)) == len(text)]
-        return some_characters(compiler.grammar, characters, tuple(plain))
+        plain = [text for text in texts if len(compiler.symbols(text)) == len(text)]
+        return some_characters(compiler.grammar, characters, (*plain, *compiler.special_names(texts)))
     if tokens is not None:
         stops = [end for end in ends if isinstance(end, int)]
         ordinary = compiler.grammar.tokens([*compiler.token_names.special.values(), *stops], exclude=True)
