@@ -97,6 +97,12 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"$ref": "#/components/schemas/Foo", "$defs": _FOO}, "/$ref", "to nothing", 'did you mean "#/$defs/Foo"?'),
     ({"$ref": "#/components/schemas/Foo"}, "/$ref", "points to nothing", 'put the component under "$defs"'),
     ({"items": {"$ref": "Foo"}}, "/items/$ref", "another document", 'write "#/$defs/Foo"'),
+    ({"items": {"$id": "bar", "$ref": "#/$defs/Foo"}, "$defs": _FOO}, "/items/$ref", "points to nothing",
+     """leave out the "$id" around it, which makes it relative to 'bar', and write "#/$defs/Foo\""""),
+    ({"items": {"$id": "http://b.c/d", "items": {"$ref": "Foo"}}, "$defs": _FOO}, "/items/items/$ref", "another document",
+     """leave out the "$id" around it, which makes it relative to 'http://b.c/d', and write "#/$defs/Foo\""""),
+    ({"items": {"$id": "bar", "items": {"$ref": "#foo"}}, "$defs": {"a": _S | {"$anchor": "foo"}}}, "/items/items/$ref",
+     "points to nothing", """relative to 'bar', and write "#foo\""""),
     ({"$ref": "https://example.org/a"}, "/$ref", "another document", "bundle it under $defs"),
     ({"$ref": _S}, "/$ref", "must be a string", "the schema itself"),
     ({"$schema": None}, "/$schema", "must be a string", "leave it out"),
@@ -140,6 +146,15 @@ def test_refused(schema: dict[str, Any], pointer: str, message: str, help: str) 
     assert error.pointer == pointer
     assert message in error.message and help in error.help
     assert "None" not in str(error) and len(error.message) < 200 and len(error.help) < 200
+
+
+@pytest.mark.parametrize("around", [{}, {"$id": "http://b.c/d"}])
+def test_an_anchor_of_another_resource_is_not_suggested(around: dict[str, Any]) -> None:
+    """It would be the text that was just refused."""
+    schema = around | {"items": {"$ref": "#foo"}, "$defs": {"a": _S | {"$id": "bar", "$anchor": "foo"}}}
+    with pytest.raises(SpecError, match="'#foo' points to nothing") as refusal:
+        json_schema_to_grammar(schema)
+    assert "#foo" not in refusal.value.help
 
 
 @pytest.mark.parametrize("schema", TAKEN, ids=json.dumps)

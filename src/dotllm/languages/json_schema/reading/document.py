@@ -143,18 +143,18 @@ class Document:
             if not fragment:
                 return self.root, self._within(scope, self._base, self.scope.dialect)
             if fragment.startswith("/"):
-                result = self._walk(fragment, reference, keyword)
+                result = self._walk(fragment, reference, keyword, scope)
                 if result is not None:
                     return result[0], scope
         return self._look_up(keyword, reference, scope)[:2]
 
-    def _walk(self, fragment: str, reference: str, keyword: str) -> tuple[Any] | None:
+    def _walk(self, fragment: str, reference: str, keyword: str, scope: Scope) -> tuple[Any] | None:
         """Follow a pointer from the root; None: through another resource. Raises InvalidSpecError: nothing is there."""
         at = self.root
         for token in fragment[1:].split("/"):
             child = below(at, token)
             if child is None:
-                raise self._nothing_there(keyword, reference)
+                raise self._nothing_there(keyword, reference, scope)
             (at,) = child
             if isinstance(at, dict) and identifier_of(at, self.scope.dialect) is not None:
                 return None
@@ -175,43 +175,49 @@ class Document:
             else:
                 # (the library takes any text that Python's `int` reads for a position, and fails on others)
                 if uri in registry and reached(registry.contents(uri), unquote(fragment)) is None:
-                    raise self._nothing_there(keyword, reference)
+                    raise self._nothing_there(keyword, reference, scope)
                 resolved = registry.resolver(uri).lookup(f"#{fragment}")
                 contents, dynamic = resolved.contents, False
                 base = self._uri_of.get(id(resolved.resolver.lookup("#").contents), uri)
         except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two: no schema on the way
-            raise self._nothing_there(keyword, reference) from None
+            raise self._nothing_there(keyword, reference, scope) from None
         except (Unresolvable, KeyError):
             if reference.startswith("#"):
-                raise self._nothing_there(keyword, reference) from None
+                raise self._nothing_there(keyword, reference, scope) from None
             where = "" if uri in ("", reference) else f" ({uri!r})"
             raise UnsupportedError(
                 f"{keyword} {reference!r} leads to another document{where}, which is never fetched",
                 keyword=keyword,
                 code="remote_reference",
-                help=self._meant(reference) or _bundle(reference),
+                help=self._meant(reference, scope) or _bundle(reference),
             ) from None
         if base in self._foreign:
             self._dynamic = True  # the meta-schemas refer to each other dynamically
         dialect = self._dialect_of(registry, base, scope.dialect)
         return contents, self._within(scope, base, dialect), dynamic
 
-    def _nothing_there(self, keyword: str, reference: str) -> InvalidSpecError:
+    def _nothing_there(self, keyword: str, reference: str, scope: Scope) -> InvalidSpecError:
         """The refusal of ``reference``, with the definition or anchor that may have been meant."""
+        near = did_you_mean(reference, _references(self.root, self.scope.dialect)) if scope.base == self._base else ""
         return InvalidSpecError(
             f"{keyword} {reference!r} points to nothing",
             keyword=keyword,
             code="unknown_reference",
-            help=self._meant(reference)
-            or did_you_mean(reference, _references(self.root))
+            help=self._meant(reference, scope)
+            or near
             or (_COPY_COMPONENT if reference.startswith("#/components/") else ""),
         )
 
-    def _meant(self, reference: str) -> str:
+    def _meant(self, reference: str, scope: Scope) -> str:
         """The suggestion of a definition or anchor that has the name at the end of ``reference``; "" if none has."""
         name = _last_name(reference)
-        known = (result for result in _references(self.root) if name and _NAME.split(result)[-1] == name)
-        return next((f'did you mean "{result}"?' for result in known), "")
+        known = _references(self.root, self.scope.dialect)
+        result = next((result for result in known if name and _NAME.split(result)[-1] == name), None)
+        if result is None:
+            return ""
+        if scope.base == self._base:
+            return f'did you mean "{result}"?'
+        return f"""leave out the "$id" around it, which makes it relative to {scope.base!r}, and write "{result}\""""
 
     def _follow_dynamic(self, reference: str, scope: Scope) -> ScopedSchema:
         contents, inner, dynamic = self._look_up("$dynamicRef", reference, scope)
@@ -321,20 +327,21 @@ def _places(root: Any) -> dict[int, _ChildPlace]:
     return result
 
 
-def _references(root: Any) -> Iterator[str]:
-    """The references that lead to a definition or an anchor of ``root``."""
-    pending: list[tuple[Any, str]] = [(root, "#")]
+def _references(root: Any, dialect: Dialect) -> Iterator[str]:
+    """The references that lead from ``root`` to a definition, or to an anchor of its own resource."""
+    pending: list[tuple[Any, str, bool]] = [(root, "#", True)]
     while pending:  # bounded: by the document, for an error
-        value, place = pending.pop()
+        value, place, own = pending.pop()
         if isinstance(value, dict):
+            own = own and (value is root or identifier_of(value, dialect) is None)
             anchor = value.get("$anchor")
-            if isinstance(anchor, str):
+            if own and isinstance(anchor, str):
                 yield f"#{anchor}"
             if place.endswith(("/$defs", "/definitions")):
                 yield from (f"{place}/{escaped(str(name))}" for name in value)
-            pending += ((child, f"{place}/{escaped(str(name))}") for name, child in value.items())
+            pending += ((child, f"{place}/{escaped(str(name))}", own) for name, child in value.items())
         elif isinstance(value, list):
-            pending += ((child, f"{place}/{number}") for number, child in enumerate(value))
+            pending += ((child, f"{place}/{number}", own) for number, child in enumerate(value))
 
 
 def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
