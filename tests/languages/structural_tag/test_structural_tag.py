@@ -81,6 +81,8 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     (tag("<t>", {"type": "any_text", "max_chars": 5}, ["!", "<|end|>"]), ["<t>abcde!", "<t>abcde<|end|>"], ["<t>a!b!", "<t>abcdef!"]),
     ({**JSON, "excludes": ["x"]}, ['{"a":1}'], ["{}"]),
     ({"type": "json_schema", "json_schema": True, "excludes": ["</t>"]}, ['{"</t":["</ta>"]}', r'"<\/t>"'], ['"a</t>"', '{"</t>":1}']),
+    ({"type": "json_schema", "json_schema": {"type": "string", "maxLength": 4}, "excludes": ["</t>"]}, [r'"<\/t>"', '"</t"'], ['"</t>"', '"12345"']),
+    ({"type": "json_schema", "json_schema": {"type": "string", "pattern": "t"}, "excludes": ["</t>"]}, ['"</t"'], [r'"<\/t>"', '"</t>"']),
     ({"type": "json_schema", "json_schema": ARGUMENTS, "style": "qwen_xml", "excludes": ["no", '"s'], }, ["<parameter=s>n o</parameter><parameter=i>1</parameter>"], ["<parameter=s>anot</parameter><parameter=i>1</parameter>"]),
     ({"type": "json_schema", "json_schema": {"type": "object", "additionalProperties": {"type": "string"}}, "style": "qwen_xml", "excludes": ["no"]}, ["<parameter=on>on</parameter>"], ["<parameter=no>on</parameter>", "<parameter=on>no</parameter>"]),
     ({"type": "json_schema", "json_schema": ARGUMENTS, "style": "qwen_xml", "excludes": ["e", "x\""]}, ["<parameter=s>a</parameter><parameter=i>1</parameter>", '<parameter=s>a</parameter><parameter=i>1</parameter><parameter=l>["x"]</parameter>'], ["<parameter=s>a</parameter><parameter=i>1</parameter><parameter=e>a</parameter>", '<parameter=s>a</parameter><parameter=i>1</parameter><parameter=l>["e"]</parameter>']),
