@@ -1,4 +1,4 @@
-"""What a process asks of its machine: a cache directory, CPUs, memory committed late, work in the background."""
+"""What a process asks of its machine: a cache directory, CPUs, memory committed late, whole files, background work."""
 
 from __future__ import annotations
 
@@ -129,6 +129,18 @@ LONGEST_WORK_S = 300.0
 
 _working = threading.RLock()  # held while work is being done, and while this process forks
 _forked = 0.0  # when it last forked, by `time.monotonic`
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replace the file at ``path``; readers never see half a file. Each writer completes a temporary file of its own
+    first."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def run_in_background(work: Callable[[], None], name: str) -> None:

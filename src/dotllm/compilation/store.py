@@ -23,7 +23,7 @@ from dotllm.compilation import disk
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.disk import Damaged
 from dotllm.compilation.metrics import Metrics
-from dotllm.index.storage import write as write_file
+from dotllm.system import write_file
 
 # Transports read and write one object of the shared store by name, through fsspec or Redis.
 #

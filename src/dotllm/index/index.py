@@ -42,6 +42,7 @@ from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL
 from dotllm.index.token_space import TokenSpace, counted_charsets
 from dotllm.index.unique import UniqueGuide
 from dotllm.index.walkable import Guides, TokenSets, Walkable
+from dotllm.system import write_file
 from dotllm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -390,7 +391,7 @@ class GrammarIndex:
 
     def save(self, path: str | Path) -> None:
         """Write the index, with everything it has found so far (see `index.storage`)."""
-        storage.write(Path(path), self.to_bytes())
+        write_file(Path(path), self.to_bytes())
 
     @classmethod
     def load(cls, path: str | Path, vocabulary: Vocabulary) -> Self:

@@ -7,11 +7,8 @@ arena), `dump` and `load` (the format).
 from __future__ import annotations
 
 import json
-import os
-import threading
 import zlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numba as nb
@@ -614,18 +611,6 @@ def _pack_rows(rows: Int32) -> list[Int32]:
     return out
 
 
-def write(path: Path, data: bytes) -> None:
-    """Replace the file at ``path``; readers never see half a file. Each writer completes a temporary file of its own
-    first."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def dump(
     mem: Int32,
     vocabulary: Vocabulary,
@@ -798,4 +783,4 @@ def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[in
     return laid_out(block, of_charset, capacity, max_token_bytes)
 
 
-__all__ = ["dump", "load", "row_numbers", "write"]
+__all__ = ["dump", "load", "row_numbers"]
