@@ -35,7 +35,7 @@ class Properties(dict[str, Any]):
     def __init__(self, named: dict[str, Any], patterns: list[tuple[str, Any]], others: Any) -> None:
         """``patterns``: plain patterns of names, each with a schema; ``others``: the schema of all other names, True
         for any value."""
-        # To readers, an empty dict is no schema, and these two keys, if unnamed, are a wrapper around the arguments.
+        # Readers ignore an empty dict, and take these two keys, if unnamed, for a wrapper around the arguments.
         self.patterns, self.others = patterns, others
         super().__init__(named or {name: self._unnamed(name) for name in ("arguments", "input")})
 
