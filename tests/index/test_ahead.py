@@ -62,6 +62,24 @@ def test_new_masks_are_known_when_they_are_needed(vocabulary: Vocabulary) -> Non
     assert counts[0] == 26, counts
 
 
+def test_a_look_is_worth_its_time_while_many_masks_are_new(vocabulary: Vocabulary) -> None:
+    """Whether the batch finds them or a look; not when all are known, nor for a few guides."""
+    texts = [f"{chr(97 + i)}{chr(97 + i // 2)}{i:02d}{chr(97 + i // 3)}x" for i in range(26)]
+    for count, looks in ((26, False), (26, True), (3, False)):
+        index = Index.from_choice(texts, vocabulary)
+        for is_new in (True, False):
+            running, names = started(index, count)
+            worth = []
+            for place in range(5):
+                tokens = [ord(text[place]) for text in texts[:count]]
+                if looks and is_new:
+                    look(running, names, tokens)
+                assert running.take(names, [[token] for token in tokens]) == []
+                running.rows(names)
+                worth.append(running.is_worth_a_look)
+            assert worth[-1] == (is_new and count == 26)
+
+
 def test_a_look_at_what_never_comes_changes_nothing(vocabulary: Vocabulary) -> None:
     index = Index.from_regex("[ab]{3}c", vocabulary)
     running, names = started(index, 8)

@@ -24,6 +24,7 @@ from dotllm.index.mask_misses import (
     CHUNK,
     CODES,
     DUPLICATE,
+    STARTS,
     MaskScratch,
     by_machine,
     enter_rows,
@@ -130,12 +131,14 @@ class LookAhead:
         self._scratch.job[AT_FUEL], self._scratch.job[AT_STOP] = HURRIED_FUEL, 0
         return _POOL.begin(self._content)
 
-    def end(self) -> None:
-        """Stop the helper at the next mask, and enter the rows that it has found."""
+    def end(self) -> int:
+        """Stop the helper at the next mask, and enter the rows that it has found. Returns how many masks were new (at
+        most CHUNK), those that it did not get to included."""
         scratch = self._scratch
         scratch.job[AT_STOP] = 1
-        groups = _POOL.end().item(CONTENT + _GROUPS)
+        groups: int = _POOL.end().item(CONTENT + _GROUPS)
         if groups:
             results = (scratch.ints, scratch.longs, scratch.rows, self._rows)
             with self._space.lock:
                 enter_rows(scratch.space, self.machines.ravel(), self._after, groups, self._since, *results)
+        return scratch.ints.item(STARTS, groups) if groups else 0

@@ -562,6 +562,7 @@ def test_requests(
         looks.append(self._looking is not None)
 
     monkeypatch.setattr(Running, "look_ahead", counted)
+    monkeypatch.setattr(Running, "is_worth_a_look", True)  # (also while few masks are new)
     taken: list[bool] = []
     take = Running.take
 

@@ -80,6 +80,8 @@ class BatchAccept(Part):
         results, self._sent = getattr(self._sent, "results", None), None
         if self._running is None or results is None or not step.total_num_scheduled_tokens:
             return
+        if not self._running.is_worth_a_look:
+            return
         try:
             early = early_tokens(results)
             if early is not None:
