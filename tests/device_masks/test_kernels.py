@@ -19,12 +19,13 @@ from dotllm.device_masks import kernels
 
 capability = int(sys.argv[1])
 special = {"logits": "*bf16", "sums": "*fp32", "MOST": "constexpr", "BLOCK": "constexpr"}
-numbers = ("table_stride", "logits_stride", "vocabulary", "blocks")
+numbers = ("table_stride", "logits_stride", "vocabulary", "blocks", "given")
 for kernel in (kernels._apply_rows, kernels._log_sums):
     names = kernel.arg_names
     signature = {n: special.get(n, "i32" if n in numbers else "*i32") for n in names}
     for most in (1, 4):
-        source = ASTSource(kernel, signature, {(names.index("MOST"),): most, (names.index("BLOCK"),): 8192})
+        fixed = {(names.index(n),): value for n, value in (("MOST", most), ("BLOCK", 8192)) if n in names}
+        source = ASTSource(kernel, signature, fixed)
         assert compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 print("compiled")
 """

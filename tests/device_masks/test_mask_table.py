@@ -68,6 +68,25 @@ def test_rows_are_applied_where_they_belong(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 3])
+def test_without_places_each_position_is_the_first_of_its_request(most: int) -> None:
+    """Rows that come with the message, and rows that the table has, in one step and in two."""
+    generator = np.random.default_rng(4)
+    masks = {slot: random_row(generator) for slot in (3, 8)}
+    begins = torch.tensor([0, 1, 3, 4] if most == 3 else [0, 1, 2, 3], dtype=torch.int32)
+    where = np.arange(3, dtype=np.int32) * most
+    tables = MaskTable(torch.device("cpu")), MaskTable(torch.device("cpu"))
+    steps = [([3, NO_MASK, 8], masks), ([8, 3, NO_MASK], {}), ([3, 9, 8], {9: random_row(generator)})]
+    for slots, new in steps:
+        masked = torch.zeros((2, 5, VOCABULARY))
+        for table, logits, places in zip(tables, masked, (where, None), strict=True):
+            sent = message(slots, new)
+            sent.counts = None
+            table.apply(logits, places, sent, begins, most)
+        assert torch.equal(*masked)
+        assert torch.isinf(masked[0]).any()
+
+
+@pytest.mark.parametrize("most", [1, 3])
 def test_the_device_knows_which_positions_there_are(most: int) -> None:
     """On the device, the second of three requests has lost its last draft, and a fourth is not in this batch."""
     generator = np.random.default_rng(3)

@@ -55,9 +55,15 @@ def _launch_of(variant: Any) -> Callable[[Grid, list[int]], None]:
 
 
 BLOCK = 8192  # tokens that one program masks
+_BLOCK = tl.constexpr(BLOCK)
 
 
-@triton.jit(do_not_specialize_on_alignment=["where", "slots", "fresh", "brought", "starts"])
+_HAS_PLACES, _HAS_NEW = 1, 2
+
+
+@triton.jit(
+    do_not_specialize=["given"], do_not_specialize_on_alignment=["where", "slots", "fresh", "brought", "starts"]
+)
 def _apply_rows(
     logits,
     logits_stride,
@@ -69,15 +75,16 @@ def _apply_rows(
     table,
     table_stride,
     vocabulary,
+    given,
     MOST: tl.constexpr,
-    BLOCK: tl.constexpr,
 ):
     """Program (i, b): in block b of row where[i], set to -inf the logits that row slots[i] of the table forbids. The
-    table first gets this row from brought[fresh[i]], unless fresh[i] is below 0."""
+    table first gets this row from brought[fresh[i]], unless fresh[i] is below 0. ``given``: `_HAS_PLACES` if there is
+    ``where`` (without it, the row is i * MOST), plus `_HAS_NEW` if there are ``fresh`` and ``brought``."""
     i = tl.program_id(0)
     slot = tl.load(slots + i).to(tl.int64)
-    row = tl.load(where + i).to(tl.int64)
-    new = tl.load(fresh + i).to(tl.int64)
+    row = tl.load(where + i, mask=(given & 1) != 0, other=i * MOST).to(tl.int64)
+    new = tl.load(fresh + i, mask=(given & 2) != 0, other=-1).to(tl.int64)
     if MOST > 1:
         place = tl.maximum(row, 0)
         begin = tl.load(starts + place // MOST).to(tl.int64)
@@ -85,8 +92,8 @@ def _apply_rows(
         at = begin + place % MOST
         row = tl.where((row >= 0) & (at < end), at, -1)
     if slot >= 0:
-        first = tl.program_id(1) * BLOCK
-        word = first // 32 + tl.arange(0, BLOCK // 32)
+        first = tl.program_id(1) * _BLOCK
+        word = first // 32 + tl.arange(0, _BLOCK // 32)
         inside = word < table_stride
         kept = table + slot * table_stride + word
         packed = tl.load(tl.where(new >= 0, brought + new * table_stride + word, kept), mask=inside, other=0)
@@ -94,8 +101,8 @@ def _apply_rows(
             tl.store(kept, packed, mask=inside)
         if row >= 0:
             allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
-            token = first + tl.arange(0, BLOCK)
-            blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token < vocabulary)
+            token = first + tl.arange(0, _BLOCK)
+            blocked = (tl.reshape(allowed, (_BLOCK,)) == 0) & (token < vocabulary)
             tl.store(logits + row * logits_stride + token, -float("inf"), mask=blocked)
 
 
@@ -103,16 +110,17 @@ _launch_rows = Launcher(_apply_rows)
 
 
 def apply_rows(
-    logits: Any, count: int, where: Any, slots: Any, fresh: Any, brought: Any, table: Any, starts: Any = None,
-    most_positions: int = 1,
+    logits: Any, count: int, slots: Any, table: Any, where: Any = None, fresh: Any = None, brought: Any = None,
+    starts: Any = None, most_positions: int = 1,
 ) -> None:  # fmt: skip
     """Mask ``logits`` in place.
 
-    logits: float [rows, vocabulary], last dimension contiguous. where: int32 [count or more], rows of logits, distinct.
-    slots: int32 [count or more], the row of ``table`` for each. (If either is below 0, there is no mask.) fresh: int32
-    [count or more], the row of ``brought`` that the table gets first at this slot; below 0: the slot has its row.
-    brought: int32 [rows, words]. (All four may lie in the host's pinned memory.) table: int32 [slots, words], 32 tokens
-    a word; tokens beyond the last word are not allowed.
+    logits: float [rows, vocabulary], last dimension contiguous. slots: int32 [count or more], a row of ``table`` for
+    each. table: int32 [slots, words], 32 tokens a word; tokens beyond the last word are not allowed. where: int32
+    [count or more], rows of logits, distinct; None: the first row of each request. (If a slot or a place is below 0,
+    there is no mask.) fresh: int32 [count or more], the row of ``brought`` that the table gets first at this slot;
+    below 0: the slot has its row; None: all slots have. brought: int32 [rows, words]. (``slots``, ``where``, ``fresh``
+    and ``brought`` may lie in the host's pinned memory.)
 
     If requests have up to ``most_positions`` rows of logits, and only the device knows how many, ``where`` is request *
     most_positions + position. starts: int32 [requests + 1], the first row of each request; positions that a request
@@ -120,10 +128,13 @@ def apply_rows(
     """
     stride, words, vocabulary = logits.stride(0), table.stride(0), logits.shape[-1]
     aligned = logits.data_ptr() % 16 == 0 and table.data_ptr() % 16 == 0
+    given = (0 if where is None else _HAS_PLACES) + (0 if fresh is None else _HAS_NEW)
+    # (a pointer that nothing is read from is any pointer)
     _launch_rows(
         (logits.dtype, stride, words, vocabulary, aligned, most_positions), (count, -(-vocabulary // BLOCK), 1),
-        logits, stride, where, slots, fresh, brought, where if starts is None else starts, table, words, vocabulary,
-        most_positions, BLOCK,
+        logits, stride, slots if where is None else where, slots, slots if fresh is None else fresh,
+        table if brought is None else brought, slots if starts is None else starts, table, words, vocabulary, given,
+        most_positions,
     )  # fmt: skip
 
 

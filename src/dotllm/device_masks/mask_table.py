@@ -9,10 +9,10 @@ new rows there, and enters them into the table: copying them took the host 50 µ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
-import numpy as np
 import torch
 
 from dotllm.arrays import Int32
@@ -45,20 +45,23 @@ class Staging:
         self._outgrown: list[Any] = []  # a launched kernel may still have to read it
         self._make_room(_MIN_NUMBERS)
 
-    def write(self, *arrays: Int32) -> list[torch.Tensor]:
-        """Tensors that begin with ``arrays``."""
-        count = len(arrays[0])
+    def write(self, first: Int32, *others: Int32 | None) -> list[torch.Tensor | None]:
+        """Tensors that begin with these arrays; None for None."""
+        count = len(first)
         if count > self._room:
             self._outgrown.append(self._places)
             self._make_room(2 * count)
-        places, tensors = next(self._places)
-        for place, array in zip(places, arrays, strict=True):
-            place[:count] = array
-        return tensors
+        written: list[torch.Tensor | None] = []
+        for array, (place, tensor) in zip((first, *others), next(self._places), strict=True):
+            if array is not None:
+                place[:count] = array
+            written.append(None if array is None else tensor)
+        return written
 
     def _make_room(self, numbers: int) -> None:
         self._room = numbers
-        self._places = cycle([(place, [*turn]) for place, turn in turns((self._arrays, numbers), self._device)])
+        shape = self._arrays, numbers
+        self._places = cycle([[*zip(places, turn, strict=True)] for places, turn in turns(shape, self._device)])
 
 
 class MaskTable:
@@ -69,34 +72,37 @@ class MaskTable:
         self.sender: int | None = None
         self.rows = torch.zeros((0, 0), dtype=torch.int32, device=device)
         self._staging = Staging(device, 3)
+        self._apply_rows: Callable[..., None]  # `kernels.apply_rows`, which needs Triton
 
-    def apply(self, logits: Any, where: Int32, message: MaskRows, starts: Any = None, most_positions: int = 1) -> None:
+    def apply(
+        self, logits: Any, where: Int32 | None, message: MaskRows, starts: Any = None, most_positions: int = 1
+    ) -> None:
         """Mask the row of the logits at ``where[i]`` with the row of position i of ``message``, for all positions.
 
         where, starts, most_positions: see `kernels.apply_rows`.
         """
-        from dotllm.device_masks.kernels import apply_rows
-
         if message.sender != self.sender:
             self._begin(message)
-        count, fresh, brought = len(message.new_slots), message.fresh, self.rows
+        count, fresh, brought = len(message.new_slots), None, None
         if count:
             self._make_room(message)
             if count > FEW:
                 self._copy(message)
-                fresh = np.full(len(where), -1, np.int32)
             else:
-                rows, brought = next(self._brought)
+                fresh, (rows, brought) = message.fresh, next(self._brought)
                 rows[:count] = message.new_rows
-        places, slots, fresh = self._staging.write(where, message.slots, fresh)
-        apply_rows(logits, len(where), places, slots, fresh, brought, self.rows, starts, most_positions)
+        slots, places, new = self._staging.write(message.slots, where, fresh)
+        self._apply_rows(logits, len(message.slots), slots, self.rows, places, new, brought, starts, most_positions)
 
     def _begin(self, message: MaskRows) -> None:
         """Begin anew: another engine core's slots mean other rows."""
-        self.sender = message.sender
+        from dotllm.device_masks.kernels import apply_rows
+
         words = message.new_rows.shape[1]
+        if self.rows.shape[1] != words:  # (else what was pinned when the kernel was warmed is pinned still: 30 ms)
+            self._brought = cycle(turns((FEW, words), self.device))
+        self.sender, self._apply_rows = message.sender, apply_rows
         self.rows = torch.zeros((_FIRST_SLOTS, words), dtype=torch.int32, device=self.device)
-        self._brought = cycle(turns((FEW, words), self.device))
 
     def _make_room(self, message: MaskRows) -> None:
         room, needed = len(self.rows), int(message.new_slots.max()) + 1

@@ -35,11 +35,12 @@ def mask_row(row: Any, words: Any) -> None:
 
 def apply_rows(
     count: int, logits: Any, stride: int, where: Any, slots: Any, fresh: Any, brought: Any, starts: Any, table: Any,
-    words: int, vocabulary: int, most: int, block: int,
+    words: int, vocabulary: int, given: int, most: int,
 ) -> None:  # fmt: skip
     """The same as `kernels._apply_rows`."""
-    for place, slot, new in zip(*(numbers[:count].tolist() for numbers in (where, slots, fresh)), strict=True):
-        row = place
+    for i, slot in enumerate(slots[:count].tolist()):
+        row = place = int(where[i]) if given & 1 else i * most
+        new = int(fresh[i]) if given & 2 else -1
         if slot >= 0 and new >= 0:
             table[slot] = brought[new]
         if most > 1 and place >= 0:

@@ -53,8 +53,6 @@ def rows_v1(
     """int32 [sum(counts)]: the row of logits of each position of these requests in V1's batch; below 0: there is none.
     counts: int32 [names], how many positions each has; None: one each."""
     drafts = step.scheduled_spec_decode_tokens
-    if counts is None and not drafts and names == batch.req_ids:
-        return np.arange(len(names), dtype=np.int32)
     first, at = {}, 0
     for name in batch.req_ids:
         first[name] = at
@@ -87,7 +85,9 @@ def v1(
     if not isinstance(message, MaskRows):
         original(scheduler_output, grammar_output, input_batch, logits)
         return
-    where = rows_v1(grammar_output.structured_output_request_ids, message.counts, input_batch, scheduler_output)
+    names, drafts = grammar_output.structured_output_request_ids, scheduler_output.scheduled_spec_decode_tokens
+    in_order = message.counts is None and not drafts and names == input_batch.req_ids
+    where = None if in_order else rows_v1(names, message.counts, input_batch, scheduler_output)
     table(input_batch, logits.device).apply(logits, where, message)
 
 
@@ -107,7 +107,9 @@ def v2(
         original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
         _warm(self, logits, grammar_bitmask.shape[1], input_batch.cu_num_logits, most)
         return
-    where = rows_v2(grammar_req_ids, grammar_bitmask.counts, input_batch, most)
+    counts = grammar_bitmask.counts
+    in_order = counts is None and grammar_req_ids == input_batch.req_ids
+    where = None if in_order else rows_v2(grammar_req_ids, counts, input_batch, most)
     table(self, logits.device).apply(logits, where, grammar_bitmask, input_batch.cu_num_logits, most)
 
 
