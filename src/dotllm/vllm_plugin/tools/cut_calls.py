@@ -1,11 +1,11 @@
-"""Keeps a call that ``max_tokens`` cuts from becoming the text of an answer, or looking complete.
+"""Keeps a call that is cut (by ``max_tokens``, ``stop``, …) from becoming the text of an answer, or looking complete.
 
 Many of vLLM's parsers find no call in the beginning of a call, and vLLM then returns it as text, marks included: a
 client that has demanded a call shows ``<tool_call>{"name": "f", "argu`` to its user. Others close what is open, so
 ``<parameter=path>/ho`` becomes a call with the path "/ho", which a client may run. From a call in a JSON list, they
 return the beginning of its arguments. Here a whole answer has only the calls that have ended. Where calls are enclosed
-in marks, the end marks are counted: no string in a call contains one (`tag_rewrite`). ``finish_reason`` says ``length``
-(Responses: ``incomplete``).
+in marks, the end marks are counted: no string in a call contains one (`tag_rewrite`). ``finish_reason`` says why
+(Responses: ``incomplete``, for ``max_tokens``).
 
 In a stream, the arguments read so far have been sent. They are not closed (`streams`), so they are not JSON.
 """
@@ -25,8 +25,8 @@ _PARSER = "vllm.parser.abstract_parser"
 
 HOOK = Hook(
     name="cut-calls",
-    summary="a call that max_tokens cuts off is left out of an answer that is not streamed",
-    without_it="a call that max_tokens cuts off is returned as if it were complete, with its last argument cut",
+    summary="a call that is cut off is left out of an answer that is not streamed",
+    without_it="a call that is cut off is returned as if it were complete, with its last argument cut",
 )
 
 
@@ -42,10 +42,15 @@ def leave_out(request: Any, answer: Any) -> None:
     if not is_forced(request):
         return
     for choice in getattr(answer, "choices", ()):
-        if choice.finish_reason == "length" and not choice.message.tool_calls:
+        is_cut = choice.finish_reason in ("length", "repetition") or isinstance(choice.stop_reason, str)
+        if is_cut and not choice.message.tool_calls:
             choice.message.content = None
-    if getattr(answer, "status", None) == "incomplete":
-        answer.output = [item for item in answer.output if getattr(item, "type", None) != "message"]
+            if choice.finish_reason == "tool_calls":  # vLLM says so of a required call, even if there is none
+                choice.finish_reason = "stop"
+    output = getattr(answer, "output", None) or []
+    is_cut = bool(getattr(request, "stop", None)) and not any("call" in item.type for item in output)
+    if output and (is_cut or answer.status == "incomplete"):
+        answer.output = [item for item in output if item.type != "message"]
 
 
 def is_forced(request: Any) -> bool:

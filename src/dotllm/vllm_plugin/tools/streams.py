@@ -98,15 +98,10 @@ def _finalize_generation(self: Any, delta_message: Any, request: Any, state: Any
     read = self._tool_parser.extract_tool_calls(state.previous_text, request)
     if not read.tools_called and not cut_calls.is_forced(request):
         delta.content = (delta.content or "") + held
-    delta.tool_calls = [
-        DeltaToolCall(
-            index=i,
-            id=call.id,
-            type="function",
-            function=DeltaFunctionCall(name=call.function.name, arguments=call.function.arguments),
-        )
-        for i, call in enumerate(read.tool_calls)
-    ]
+    delta.tool_calls = []
+    for i, call in enumerate(read.tool_calls):
+        function = DeltaFunctionCall(name=call.function.name, arguments=call.function.arguments)
+        delta.tool_calls.append(DeltaToolCall(index=i, id=call.id, type="function", function=function))
     return delta
 
 

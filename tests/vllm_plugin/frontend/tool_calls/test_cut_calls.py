@@ -14,7 +14,7 @@ from dotllm.vllm_plugin.tools import cut_calls
 CUT = '<tool_call>\n{"name": "f", "argu'
 
 
-def chat(finish_reason: str, calls: Any = ()) -> Any:
+def chat(finish_reason: str, calls: Any = (), stop_reason: Any = None) -> Any:
     from vllm.entrypoints.openai.chat_completion.protocol import (
         ChatCompletionResponse,
         ChatCompletionResponseChoice,
@@ -23,7 +23,9 @@ def chat(finish_reason: str, calls: Any = ()) -> Any:
     from vllm.entrypoints.serve.engine.protocol import UsageInfo
 
     message = ChatMessage(role="assistant", content=CUT, tool_calls=list(calls))
-    choice = ChatCompletionResponseChoice(index=0, message=message, finish_reason=finish_reason)
+    choice = ChatCompletionResponseChoice(
+        index=0, message=message, finish_reason=finish_reason, stop_reason=stop_reason
+    )
     return ChatCompletionResponse(model="m", choices=[choice], usage=UsageInfo())
 
 
@@ -34,6 +36,20 @@ def test_chats(choice: Any, finish_reason: str) -> None:
     cut_calls.leave_out(SimpleNamespace(tool_choice=choice), answer)
     is_left_out = finish_reason == "length" and choice not in ("auto", "none", None)
     assert answer.choices[0].message.content == (None if is_left_out else CUT)
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "stop_reason", "says"),
+    [("tool_calls", "e", "stop"), ("stop", "e", "stop"), ("repetition", None, "repetition")],
+)
+def test_a_call_that_a_stop_string_or_a_repetition_cuts(finish_reason: str, stop_reason: Any, says: str) -> None:
+    """vLLM says "tool_calls" for every required call that is not cut by its length, also without a call."""
+    answer = chat(finish_reason, stop_reason=stop_reason)
+    cut_calls.leave_out(SimpleNamespace(tool_choice="required"), answer)
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (None, says)
+    answer = chat(finish_reason, stop_reason=stop_reason)
+    cut_calls.leave_out(SimpleNamespace(tool_choice="auto"), answer)
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (CUT, finish_reason)
 
 
 def test_a_chat_with_a_whole_call() -> None:
@@ -53,6 +69,18 @@ def test_responses(choice: str, kinds: list[str]) -> None:
     for other in ("a stream", SimpleNamespace(status="completed", output=output), None):
         cut_calls.leave_out(SimpleNamespace(tool_choice=choice), other)
     assert len(output) == 2
+
+
+@pytest.mark.parametrize(("kinds", "kept"), [(["message"], []), (["message", "function_call"], [0, 1])])
+def test_responses_that_a_stop_string_cuts(kinds: list[str], kept: list[int]) -> None:
+    output = [SimpleNamespace(type=kind) for kind in kinds]
+    answer = SimpleNamespace(status="completed", output=output)
+    cut_calls.leave_out(SimpleNamespace(tool_choice="required", stop=[]), answer)
+    assert answer.output == output
+    cut_calls.leave_out(SimpleNamespace(tool_choice="required", stop=["e"]), answer)
+    assert answer.output == [output[n] for n in kept]
+    for other in ((event for event in ()), None, SimpleNamespace(status="queued", output=[])):
+        cut_calls.leave_out(SimpleNamespace(tool_choice="required", stop=["e"]), other)
 
 
 def test_requests_without_tools() -> None:
