@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.diagnosis import json_places
+from dotllm.diagnosis import json_places, openai_error
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, Pointer, SpecError
 from dotllm.languages.structural_tag import structural_tag_to_grammar
 
@@ -38,8 +38,8 @@ def refusal_of(tag: str) -> SpecError:
     return refused.value
 
 
-def located(error: SpecError, tools: Any, tag: str, *, anthropic: bool = False) -> str:
-    return json_places.located(str(error), tag, tools, of_anthropic=anthropic)
+def located(error: SpecError, tools: Any, tag: str, *, anthropic: bool = False, own: str = "") -> str:
+    return json_places.located(str(error), tag, tools, of_anthropic=anthropic, own=own)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,27 @@ def test_places_of_texts_inside_are_kept() -> None:
     error = refusal_of(tag := tag_of(GOOD, schema))
     found = located(error, [chat_tool("f", GOOD), chat_tool("p", schema)], tag)
     assert found.startswith("tool 'p': ") and "/tools/1/function/parameters/properties/a/pattern" in found
+
+
+@pytest.mark.parametrize("own", ["response_format.json_schema.schema", "text.format.schema", "structured_outputs.json"])
+def test_the_place_in_the_format_next_to_tools(own: str) -> None:
+    """vLLM makes one tag of both; a client that has sent a ``response_format`` does not know ``/format/elements/1``."""
+    schemas = GOOD, {"properties": {"json_schema": {"type": "strin"}}}
+    tag = json.loads(tag_of(*schemas))
+    tag["format"]["elements"][1] = tag["format"]["elements"][1]["content"]
+    error = refusal_of(json.dumps(tag))
+    found = located(error, [chat_tool("f", GOOD)], json.dumps(tag), own=own)
+    place = f"/{own.replace('.', '/')}/properties/json_schema/type"
+    assert found == f"unknown type 'strin'; did you mean \"string\"? (at {place})"
+    assert openai_error.param(SimpleNamespace(structured_outputs=SimpleNamespace(structural_tag=tag)), found) == own
+    bad = [chat_tool("f", schemas[1])]
+    assert located(error, bad, json.dumps(tag), own=own).startswith("tool 'f': "), "the first of equal schemas"
+
+
+@pytest.mark.parametrize("own", ["", "structured_outputs.structural_tag", "response_format"])
+def test_the_place_in_a_tag_of_the_client_next_to_tools(own: str) -> None:
+    error = refusal_of(tag := tag_of(GOOD, BAD))
+    assert located(error, [chat_tool("f", GOOD)], tag, own=own) == str(error)
 
 
 def test_what_belongs_to_no_tool_is_left() -> None:

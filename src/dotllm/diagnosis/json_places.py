@@ -131,6 +131,11 @@ def _string(text: str, at: int) -> tuple[str, int]:
 # tool is found by its schema, which is the same in the tag and in the request. (If two tools have the same schema, the
 # first one is named: both are refused.)
 
+SCHEMA_FIELDS = (
+    "response_format.json_schema.schema", "structured_outputs.json", "text.format.schema",
+    "output_config.format.schema",
+)  # fmt: skip
+"""The fields with a format's schema, in all APIs."""
 _MESSAGE = re.compile(r"(.*) \(at (/.*)\)", re.DOTALL)
 """The place as `dotllm.errors.SpecError` writes it; the engine sends only the text."""
 
@@ -140,12 +145,19 @@ Described = tuple[str, str, dict[str, Any]]
 
 
 def located(
-    message: str, tag: str, tools: list[object], grammars: Iterable[Described] = (), *, of_anthropic: bool = False
+    message: str,
+    tag: str,
+    tools: list[object],
+    grammars: Iterable[Described] = (),
+    *,
+    of_anthropic: bool = False,
+    own: str = "",
 ) -> str:
-    """The message of a refusal of ``tag``, with the place in the request's ``tools`` if one of them is at fault.
+    """The message of a refusal of ``tag``, with the place in the request if a tool, or the format next to them, is at
+    fault.
 
     ``grammars``: those of custom tools. ``of_anthropic``: whether the request is one of Anthropic's API, which has its
-    schemas at other places.
+    schemas at other places. ``own``: the field of the format that is part of the tag (`openai_error.param`).
     """
     from dotllm.languages.json_schema.reading.subschemas import below
 
@@ -158,12 +170,16 @@ def located(
     while rest:
         step = below(part, rest.pop(0))
         if step is None:
-            return message
+            break
         (part,) = step
         for name, place, schema in schemas:
             # (the tag's schema may have a type and a name in addition)
             if isinstance(part, dict) and _bare(part) == _bare(schema):
                 return f"tool {name!r}: {match[1]} (at {'/'.join([place, *rest])})"
+    _, mark, inside = match[2].partition("/json_schema/")
+    if mark and own in SCHEMA_FIELDS:  # no tool's, so it is the request's own
+        field = "output_config.format.schema" if of_anthropic else own
+        return f"{match[1]} (at /{field.replace('.', '/')}/{inside})"
     return message
 
 

@@ -9,12 +9,15 @@ import re
 from typing import Any
 
 from dotllm import errors
+from dotllm.diagnosis.json_places import SCHEMA_FIELDS
 from dotllm.errors import SpecError
 
 _TOOL = re.compile(
     r"\(at /tools/(\d+)/((?:tools/\d+/)?)"
     r"(function/parameters|parameters|input_schema|(?:custom/format/grammar|format)/definition)"
 )
+_FORMAT = re.compile(rf"\(at /({'|'.join(SCHEMA_FIELDS).replace('.', '/')})/")
+"""The place of a format next to tools (`json_places.located`)."""
 SENT = (
     "stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id", "top_k",
     "thinking_token_budget", "repetition_detection",
@@ -51,9 +54,11 @@ def param(request: Any, message: str) -> str | None:
     if tool is not None:
         inner = re.sub(r"tools/(\d+)/", r".tools[\1]", tool[2])
         return f"tools[{tool[1]}]{inner}.{tool[3].replace('/', '.')}"
-    begins = _BEGINS.match(message)
+    begins, own = _BEGINS.match(message), _FORMAT.search(message)
     if begins is not None:
         return _as_written(request, begins[1])
+    if own is not None:
+        return own[1].replace("/", ".")
     structured = getattr(request, "structured_outputs", None)
     for kind in _STRUCTURED if structured is not None else ():
         if getattr(structured, kind, None) is not None:

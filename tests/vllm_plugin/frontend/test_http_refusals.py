@@ -88,6 +88,26 @@ def test_arguments_of_what_is_no_schema(played: PlayedServer, api: str, schema: 
         assert refused(played, api, {"response_format": form})["code"] == error["code"]
 
 
+@pytest.mark.parametrize("api", TOOLS)
+def test_a_format_next_to_strict_tools(played: PlayedServer, api: str) -> None:
+    """vLLM makes one structural tag of both. The place was one in this tag, which the client does not know."""
+    schema = {**SCHEMA, "properties": {"a": {"type": "array", "uniqueItems": True, "minItems": 3}}, "requierd": []}
+    field, form = {
+        "chat": ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}),
+        "response": ("text", {"format": {"type": "json_schema", "name": "x", "schema": schema}}),
+        "message": ("output_config", {"format": {"type": "json_schema", "schema": schema}}),
+    }[api]
+    auto = {"type": "auto"} if api == "message" else "auto"
+    error = refused(played, api, {**forced(api, SCHEMA, strict=True), "tool_choice": auto, field: form})
+    path = {
+        "chat": "response_format/json_schema/schema",
+        "response": "text/format/schema",
+        "message": "output_config/format/schema",
+    }[api]
+    assert error["message"].endswith(f" (at /{path}/properties/a/uniqueItems)"), error
+    assert error["param"] == path.replace("/", "."), error
+
+
 @pytest.mark.parametrize("choice", ["required", "auto", "none"])
 @pytest.mark.parametrize("api", TOOLS)
 def test_one_call_at_most_in_the_field_of_another_api(played: PlayedServer, api: str, choice: str) -> None:
