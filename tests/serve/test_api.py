@@ -47,8 +47,8 @@ def named(name: str) -> dict[str, Any]:
 
 
 def chat(client: Any, *, extra: Any = None, **fields: Any) -> Any:
-    fields = {"max_completion_tokens": 400, "temperature": 1.0, **fields}
-    return client.chat.completions.create(model=NAME, messages=MESSAGES, extra_body=extra, **fields)
+    fields = {"max_completion_tokens": 400, "temperature": 1.0, "messages": MESSAGES, **fields}
+    return client.chat.completions.create(model=NAME, extra_body=extra, **fields)
 
 
 def calls(message: Any) -> list[tuple[str, str]]:
@@ -155,6 +155,22 @@ def test_batches_of_chats(openai_client: Any) -> None:
     assert len(reply["choices"]) == 2
     for choice in reply["choices"]:
         judge(choice["message"]["content"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_beginning_that_the_client_gives_is_not_part_of_the_answer(openai_client: Any, stream: bool) -> None:
+    """Of a completion, or of a chat that continues a message. The reasoning has ended with the message's own mark."""
+    reply = openai_client.completions.create(
+        model=NAME, prompt='{"level":', max_tokens=150, stream=stream, extra_body={"response_format": RESPONSE_FORMAT}
+    )
+    judge("".join(chunk.choices[0].text for chunk in reply) if stream else reply.choices[0].text)
+    messages = [*MESSAGES, {"role": "assistant", "content": '</think>{"level":'}]
+    extra = {"continue_final_message": True, "add_generation_prompt": False}
+    reply = chat(openai_client, extra=extra, messages=messages, stream=stream, response_format=RESPONSE_FORMAT)
+    if stream:
+        judge("".join(chunk.choices[0].delta.content or "" for chunk in reply if chunk.choices))
+    else:
+        judge(reply.choices[0].message.content)
 
 
 def test_an_answer_behind_its_reasoning(openai_client: Any) -> None:
