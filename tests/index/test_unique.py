@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+import re
 import sys
 import threading
 import tracemalloc
@@ -235,26 +236,85 @@ WALKED = [
 ]
 
 
+def walked(index: Index, seed: int) -> str:
+    """A whole text. The walk is uniform over the masks, with a preference for tokens that end items."""
+    random, guide, text = Random(seed), index.guide(), b""
+    ends = b'"]},'
+    for step in range(1500):
+        allowed = list(guide.allowed_tokens())
+        assert allowed, text
+        liked = [t for t in allowed if t == EOS or (t < 256 and t in (ends[:3] if step > 150 else ends))]
+        token = random.choice(liked if liked and random.random() < 0.6 else allowed)
+        assert guide.advance(token), text
+        if guide.is_finished:
+            break
+        text += index.vocabulary.token_bytes(token) or b""
+    assert guide.is_finished, text
+    return text.decode()
+
+
 @pytest.mark.parametrize("number", range(len(WALKED)))
 def test_walks_end_and_are_valid(number: int, vocabulary: Vocabulary) -> None:
-    """The walks are uniform over the masks, with a preference for tokens that end items."""
     schema = WALKED[number]
     index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
     judge = Draft202012Validator(schema)
-    ends = b'"]},'
     for seed in range(few(12)):
-        random, guide, text = Random(seed), index.guide(), b""
-        for step in range(1500):
-            allowed = list(guide.allowed_tokens())
-            assert allowed, text
-            liked = [t for t in allowed if t == EOS or (t < 256 and t in (ends[:3] if step > 150 else ends))]
-            token = random.choice(liked if liked and random.random() < 0.6 else allowed)
-            assert guide.advance(token), text
-            if guide.is_finished:
-                break
-            text += vocabulary.token_bytes(token) or b""
-        assert guide.is_finished, text
+        text = walked(index, seed)
         assert judge.is_valid(json.loads(text)), text
+
+
+# -- strings that must not contain certain texts ---------------------------------------------------------------------
+
+
+def excluding(items: Any, minimum: int, *excludes: str) -> dict[str, Any]:
+    schema = {"type": "array", "items": items, "uniqueItems": True, "minItems": minimum}
+    return {"format": {"type": "json_schema", "json_schema": schema, "excludes": [*excludes]}}
+
+
+SHORT = {"type": "string", "pattern": "^[ab<]{0,2}$"}  # 13 strings, 10 of them without "<a" and "<<"
+
+
+@pytest.mark.parametrize(
+    ("items", "minimum", "excludes"),
+    [
+        ({"type": "integer"}, 6, ["1", "<"]),
+        ({"type": "string"}, 4, ["</tool_call>", "<tool_call>"]),
+        ({"type": "string"}, 4, ["a", "u006"]),
+        (SHORT, 10, ["<a", "<<", "b<"]),
+        ({"anyOf": [SHORT, {"type": "number", "minimum": 0}]}, 14, ["<", "b"]),
+        ({"type": "array", "items": SHORT, "maxItems": 1}, 11, ["<a", "<<", "b<"]),
+        ({"type": "object", "properties": {"a": SHORT, "b": SHORT}, "additionalProperties": False}, 11, ["<a", "<<", "b<", 'b"']),
+        ({"type": "object", "properties": {"a": SHORT, "b": SHORT}, "additionalProperties": False}, 6, ["<a", "<<", "b"]),
+    ],
+)  # fmt: skip
+def test_items_without_excluded_texts(items: Any, minimum: int, excludes: list[str], vocabulary: Vocabulary) -> None:
+    """A strict tool's strings do not contain its parser's marks. Such arrays with ``minItems`` were once refused."""
+    tag = excluding(items, minimum, *excludes)
+    index = Index.from_structural_tag(json.dumps(tag), vocabulary, any_whitespace=False)
+    judge = Draft202012Validator(tag["format"]["json_schema"])
+    for seed in range(few(12)):
+        text = walked(index, seed)
+        assert judge.is_valid(json.loads(text)), text
+        for written in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
+            assert not any(excluded in written for excluded in excludes), text
+
+
+@pytest.mark.parametrize(
+    ("items", "minimum", "excludes"),
+    [
+        (SHORT, 11, ["<a", "<<", "b<"]),
+        (SHORT, 4, ["a", "b", "<"]),
+        ({"type": "array", "items": SHORT, "maxItems": 1}, 12, ["<a", "<<", "b<"]),
+        ({"type": "object", "properties": {"a": SHORT, "b": SHORT}, "additionalProperties": False}, 7, ["<a", "<<", "b"]),
+        ({"type": "object", "properties": {"ab": SHORT}, "required": ["ab"]}, 2, ["a"]),
+    ],
+)  # fmt: skip
+def test_too_few_items_without_excluded_texts(
+    items: Any, minimum: int, excludes: list[str], vocabulary: Vocabulary
+) -> None:
+    with pytest.raises(SpecError) as refusal:
+        Index.from_structural_tag(json.dumps(excluding(items, minimum, *excludes)), vocabulary)
+    assert refusal.value.location is not None
 
 
 # -- guides ----------------------------------------------------------------------------------------------------------

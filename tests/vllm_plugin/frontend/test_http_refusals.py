@@ -91,7 +91,7 @@ def test_arguments_of_what_is_no_schema(played: PlayedServer, api: str, schema: 
 @pytest.mark.parametrize("api", TOOLS)
 def test_a_format_next_to_strict_tools(played: PlayedServer, api: str) -> None:
     """vLLM makes one structural tag of both. The place was one in this tag, which the client does not know."""
-    schema = {**SCHEMA, "properties": {"a": {"type": "array", "uniqueItems": True, "minItems": 3}}, "requierd": []}
+    schema = {**SCHEMA, "properties": {"a": {"const": "a string without marks of calls: </tool_call>"}}}
     field, form = {
         "chat": ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}),
         "response": ("text", {"format": {"type": "json_schema", "name": "x", "schema": schema}}),
@@ -104,7 +104,7 @@ def test_a_format_next_to_strict_tools(played: PlayedServer, api: str) -> None:
         "response": "text/format/schema",
         "message": "output_config/format/schema",
     }[api]
-    assert error["message"].endswith(f" (at /{path}/properties/a/uniqueItems)"), error
+    assert f" (at /{path}/" in error["message"], error
     assert error["param"] == path.replace("/", "."), error
 
 

@@ -20,6 +20,8 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     ObjectConstraint,
     item_of,
 )
+from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_substrings
+from dotllm.languages.json_schema.strings.string_language import ANY_STRING, StringLanguage
 from dotllm.languages.json_schema.writer import ArrayWriter
 
 _DEPTH = 8
@@ -33,16 +35,13 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
         raise UnsupportedError(
             "uniqueItems cannot be combined with a source of values", keyword="uniqueItems", help="remove one of them"
         )
-    if constraint.minimum > 1 and writer.options.excludes:
-        raise UnsupportedError(
-            "uniqueItems and minItems cannot be combined with texts that strings must not contain",
-            keyword="uniqueItems",
-        )
+    excludes = writer.options.excludes
+    strings = forbidden_substrings(excludes).strings if excludes else ANY_STRING
     last = constraint.minimum - 1
     positions = range(min(last, len(constraint.prefix)) + 1) if last > 0 else range(0)
     for i in positions:
         needed = constraint.minimum if i == len(constraint.prefix) else i + 1
-        if _Counts(writer.algebra, needed + _MARGIN).values(item_of(constraint, i)) < needed:
+        if _Counts(writer.algebra, strings, needed + _MARGIN).values(item_of(constraint, i)) < needed:
             raise UnsupportedError(
                 "uniqueItems cannot be enforced with this minItems: "
                 f"it is not certain that there are {needed} different values",
@@ -53,10 +52,11 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
 
 
 class _Counts:
-    """Lower bounds on the number of values of nodes, counted up to ``limit``."""
+    """Lower bounds on the number of values of nodes, counted up to ``limit``. Strings and keys are in ``strings``."""
 
-    def __init__(self, algebra: Algebra, limit: int) -> None:
+    def __init__(self, algebra: Algebra, strings: StringLanguage, limit: int) -> None:
         self._algebra = algebra
+        self._strings = strings
         self._limit = limit
         self._known: dict[tuple[Node, int], int] = {}
 
@@ -77,7 +77,7 @@ class _Counts:
             numbers = form.number.finite_values(limit)
             count += limit if numbers is None else len(numbers)
         if count < limit and form.string is not NO_STRING:
-            strings = form.string.finite_values(limit)
+            strings = (form.string & self._strings).finite_values(limit)
             count += limit if strings is None else len(strings)
         if count >= limit or not depth:
             return count
@@ -95,14 +95,15 @@ class _Counts:
             return 0
         count = 1
         for name in constraint.required:
-            count *= self.values(constraint.properties.get(name, FALSE), depth)
+            count *= self.values(constraint.properties.get(name, FALSE), depth) * self._strings.contains(name)
         if not count or constraint.maximum is not None:  # only objects without other keys are counted
             return count if constraint.maximum is None or constraint.maximum >= len(constraint.required) else 0
         for name, node in constraint.properties.items():
-            if count < self._limit and name not in constraint.required:
+            if count < self._limit and name not in constraint.required and self._strings.contains(name):
                 count *= self.values(node, depth) + 1
         if count < self._limit and any(
-            keys.finite_values(_KEYS) is None and self.values(node, depth) for keys, node in constraint.key_classes
+            (keys & self._strings).finite_values(_KEYS) is None and self.values(node, depth)
+            for keys, node in constraint.key_classes
         ):
             return self._limit
         return count
