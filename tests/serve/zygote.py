@@ -55,7 +55,9 @@ PRELOADED = (
     "vllm.utils.system_utils", "vllm.v1.engine.core", "vllm.v1.engine.utils", "vllm.v1.engine.coordinator",
     "vllm.v1.executor.multiproc_executor", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama",
     "vllm.entrypoints.llm", "transformers.models.auto.tokenization_auto", "torch._dynamo.trace_rules",
-    "vllm.model_executor.layers.quantization.online.base",
+    "vllm.model_executor.layers.quantization.online.base", "vllm.v1.core.sched.scheduler", "vllm.v1.engine.async_llm",
+    "vllm.v1.attention.backends.cpu_attn", "vllm.entrypoints.anthropic.api_router",
+    "vllm.entrypoints.openai.responses.serving", "vllm.distributed.elastic_ep.elastic_execute",
 )  # fmt: skip
 
 
@@ -250,19 +252,42 @@ def _preload(*, is_plain: bool) -> None:
 
     from dotllm.cli import passthrough, vllm_metadata  # noqa: F401
 
-    if not is_plain:
-        from dotllm.compilation import compiler
-
-        compiler.prepare()
     vllm_metadata.patch_version()
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):  # (a module of another release; it is imported when needed)
             importlib.import_module(name)
+    _do_once()
+    if not is_plain:
+        from dotllm.compilation import compiler
+        from dotllm.vllm_plugin import registry
+
+        compiler.prepare()
+        registry.hooks()  # (they are imported, not applied)
     for module in [module for name, module in sys.modules.items() if name.startswith("vllm.")]:
         if "get_mp_context" in vars(module):
             module.get_mp_context = functools.partial(multiprocessing.get_context, "fork")  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()  # a fork collects only its own garbage; with everything imported it would take seconds
+
+
+def _do_once() -> None:
+    """Do what each fork would otherwise do again.
+
+    * Replace Triton's kernels: vLLM looks for them at every object of every module (0.9 s).
+    * Look at a model's class: vLLM starts a process that imports everything (15 s), for each class that its cache on
+      disk does not have. The demo's is put there for the tests' own processes.
+    * Compile the kernel that proposes n-grams (8 s): the first engine that needs it keeps it on disk.
+    """
+    from vllm.model_executor.models import registry
+    from vllm.platforms import current_platform
+
+    current_platform.register_triton_kernel_overrides()  # (before Numba is imported, see workarounds/cpu_kernels.py)
+    type(current_platform).register_triton_kernel_overrides = classmethod(lambda cls: None)
+    registry._run_in_subprocess = lambda look: look()
+    registry.ModelRegistry.models["LlamaForCausalLM"].inspect_model_cls()
+    from vllm.v1.spec_decode import ngram_proposer
+
+    ngram_proposer.batch_propose_numba.enable_caching()
 
 
 def _become(question: dict[str, Any], output: int) -> None:
