@@ -34,6 +34,13 @@ class Asked(NamedTuple):
         return found
 
 
+def text_of(tokens: list[int], tokenizer: Any) -> str:
+    """What ``tokens`` spell, special tokens included. (transformers' own ``decode`` looks at the type of each token,
+    which takes most of the time when a stream is decoded at every token.)"""
+    text: str = tokenizer.backend_tokenizer.decode(tokens, skip_special_tokens=False)
+    return text
+
+
 def ask(name: str, tools: list[dict[str, Any]], choice: Any, tokenizer: Any, *, parallel: bool = True) -> Asked:
     """Have vLLM's parser ``name`` prepare a request with these tools."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -101,7 +108,7 @@ def walk(asked: Asked, index: Index, random: Random, tokenizer: Any, most: int =
             draw = random.random()
             if draw < 0.03:
                 return tokens
-            if draw < 0.5 and len(written(asked, tokenizer.decode(tokens, skip_special_tokens=False))) >= wanted:
+            if draw < 0.5 and len(written(asked, text_of(tokens, tokenizer))) >= wanted:
                 return tokens
         way = tokenizer.encode(random.choice(likely), add_special_tokens=False) if random.random() < 0.25 else []
         if not way or guide.accepts(way) < len(way):
@@ -132,7 +139,7 @@ def walk_within(index: Index, random: Random, more: int) -> list[int]:
 
 def read(asked: Asked, tokens: list[int], tokenizer: Any) -> Read:
     """The calls of an answer that is read as a whole."""
-    text = tokenizer.decode(tokens, skip_special_tokens=False)
+    text = text_of(tokens, tokenizer)
     _, _, calls = asked.new_parser().parse(text, asked.request, enable_auto_tools=True, model_output_token_ids=tokens)
     return [(call.name, call.arguments) for call in calls or ()]
 
@@ -152,7 +159,7 @@ def stream_with_text(
     while at < len(tokens):
         chunk = tokens[at : at + sizes()]
         at += len(chunk)
-        text = tokenizer.decode(tokens[:at], skip_special_tokens=False)
+        text = text_of(tokens[:at], tokenizer)
         if text.endswith("\ufffd") and at < len(tokens):
             text = before
         delta = parser.parse_delta(text[len(before) :], chunk, asked.request, [], finished=at >= len(tokens))

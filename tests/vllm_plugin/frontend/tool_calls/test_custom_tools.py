@@ -83,7 +83,7 @@ def test_a_call_comes_back_as_the_grammar_has_it(name: str, tokenizer: Any, voca
         index = Index.from_structural_tag(asked.tag, vocabulary, any_whitespace=False)
         for _ in range(few(2)):
             tokens = walk(index, random, tokenizer)
-            text = tokenizer.decode(tokens, skip_special_tokens=False)
+            text = several_calls.text_of(tokens, tokenizer)
             for how, ((called, arguments),) in several_calls.every_reading(asked, tokens, tokenizer, random).items():
                 if called == "lookup" and choice == "required":
                     assert isinstance(json.loads(arguments)["n"], int)

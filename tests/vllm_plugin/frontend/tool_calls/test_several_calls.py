@@ -38,7 +38,7 @@ LISTS = (
 
 def judge(asked: Asked, tokens: list[int], tokenizer: Any, random: Random) -> int:
     """The number of calls; all of them must come back."""
-    text = tokenizer.decode(tokens, skip_special_tokens=False)
+    text = several_calls.text_of(tokens, tokenizer)
     expected = several_calls.written(asked, text)
     for how, calls in several_calls.every_reading(asked, tokens, tokenizer, random).items():
         assert [name for name, _ in calls] == [name for name, _ in expected], (how, text, calls)
@@ -260,7 +260,7 @@ def test_a_call_that_is_cut_does_not_look_complete(
         cuts += 1
         if not EVERY and at % 3 and at + 8 < len(tokens):
             continue
-        text = tokenizer.decode(tokens[:at], skip_special_tokens=False)
+        text = several_calls.text_of(tokens[:at], tokenizer)
         assert [json.loads(read) for _, read in several_calls.read(asked, tokens[:at], tokenizer)] in (
             [],
             [json.loads(whole[1])],

@@ -25,6 +25,7 @@ from dotllm.vllm_plugin import registry  # noqa: E402
 from dotllm.vllm_plugin.enforce import engine_info  # noqa: E402
 from tests.cases import few  # noqa: E402
 from tests.serve.releases import before  # noqa: E402
+from tests.vllm_plugin.frontend.tool_calls.several_calls import text_of  # noqa: E402
 
 SCHEMA = {
     "type": "object",
@@ -116,7 +117,7 @@ def test_a_call_comes_back(name: str, choice: Any, tokenizer: Any, vocabulary: V
         constraint = request.structured_outputs
         index = Index.from_structural_tag(constraint.structural_tag, vocabulary, any_whitespace=False)
         tokens = walk(index, generator)
-        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        text = text_of(tokens, tokenizer)
         _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
         assert calls and len(calls) == 1, text
         assert calls[0].name in (("f", "g_1") if choice == "required" else ("g_1",))
@@ -136,7 +137,7 @@ def test_a_call_on_several_lines_comes_back(name: str, tokenizer: Any, vocabular
             likely = allowed & breaks if generator.random() < 0.8 else allowed
             tokens.append(generator.choice(sorted(likely or allowed)))
             assert guide.advance(tokens[-1])
-        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        text = text_of(tokens, tokenizer)
         _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
         assert len(calls or ()) == 1, text
         JUDGE.validate(json.loads(calls[0].arguments))
@@ -191,7 +192,7 @@ def test_null_between_line_breaks_comes_back(name: str, tokenizer: Any, vocabula
         way = null if guide.accepts(null) == 4 else [single[b"\n"] if single[b"\n"] in allowed else allowed[0]]
         tokens += way
         assert all(map(guide.advance, way)) and len(tokens) < 1000
-    text = tokenizer.decode(tokens, skip_special_tokens=False)
+    text = text_of(tokens, tokenizer)
     _, _, [call] = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
     assert json.loads(call.arguments) == {"a": None}, text
 
@@ -228,7 +229,7 @@ def test_numbers_are_read_as_finite_ones(name: str, tokenizer: Any, vocabulary: 
         parser, request = with_strict_tool(name, NUMBERS, tokenizer)
         index = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary, any_whitespace=False)
         tokens = walk_up(index, random.Random(name))
-        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        text = text_of(tokens, tokenizer)
         assert "e9" in text, "it tried"
         if stream_it:
             (arguments,) = stream(parser, request, tokens, tokenizer)
@@ -305,7 +306,7 @@ def test_a_mark_in_a_string_does_not_end_the_call(name: str, tokenizer: Any, voc
         if tokens is None:
             refused += 1
             continue
-        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        text = text_of(tokens, tokenizer)
         parser, request = with_strict_tool(name, TEXTS, tokenizer)
         _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
         parser, request = with_strict_tool(name, TEXTS, tokenizer)
@@ -335,7 +336,7 @@ def stream(parser: Any, request: Any, tokens: list[int], tokenizer: Any) -> list
     before = ""
     for i, token in enumerate(tokens):
         last = i + 1 == len(tokens)
-        text = tokenizer.decode(tokens[: i + 1], skip_special_tokens=False)
+        text = text_of(tokens[: i + 1], tokenizer)
         if text.endswith("\ufffd") and not last:
             text = before
         delta = parser.parse_delta(text[len(before) :], [token], request, [], finished=last)
@@ -380,7 +381,7 @@ def test_types_behind_references_come_back(name: str, tokenizer: Any, vocabulary
     parser, request = with_strict_tool(name, REFERRING, tokenizer)
     index = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary, any_whitespace=False)
     tokens = walk(index, random.Random(name))
-    text = tokenizer.decode(tokens, skip_special_tokens=False)
+    text = text_of(tokens, tokenizer)
     _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
     jsonschema.validate(json.loads(calls[0].arguments), REFERRING)
 
@@ -423,7 +424,7 @@ def test_types_that_properties_do_not_name_come_back(
     for seed in range(few(3)):
         parser, request = with_strict_tool(name, schema, tokenizer)
         tokens = walk(index, random.Random(f"{name} {seed}"))
-        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        text = text_of(tokens, tokenizer)
         _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
         judge.validate(json.loads(calls[0].arguments))
         if name == "llama3_json":  # vLLM's parser loses a call's end if the end shares a token with the call's braces
