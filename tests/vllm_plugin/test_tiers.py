@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Callable
 from itertools import combinations
@@ -12,43 +12,15 @@ from pathlib import Path
 import pytest
 
 from dotllm.vllm_plugin import registry, settings, tiers
-
-IN_PROCESS = """
-import json, os, sys
-os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-import vllm.v1.engine.core, vllm.v1.worker.worker_base
-assert not [name for name in sys.modules if name.partition(".")[0] in ("dotllm", "numba")]
-
-def load(caller, hooks):
-    os.environ["DOTLLM_HOOKS"] = hooks
-    from dotllm.vllm_plugin import register
-    names = {"__name__": caller, "register": register}
-    exec("def load(): register()", names)
-    names["load"]()
-    from dotllm.vllm_plugin import registry
-    print(json.dumps({
-        "hooks": [entry.name for entry in registry.ENTRIES if f"dotllm.vllm_plugin.{entry.module.partition(':')[0]}" in sys.modules],
-        "ours": sorted(name for name in sys.modules if name.startswith("dotllm.vllm_plugin.")),
-        "heavy": [name for name in ("dotllm.index", "dotllm.automata", "dotllm.languages", "numba") if name in sys.modules],
-    }), flush=True)
-
-for process in json.loads(sys.argv[1]):
-    if not (pid := os.fork()):
-        load(*process)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0, process
-"""
+from tests.serve import zygote
 
 
 def loaded(*processes: tuple[str, str]) -> list[dict[str, list[str]]]:
-    """The imports of processes in which a module of vLLM's has loaded plugins, for each with the value of DOTLLM_HOOKS.
-
-    They are forks of one that has imported vLLM, which takes ten seconds, and nothing of ours.
-    """
-    command = [sys.executable, "-c", IN_PROCESS, json.dumps(processes)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    """The imports of processes in which a module of vLLM's has loaded plugins, for each with the value of DOTLLM_HOOKS."""
+    command = [sys.executable, Path(__file__).with_name("load_plugins.py"), json.dumps(processes)]
+    status, said = zygote.run(command, os.environ, 600)
+    assert status == 0, said
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.parametrize("value", ["", "all", " ALL "])
