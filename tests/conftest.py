@@ -97,11 +97,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _our_log_reaches_caplog(monkeypatch: pytest.MonkeyPatch) -> None:
+def _our_log_reaches_caplog() -> None:
     """Once a test has registered the plugin, our logger is below vLLM's, which passes nothing on to the root logger;
     and packages that vLLM's front end imports raise the root logger's level."""
-    monkeypatch.setattr(logging.getLogger("dotllm"), "parent", logging.getLogger())
-    logging.getLogger().setLevel(logging.WARNING)  # (this also clears the levels that loggers have cached)
+    ours, root = logging.getLogger("dotllm"), logging.getLogger()
+    if ours.parent is not root or root.level != logging.WARNING:
+        ours.parent = root
+        root.setLevel(logging.WARNING)  # (this also clears the levels that a thousand loggers have cached)
 
 
 @pytest.fixture(scope="session")
