@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +53,34 @@ def test_another_thread_gives_memory_back() -> None:
         assert time.perf_counter() < deadline
         time.sleep(0.001)
     assert spent < 0.01  # 256 MiB take 25 ms
+
+
+def worst_wait(give_back: Callable[[], object], is_given_back: Callable[[], bool]) -> float:
+    """The most seconds that this thread waits for new memory from the call of ``give_back`` on."""
+    give_back()
+    worst, deadline = 0.0, time.perf_counter() + 60
+    while not is_given_back():
+        assert time.perf_counter() < deadline
+        began = time.perf_counter()
+        mmap.mmap(-1, 1 << 20).close()
+        worst = max(worst, time.perf_counter() - began)
+    return worst
+
+
+def test_memory_that_is_given_back_keeps_no_other_thread_waiting() -> None:
+    """Linux maps no memory for a process while it takes pages of a mapping back."""
+    whole, ours = [], []
+    for _ in range(5):
+        pages = mmap.mmap(-1, 1 << 28, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+        pages.write(bytes([1]) * len(pages))
+        thread = threading.Thread(target=pages.close)
+        whole.append(worst_wait(thread.start, lambda thread=thread: not thread.is_alive()))  # type: ignore[misc]
+        before = resident()
+        arrays = [reserved(1 << 28, np.uint8)]
+        arrays[0][:] = 1
+        ours.append(worst_wait(arrays.clear, lambda before=before: resident() - before < 1 << 22))  # type: ignore[misc]
+    assert min(ours) < sorted(whole)[2] / 3, (ours, whole)
 
 
 def test_a_process_ends_that_still_has_memory() -> None:
