@@ -165,19 +165,41 @@ def read_schema(schema: Any, options: Options) -> tuple[Keywords, Node]:
 
 def parse(text: str) -> Any:
     """Parse JSON text; numbers stay exact. Raises InvalidSpecError or, if it is too large, BudgetExceededError."""
-    try:
-        with stack_limit("the schema"):
+    with stack_limit("the schema"):
+        try:
             return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise InvalidSpecError(f"the schema is not JSON: {error}", code="not_json") from None
-    except SpecError:
-        raise
-    except (ValueError, InvalidOperation):  # Python reads up to 4,300 digits, and 18 of an exponent
-        raise BudgetExceededError("a number of the schema has too many digits", keyword="number") from None
+        except json.JSONDecodeError as error:
+            raise InvalidSpecError(f"the schema is not JSON: {error}", code="not_json") from None
+        except SpecError as error:
+            raise error.at(_unreadable(text)) from None
+        except (ValueError, InvalidOperation):  # Python reads up to 4,300 digits, and 18 of an exponent
+            raise BudgetExceededError(
+                "a number of the schema has too many digits", location=_unreadable(text), keyword="number"
+            ) from None
 
 
 def _refuse_constant(name: str) -> Any:
     raise InvalidSpecError(f"the schema is not JSON: {name} is not a number", code="not_json")
+
+
+def _unreadable(text: str) -> Pointer | None:
+    """The place of the first number in ``text`` that `parse` cannot read. None if another member of the same name, of
+    which JSON objects keep the last, has replaced it."""
+    mark = object()
+
+    def marking(read: Callable[[str], Any]) -> Callable[[str], Any]:
+        def number(written: str) -> Any:
+            try:
+                return read(written)
+            except (ValueError, InvalidOperation):
+                return mark
+
+        return number
+
+    schema = json.loads(
+        text, parse_int=marking(int), parse_float=marking(Decimal), parse_constant=marking(_refuse_constant)
+    )
+    return next((Pointer(pointer) for pointer, value in _values(schema) if value is mark), None)
 
 
 # Finds the pattern of a schema that caused an error of a regular expression.
@@ -202,12 +224,8 @@ def locate_pattern_error(error: SpecError, schema: Any) -> SpecError:
 
 
 def _patterns(schema: Any) -> Iterator[tuple[str, str, str]]:
-    """(JSON Pointer, keyword, pattern), in no particular order; without recursion, as schemas may be deep."""
-    stack: list[tuple[Any, str]] = [(schema, "")]
-    while stack:  # bounded: by the document, for an error
-        value, pointer = stack.pop()
-        if isinstance(value, list):
-            stack += [(item, f"{pointer}/{position}") for position, item in enumerate(value)]
+    """(JSON Pointer, keyword, pattern), in the order of the document."""
+    for pointer, value in _values(schema):
         if not isinstance(value, dict):
             continue
         pattern, properties = value.get("pattern"), value.get("patternProperties")
@@ -216,7 +234,17 @@ def _patterns(schema: Any) -> Iterator[tuple[str, str, str]]:
         if isinstance(properties, dict):
             for source in properties:
                 yield f"{pointer}/patternProperties/{escaped(str(source))}", "patternProperties", source
-        stack += [(child, f"{pointer}/{escaped(str(key))}") for key, child in value.items()]
+
+
+def _values(schema: Any) -> Iterator[tuple[str, Any]]:
+    """(JSON Pointer, value) of all values of a document, in its order; without recursion, as schemas may be deep."""
+    stack: list[tuple[str, Any]] = [("", schema)]
+    while stack:  # bounded: by the document, for an error
+        pointer, value = stack.pop()
+        yield pointer, value
+        if isinstance(value, (dict, list)):
+            children = value.items() if isinstance(value, dict) else enumerate(value)
+            stack += [(f"{pointer}/{escaped(str(name))}", child) for name, child in children][::-1]
 
 
 def _shortened(pattern: str) -> str:

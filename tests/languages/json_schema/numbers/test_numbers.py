@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm.errors import BudgetExceededError, InvalidSpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Pointer, SpecError
 from dotllm.grammar import Grammar
+from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers.number_expression import number_expression, spellings
 from dotllm.languages.json_schema.numbers.number_language import ANY_NUMBER, INTEGERS, NumberLanguage
@@ -241,6 +242,25 @@ def test_floats_with_another_form() -> None:
 def test_no_number(value: float) -> None:
     with pytest.raises(InvalidSpecError):
         N.finite([value])
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "9" * 5000, "-1e" + "9" * 30])
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ("%s", ""),
+        ('{"default": %s}', "/default"),
+        ('{"properties": {"a/b": {"minimum": 1, "maximum": %s}}, "x": 1}', "/properties/a~1b/maximum"),
+        ('{"enum": [0, 1.5, {"x": [2, %s]}], "const": 3}', "/enum/2/x/1"),
+        ('{"allOf": [{}, {"const": %s}, {"const": %s}]}', "/allOf/1/const"),
+        ('{"minimum": %s, "minimum": 1}', None),  # only the last member of a name counts
+    ],
+)
+def test_a_number_that_no_reader_reads_is_refused_with_its_place(number: str, schema: str, pointer: str | None) -> None:
+    with pytest.raises(SpecError, match=r"is not a number|too many digits") as refusal:
+        json_schema_to_grammar(schema.replace("%s", number))
+    place = refusal.value.location
+    assert (place.path if isinstance(place, Pointer) else place) == pointer
 
 
 @pytest.mark.parametrize("step", [0, -1, -0.5])
