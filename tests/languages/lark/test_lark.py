@@ -179,6 +179,8 @@ def test_terminals_used_often_are_shared() -> None:
         ("start: %json {", InvalidSpecError, "%json", "line 1, column 15"),
         ("start: %json {x}", InvalidSpecError, "%json", "line 1, column 15"),
         ('start: %json {"const": NaN}', InvalidSpecError, "%json", "line 1, column 14"),
+        (f'start: %json {{"const": {"9" * 5000}}}', BudgetExceededError, "%json", "line 1, column 14"),
+        (f'start: %json {{"const": 1e{"9" * 30}}}', BudgetExceededError, "%json", "line 1, column 14"),
         ('start: %regex {"pattern": "x"}', InvalidSpecError, "%regex", "line 1, column 8"),
         ('%llguidance {"nonsense": 1}\nstart: "a"', InvalidSpecError, "nonsense", "line 1, column 1"),
         (

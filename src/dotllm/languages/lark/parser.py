@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Any, NamedTuple
 
 from dotllm import cancellation
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.source import Source
 
 # The syntax of a Lark grammar, before names are resolved: nodes in one list, children before their parents.
@@ -117,7 +118,7 @@ _HINTS = {
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
+    raise InvalidSpecError(f"{text} is not JSON")
 
 
 # Numbers keep their exact values, as a schema's bounds are exact.
@@ -166,8 +167,11 @@ def _json(source: Source, at: int, directive: str) -> tuple[Any, int]:
         return _JSON.raw_decode(source.text, at)
     except json.JSONDecodeError as error:
         raise source.invalid(f"{directive} needs a JSON value: {error.msg}", error.pos, directive) from None
-    except ValueError as error:
+    except InvalidSpecError as error:
         raise source.invalid(f"{directive} needs a JSON value: {error}", at, directive) from None
+    except (ValueError, InvalidOperation):  # Python reads up to 4,300 digits, and 18 of an exponent
+        message = f"a number of {directive} has too many digits"
+        raise BudgetExceededError(message, location=source.location(at), keyword=directive) from None
     except RecursionError:
         raise source.invalid(f"the JSON value of {directive} is nested too deeply", at, directive, "too_deep") from None
 
