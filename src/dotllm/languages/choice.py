@@ -9,11 +9,12 @@ from dotllm.grammar import Grammar
 
 
 def choice_to_grammar(choices: Sequence[str]) -> Grammar:
-    """The Grammar of the strings in ``choices``; duplicates are harmless, and a choice may be a prefix of another.
+    """The Grammar of the strings in ``choices``; duplicates are harmless, and a choice may be empty or
+    a prefix of another.
 
     Raises:
-        InvalidSpecError: ``choices`` is not a list or is empty, or a choice is not a string, is empty, or contains a
-        lone surrogate; ``location`` is that choice.
+        InvalidSpecError: ``choices`` is not a list or is empty, or a choice is not a string or contains a lone
+        surrogate; ``location`` is that choice.
     """  # noqa: DOC501 - a function makes the error
     if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
         raise InvalidSpecError(f"choice must be a list of strings, not {type(choices).__name__}", keyword="choice")
@@ -23,8 +24,6 @@ def choice_to_grammar(choices: Sequence[str]) -> Grammar:
     for i, choice in enumerate(choices):
         if not isinstance(choice, str):
             raise _invalid(i, f"must be a string, not {type(choice).__name__}")
-        if not choice:
-            raise _invalid(i, "must not be empty")
         try:
             texts.append(choice.encode())
         except UnicodeEncodeError:
