@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -323,6 +325,41 @@ def test_a_constraint_that_was_changed_is_checked_again(monkeypatch: pytest.Monk
     params.structured_outputs.regex = "(7"
     with pytest.raises(VLLMValidationError, match="regular expression"):
         validate(params)
+
+
+@pytest.mark.parametrize("left_to_engine", [False, True])
+def test_a_schema_that_is_changed_in_place_is_read_again(left_to_engine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dict is sent as text. The text of the first use once stayed, so later answers followed the old schema."""
+
+    def sent(params: Any, backend: str = "auto") -> Any:
+        if left_to_engine:
+            validation.claim(params.structured_outputs)
+        validate(params, backend)
+        clone = params.clone().structured_outputs
+        decoded = MsgpackDecoder(SamplingParams).decode(MsgpackEncoder().encode(params)).structured_outputs
+        assert decoded == clone == params.structured_outputs
+        assert vars(decoded).keys() == vars(sampling(json={}).structured_outputs).keys()
+        return json.loads(clone.json) if isinstance(clone.json, str) else clone.json
+
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+    monkeypatch.setattr(validation_cache, "check", lambda *_: None)
+    schema: dict[str, Any] = {"properties": {"a": {"type": "integer"}}}
+    params = sampling(json=schema)
+    assert sent(params) == sent(params) == schema
+    shallow, deep, before = copy.copy(params), copy.deepcopy(params), copy.deepcopy(schema)
+    schema["properties"]["a"]["type"] = "string"
+    assert sent(params) == sent(shallow) == sent(params) == schema
+    assert sent(deep) == before  # its dict was never this one
+    params.structured_outputs.json = json.dumps(before)
+    assert sent(params) == before
+    params.structured_outputs.json = schema
+    assert sent(params) == schema
+    schema["properties"].clear()
+    assert pickle.loads(pickle.dumps(params)).structured_outputs == params.structured_outputs
+    if not left_to_engine:
+        assert sent(params, "xgrammar") == schema  # an engine of the same process on another backend
 
 
 @pytest.mark.parametrize(("tokenizer", "diffusion", "reason"), [(None, False, "tokenizer"), ("t", True, "diffusion")])

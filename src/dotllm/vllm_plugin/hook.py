@@ -30,8 +30,7 @@ class Target:
 
     ``name`` is a function, a class, or ``Class.member``: a method, or an attribute that is declared or assigned on
     ``self``. ``parameters`` are the leading parameter names a function must have; it may have more after them. None:
-    the target need not be a function.
-    """
+    the target need not be a function."""
 
     module: str
     name: str
@@ -158,8 +157,7 @@ def replace_once(holder: Any, name: str, ours: Any) -> None:
     may replace one function, and a later replacement keeps the marks of the earlier ones. Raises TypeError if ``ours``
     cannot be called in every way that the function can: some release may call it that way. For a class method,
     ``original`` is the function, which takes the class. A module's function is also replaced in the vLLM modules that
-    have imported it by name.
-    """
+    have imported it by name."""
     original, done = require_that_it_fits(holder, name, ours)
     if _mark(ours) not in done:
         class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)

@@ -16,15 +16,13 @@ from dotllm.vllm_plugin import tiers
 logger = logging.getLogger(__name__)
 
 BACKEND = "dotllm"
-"""What we write into a request as its backend. In vLLM's configuration we have no name: dotllm is what ``auto`` means.
-"""
+"""What we write into a request as its backend. vLLM's configuration has no name for us: ``auto`` means dotllm."""
 
 PLUGIN_NAME = "dotllm"
 """The name of our entry point, which vLLM loads."""
 
-ORDER, ADDITIONAL, WHITESPACE, DIGITS = (
-    *("DOTLLM_PROPERTY_ORDER", "DOTLLM_ADDITIONAL_PROPERTIES", "DOTLLM_WHITESPACE", "DOTLLM_NUMBER_DIGITS"),
-)
+ORDER, ADDITIONAL = "DOTLLM_PROPERTY_ORDER", "DOTLLM_ADDITIONAL_PROPERTIES"
+WHITESPACE, DIGITS = "DOTLLM_WHITESPACE", "DOTLLM_NUMBER_DIGITS"
 HOW_JSON_IS_WRITTEN = {
     ORDER: ("declared", "any"),  # the order of an object's properties
     ADDITIONAL: ("closed", "open"),  # whether objects that list properties may have others, if the schema does not say

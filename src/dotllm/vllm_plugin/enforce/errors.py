@@ -28,7 +28,6 @@ _MARK = "\0dotllm "
 # Parameters of a request that can forbid every token that its constraint allows.
 _FORBIDDING = ("allowed_token_ids", "bad_words")
 
-
 Method = TypeVar("Method", bound=Callable[..., object])
 
 
@@ -54,8 +53,7 @@ def contained(otherwise: Callable[[], object]) -> Callable[[Method], Method]:
 
 class TokenNotAllowed(RuntimeError):
     """The sampled token is not one that the constraint allows. Either other parameters forbade every token that the
-    mask allows, or the model's logits were NaN, so any token could be sampled.
-    """
+    mask allows, or the model's logits were NaN, so any token could be sampled."""
 
     def __init__(self, token: int) -> None:
         super().__init__(

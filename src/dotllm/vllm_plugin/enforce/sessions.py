@@ -14,7 +14,6 @@ from dotllm.vllm_plugin.hook import Hook, Original, Target
 
 _STRUCTURED = "_dotllm_structured_output_request"  # attribute of a ``StreamingUpdate``
 
-
 HOOK = Hook(
     name="sessions",
     summary="a session whose input streams in is constrained in each turn",

@@ -3,8 +3,7 @@
 vLLM validates parameters in the front end, inside its event loop, which must not wait for a compile. So the front end
 of a server makes only cheap checks (`specification`), and the engine decides about the rest (`endpoints`). Offline, no
 other request waits, so parameters are checked completely here (`validation_cache`). On dotllm this check replaces
-vLLM's. vLLM's function mixes checks for all backends with its choice of a backend; `specification` and this module
-repeat the few checks that apply to us.
+vLLM's; `specification` and this module repeat the few of vLLM's checks that apply to us.
 
 Whatever the backend, vLLM also asks xgrammar while it parses a request: it compiles structural tags with xgrammar, and
 asks xgrammar whether a constraint may be combined with tool calls. On our servers both answers would be wrong, because
@@ -15,9 +14,9 @@ structural tag it only checks that the tag is JSON, because the callers then par
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NoReturn
 
 from dotllm.compilation import Specification, validation_cache
@@ -30,7 +29,7 @@ from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params, text_of
 from dotllm.vllm_plugin.vllm_types import ModelConfig, StructuredOutputsConfig, StructuredOutputsParams
 
-_PARAMS = "vllm.sampling_params"
+_SENT = "_dotllm_sent"  # attribute of a ``StructuredOutputsParams``: the schema and the text that was sent
 
 HOOK = Hook(
     name="validation",
@@ -82,14 +81,12 @@ def validate(
         else:
             specification = specification_of(params, config)
             if not is_claimed:
-                names = functools.partial(per_process.token_names, tokenizer, model_config)
-                validation_cache.check(specification, names)
+                validation_cache.check(specification, partial(per_process.token_names, tokenizer, model_config))
     structured._backend, structured._backend_was_auto = BACKEND, is_claimed
 
 
 def claim(structured: StructuredOutputsParams) -> None:
-    """Mark a request's constraint as dotllm's, which is what its server's ``auto`` means, and leave its check to the
-    engine."""
+    """Mark a constraint as dotllm's, which is what its server's ``auto`` means, and leave its check to the engine."""
     structured._backend, structured._backend_was_auto = BACKEND, True
 
 
@@ -101,12 +98,21 @@ def specification_of(params: ConstrainedParams, config: StructuredOutputsConfig 
 
 
 def _send_as_text(structured: StructuredOutputsParams, text: str) -> None:
-    """A schema reaches the engine as ``text``, whatever it holds: vLLM's wire format has no integers over 64 bits."""
+    """A schema reaches the engine as ``text``, whatever it holds: vLLM's wire format has no integers over 64 bits. The
+    dict is kept, because the caller may change it and use the object again."""
     if isinstance(structured.json, dict):
+        vars(structured)[_SENT] = structured.json, text
         structured.json = text
 
 
-@HOOK.replaces(f"{_PARAMS}:SamplingParams._validate_structured_outputs")
+def _take_back_text(structured: StructuredOutputsParams) -> None:
+    """Undo `_send_as_text`, unless the caller has set another schema since."""
+    schema, text = vars(structured).pop(_SENT, (None, None))
+    if schema is not None and structured.json is text:
+        structured.json = schema
+
+
+@HOOK.replaces("vllm.sampling_params:SamplingParams._validate_structured_outputs")
 def _validate_structured_outputs(
     self: ConstrainedParams,
     model_config: ModelConfig,
@@ -115,8 +121,9 @@ def _validate_structured_outputs(
     *,
     original: Original,
 ) -> None:
-    config = structured_outputs_config
-    structured = self.structured_outputs
+    config, structured = structured_outputs_config, self.structured_outputs
+    if structured is not None:
+        _take_back_text(structured)
     if config is None or structured is None or not is_ours(config.backend):
         if structured is not None and structured._backend == BACKEND:  # (for another engine of the process)
             structured._backend, structured._backend_was_auto = None, False
