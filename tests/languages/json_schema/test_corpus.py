@@ -53,5 +53,5 @@ def test_multiples_of_a_large_integer_take_bounded_work() -> None:
 def test_integers_that_python_would_not_write(digits: int) -> None:
     for keyword in ("minimum", "multipleOf", "maxItems", "const"):
         assert outcome({keyword: 10**digits}) == ("BudgetExceededError", keyword, f"/{keyword}")
-    assert outcome(f'{{"maximum": 1{"0" * 5_000}}}') == ("BudgetExceededError", "number", "")
+    assert outcome(f'{{"maximum": 1{"0" * 5_000}}}') == ("BudgetExceededError", "number", "/maximum")
     assert outcome({"enum": [1, 10**digits]}) == ("BudgetExceededError", "enum", "/enum")
