@@ -79,6 +79,16 @@ def test_conjunctions_of_a_property_each(additional: Any) -> None:
         json_schema_to_grammar({"type": "object", "allOf": parts}, additional_properties=additional)
 
 
+def _about(names: list[str], draw: random.Random) -> dict[str, Any]:
+    """A schema of objects that says something of one or two of ``names``."""
+    some = draw.sample(names, draw.randint(1, 2))
+    values = {name: {"const": draw.randint(0, 1)} for name in some}
+    return draw.choice(
+        [{"required": some}, {"properties": values}, {"not": {"required": some}}, {"minProperties": draw.randint(1, 4)},
+         {"not": {"properties": values, "required": some[:1]}}, {"additionalProperties": {"const": 1}}]
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("required", [["p0"], []])
 @pytest.mark.parametrize("turned", [False, True])
 def test_chains_of_keys_that_need_each_other(required: list[str], turned: bool) -> None:
@@ -88,6 +98,55 @@ def test_chains_of_keys_that_need_each_other(required: list[str], turned: bool) 
     properties: dict[str, Any] = dict.fromkeys(names, True)
     with at_most(1.5):
         json_schema_to_grammar({"properties": properties, "required": required, "dependentRequired": needs})
+
+
+@pytest.mark.parametrize(
+    "then", [lambda name: {"required": [name]}, lambda name: {"properties": {name: {"minimum": 1}}}]
+)
+def test_schemas_that_keys_bring(then: Callable[[str], Any]) -> None:
+    """1,000 once took 4 s, since each state held all conditions still to come."""
+    names = [f"p{number}" for number in range(1000)]
+    chain = {name: then(other) for name, other in itertools.pairwise(names)}
+    with at_most(1.5):
+        json_schema_to_grammar({"properties": {name: {} for name in names}, "dependentSchemas": chain})
+
+
+@pytest.mark.parametrize(
+    "needs", [lambda names: {names[0]: names[1:]}, lambda names: dict.fromkeys(names[1:], names[:1])]
+)
+@pytest.mark.parametrize("number", [6000, 1000])
+def test_a_key_that_needs_all_others_or_that_all_others_need(needs: Callable[[list[str]], Any], number: int) -> None:
+    """6,000 once took 12 s; 12,000 took a minute, and were then refused."""
+    names = [f"p{number}" for number in range(number)]
+    schema = {"properties": dict.fromkeys(names, True), "dependentRequired": needs(names)}
+    with at_most(8):
+        if number > 1000:
+            with pytest.raises(BudgetExceededError, match="steps"):
+                json_schema_to_grammar(schema)
+        else:
+            json_schema_to_grammar(schema)
+
+
+def test_pairs_of_alternatives_are_counted_while_they_are_found() -> None:
+    """4,000 once took 23 s and gigabytes, and were then refused."""
+    required = [{"required": [f"p{number}"]} for number in range(4000)]
+    with at_most(3), pytest.raises(BudgetExceededError, match="steps"):
+        json_schema_to_grammar({"type": "object", "oneOf": required})
+
+
+def test_many_contains() -> None:
+    """300 once took 20 s, and were then refused: each combination of them was met one after another."""
+    contains = [{"contains": {"const": number}} for number in range(300)]
+    with at_most(3), pytest.raises(BudgetExceededError, match="steps"):
+        json_schema_to_grammar({"type": "array", "allOf": contains})
+
+
+def test_keys_that_many_patterns_match() -> None:
+    """For each key, all patterns were looked at before their automaton was asked: 1,000 took 7 s."""
+    names = [f"k{number}_" for number in range(1000)]
+    patterns = {f"^{name}": {"maxLength": number} for number, name in enumerate(names)}
+    with at_most(4):
+        json_schema_to_grammar({"properties": {f"{name}x": {} for name in names}, "patternProperties": patterns})
 
 
 @pytest.mark.parametrize("seed", range(few(30)))
@@ -106,6 +165,8 @@ def test_keys_that_need_each_other_against_jsonschema(seed: int) -> None:
         schema["not"] = {"required": draw.sample(names, draw.randint(1, 3))}
     if draw.random() < 0.4:
         schema["anyOf"] = [{"required": [name]} for name in draw.sample(names, 2)]
+    if draw.random() < 0.7:
+        schema["dependentSchemas"] = {name: _about(names, draw) for name in draw.sample(names, draw.randint(1, 3))}
     judge = jsonschema.Draft202012Validator(schema)
     subsets = [[name for i, name in enumerate(names) if bits >> i & 1] for bits in range(1 << len(names))]
     orders: tuple[Literal["declared", "any"], ...] = ("declared", "any")
@@ -117,7 +178,7 @@ def test_keys_that_need_each_other_against_jsonschema(seed: int) -> None:
             subset = [name for name in schema["properties"] if name in subset] + [
                 name for name in subset if name not in schema["properties"]
             ]
-            document = dict.fromkeys(subset, 1)
+            document = {name: draw.randint(0, 1) for name in subset}
             guide = index.guide()
             accepted = guide.accept_string(json.dumps(document)) and guide.can_finish
             assert accepted == judge.is_valid(document), (schema, document, order)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TypeAlias, TypeVar
 
 from dotllm.languages.json_schema.algebra.algebra import Algebra, Loop
@@ -28,6 +28,8 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 DISJOINT_DEPTH = 3
 FEW_BRANCHES = 8
 """Fewer branches than this are compared pair by pair, without looking for a discriminator."""
+_PAIRS_AT_ONCE = 4096
+"""So many pairs are found before they are counted as steps: n branches may have n² of them."""
 
 
 def one_of(algebra: Algebra, nodes: Sequence[Node], excluded: Sequence[Node] | None = None) -> Node:
@@ -55,9 +57,11 @@ def _pairs(algebra: Algebra, nodes: Sequence[Node]) -> Iterable[tuple[int, int]]
     pairs: set[tuple[int, int]] = set()
 
     def add(more: Iterable[tuple[int, int]]) -> None:
-        before = len(pairs)
-        pairs.update(more)
-        algebra.spend(len(pairs) - before)
+        pending = iter(more)
+        while some := [*islice(pending, _PAIRS_AT_ONCE)]:
+            before = len(pairs)
+            pairs.update(some)
+            algebra.spend(len(pairs) - before)
 
     for values_of in _values_by_type(algebra, nodes):
         sharing: dict[Hashable, list[int]] = {}

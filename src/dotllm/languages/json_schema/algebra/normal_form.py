@@ -8,7 +8,7 @@ not forms: a form is one level deep, so recursion ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, NewType
 
 from dotllm.languages.json_schema.numbers import number_language
@@ -124,16 +124,16 @@ def value_of(constraint: ObjectConstraint, name: str) -> Node:
 
 def key_class_value(key_classes: tuple[KeyClass, ...], name: str) -> Node:
     """The same for a key that is not a named property."""
-    return next(matching(key_classes, name), key_classes[0][1]) if len(key_classes) > 1 else key_classes[0][1]
+    return next(matching(key_classes)(name), key_classes[0][1]) if len(key_classes) > 1 else key_classes[0][1]
 
 
-def matching(key_classes: Sequence[KeyClass], name: str) -> Iterator[Node]:
-    """The values of the key classes that contain the key ``name``."""
+def matching(key_classes: Sequence[KeyClass]) -> Callable[[str], Iterator[Node]]:
+    """A function from a key to the values of the key classes that contain it."""
     languages = [language for language, _ in key_classes]
     if are_many(languages):
-        numbers = together(tuple(languages)).of(name)
-        return iter([key_classes[number][1] for number in sorted(numbers)])
-    return (node for language, node in key_classes if language.contains(name))
+        numbers_of = together(tuple(languages)).of
+        return lambda name: (key_classes[number][1] for number in sorted(numbers_of(name)))
+    return lambda name: (node for language, node in key_classes if language.contains(name))
 
 
 def item_of(constraint: ArrayConstraint, index: int) -> Node:

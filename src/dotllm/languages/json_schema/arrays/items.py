@@ -159,6 +159,7 @@ class _ItemAutomaton:
         """The conjunction of ``nodes``, cached (many states need the same one); FALSE if no value satisfies it."""
         result = self._meets.get(nodes)
         if result is None:
+            self.writer.algebra.spend(len(nodes))
             result = self.writer.algebra.all_of(nodes)
             if result != nodes[0] and self.writer.algebra.is_empty(result):
                 result = FALSE

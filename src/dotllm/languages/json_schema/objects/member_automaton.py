@@ -8,6 +8,7 @@ only open question is which keys follow, the rest is an unordered sequence of th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from dotllm.errors import BudgetExceededError
@@ -22,6 +23,9 @@ MAX_UNORDERED = 5
 """Keys without a declared place may come in any order if there are at most this many; otherwise they come in the order
 in which the schema mentions them."""
 
+_SCANNED_PER_STEP = 16
+"""Literals of clauses, and excluded constraints, that are looked at in about the time of a step of the algebra."""
+
 Edge = tuple[int, Expression, int]
 
 
@@ -31,7 +35,7 @@ class MemberState(NamedTuple):
     ``position``: the number of keys with a place that have been passed; ``written``: the keys without a place that have
     been written (bits). ``members``: the number of members so far, capped. ``open``: clauses not yet decided, without
     those that are only about keys from ``position`` on (`_Later`). ``undecided``: the excluded constraints that the
-    object may still satisfy, with their undecided clauses.
+    object may still satisfy, with their undecided clauses, without those that have not begun (`_begin_of`).
     """
 
     position: int
@@ -60,12 +64,13 @@ class _MemberAutomaton:
     def __init__(self, writer: ObjectWriter, constraint: ObjectConstraint) -> None:
         self.writer = writer
         is_stateful = counts_unnamed(constraint)
-        constraint, self._others = (
+        constraint, others = (
             with_few_named(constraint, writer.options.order)
             if is_stateful
             else (constraint, key_classes_of(constraint, writer.options.order))
         )
-        self._is_stateful = is_stateful and bool(self._others)
+        self._others = [(keys, node, _telling(enumerate(values))) for keys, node, values in others]
+        self._is_stateful = is_stateful and bool(others)
         self.constraint = constraint
         self.negated = constraint.negated
         self.ordered, self.unordered = self._places()
@@ -92,17 +97,23 @@ class _MemberAutomaton:
         self.numbers: dict[tuple[MemberState, bool], int] = {}
         self.pending: list[tuple[MemberState, bool]] = []
         self._members: dict[object, Expression] = {}
-        self._excluded: dict[str, tuple[Node, ...]] = {}  # by key: its values in the excluded constraints
-        self._partitions: dict[tuple[Node, tuple[Node, ...], tuple[int, ...]], list[tuple[Node, frozenset[int]]]] = {}
-        self._breakable = [self._breakable_until(other) for other in self.negated]
+        self._excluded: dict[str, dict[int, Node]] = {}
+        self._partitions: dict[tuple[Node, tuple[tuple[int, Node], ...]], list[tuple[Node, frozenset[int]]]] = {}
         self._place = {name: i for i, name in enumerate(self.ordered)}
+        self._breakable = [self._breakable_until(other) for other in self.negated]
         self._later = _Later({})
         self._later_excluded: list[_Later] = []
+        self._begins: dict[str, list[int]] = {}  # by key: the excluded constraints that begin with it
+        self._saying: dict[str, list[int]] = {}  # by key: the excluded constraints that say something of its value
+        self._saying_of_all = [j for j, other in enumerate(self.negated) if _is_about_all_keys(other)]
         self._decisions: dict[tuple[frozenset[Clause], str, bool], frozenset[Clause] | None] = {}
         self._concerned: dict[str, set[int]] = {}  # by key: the excluded constraints with a clause about it
         for j, other in enumerate(self.negated):
             for name in other.required.union(name for clause in other.clauses for name, _ in clause):
                 self._concerned.setdefault(name, set()).add(j)
+            for name, node in other.properties.items():
+                if node != TRUE:
+                    self._saying.setdefault(name, []).append(j)
 
     def _places(self) -> tuple[list[str], list[str]]:
         """The named keys that have a place, in order, and those that have none."""
@@ -176,8 +187,21 @@ class _MemberAutomaton:
         undecided = []
         for j, clauses in state.undecided:
             left, self._later_excluded[j] = self._split(clauses)
-            undecided.append((j, left))
+            begin = None if left else self._begin_of(j)
+            if begin is None:
+                undecided.append((j, left))
+            else:
+                self._begins.setdefault(begin, []).append(j)
         return state._replace(open=begun, undecided=tuple(undecided))
+
+    def _begin_of(self, j: int) -> str | None:
+        """The first key of an excluded constraint that is only about keys with a place, and asks for one of them. Until
+        this key has been passed, the constraint is the same in all states, so states do not hold it."""
+        later, properties = self._later_excluded[j], self.negated[j].properties
+        if self._breakable[j] > len(self.ordered) or not later.positive_end:
+            return None
+        names = [*later.begun_by, *(name for name, node in properties.items() if node != TRUE and name in self._place)]
+        return min(names, key=self._place.__getitem__)
 
     def _split(self, clauses: frozenset[Clause]) -> tuple[frozenset[Clause], _Later]:
         """The clauses about a key without a place, and the others."""
@@ -255,7 +279,8 @@ class _MemberAutomaton:
         open_, undecided = decided
         excluded = self._excluded.get(name)
         if excluded is None:
-            excluded = self._excluded[name] = tuple([value_of(other, name) for other in self.negated])
+            saying = (*self._saying_of_all, *self._saying.get(name, ()))
+            excluded = self._excluded[name] = _telling((j, value_of(self.negated[j], name)) for j in saying)
         for value, avoided in self._values(value_of(self.constraint, name), excluded, undecided):
             left = tuple([other for other in undecided if other[0] not in avoided])
             target = MemberState(position, written, members, open_, left)
@@ -263,15 +288,16 @@ class _MemberAutomaton:
                 self.edges.append((number, self._member(name, value), self._number(target, True)))
 
     def _values(
-        self, node: Node, excluded: tuple[Node, ...], undecided: tuple[tuple[int, frozenset[Clause]], ...]
+        self, node: Node, excluded: dict[int, Node], undecided: tuple[tuple[int, frozenset[Clause]], ...]
     ) -> list[tuple[Node, frozenset[int]]]:
-        """The nodes of a member's value, each with the excluded constraints that it breaks."""
-        key = node, excluded, tuple([j for j, _ in undecided])
+        """The nodes of a member's value, each with the excluded constraints that it breaks. ``excluded``: what these
+        say of the value, if they say something."""
+        key = node, tuple([(j, excluded[j]) for j, _ in undecided if j in excluded])
         result = self._partitions.get(key)
         if result is None:
             by_node: dict[Node, list[int]] = {}
-            for j in key[2]:
-                by_node.setdefault(excluded[j], []).append(j)
+            for j, other in key[1]:
+                by_node.setdefault(other, []).append(j)
             result = self._partitions[key] = [
                 (value, frozenset(j for other in others for j in by_node[other]))
                 for value, others in partition_by(self.writer.algebra, node, by_node)
@@ -285,11 +311,15 @@ class _MemberAutomaton:
         open_ = self._after(state.open, self._later, name, present)
         if open_ is None:
             return None
+        before = state.undecided
+        if name in self._begins:
+            before = tuple(sorted([*before, *((j, frozenset()) for j in self._begins[name])]))
+        self.writer.algebra.spend(len(before) // _SCANNED_PER_STEP)
         concerned = self._concerned.get(name)
         if concerned is None:
-            return open_, state.undecided
+            return open_, before
         undecided = []
-        for excluded in state.undecided:
+        for excluded in before:
             j, clauses = excluded
             if j in concerned:
                 left = self._after(clauses, self._later_excluded[j], name, present)
@@ -308,16 +338,21 @@ class _MemberAutomaton:
             return clauses
         key = clauses, name, present
         if key not in self._decisions:
+            self.writer.algebra.spend(sum(map(len, clauses)) // _SCANNED_PER_STEP)
             self._decisions[key] = decide(clauses, name, present)
         return self._decisions[key]
 
     def _breakable_until(self, other: ObjectConstraint) -> int:
         """The position after which only the presence of keys can still tell an object from ``other``."""
-        if other.minimum or other.maximum is not None or any(node != TRUE for _, node in other.key_classes):
+        telling = [name for name, node in other.properties.items() if node != TRUE]
+        if (
+            other.minimum
+            or other.maximum is not None
+            or _is_about_all_keys(other)
+            or not set(telling).isdisjoint(self.unordered)
+        ):
             return len(self.ordered) + 1
-        if any(value_of(other, name) != TRUE for name in self.unordered):
-            return len(self.ordered) + 1
-        return max((i + 1 for i, name in enumerate(self.ordered) if value_of(other, name) != TRUE), default=0)
+        return max((self._place[name] + 1 for name in telling if name in self._place), default=0)
 
     def _is_dead(self, state: MemberState) -> bool:
         """Whether some excluded constraint can no longer be broken."""
@@ -357,6 +392,16 @@ class _MemberAutomaton:
 def general_expression(writer: ObjectWriter, constraint: ObjectConstraint) -> Expression:
     """The texts of the objects of any constraint. Raises `BudgetExceededError` if that takes too many edges."""
     return _MemberAutomaton(writer, constraint).expression()
+
+
+def _telling(values: Iterable[tuple[int, Node]]) -> dict[int, Node]:
+    """The values that say something, by the number of their constraint."""
+    return {j: node for j, node in values if node != TRUE}
+
+
+def _is_about_all_keys(constraint: ObjectConstraint) -> bool:
+    """Whether a constraint says something of the values of keys that it does not name."""
+    return any(node != TRUE for _, node in constraint.key_classes)
 
 
 def decide(clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:

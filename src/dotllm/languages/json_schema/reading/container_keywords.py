@@ -121,8 +121,9 @@ def _key_classes(
     if patterns:
         both = reader.algebra.both
         by_pattern = [(StringLanguage.pattern(p), reader.node(child, scope)) for p, child in patterns.items()]
+        nodes_of = matching(by_pattern)
         for name in properties:
-            for node in matching(by_pattern, name):
+            for node in nodes_of(name):
                 named[name] = both(named[name], node)
         key_classes = objects.key_classes_of(reader.algebra, by_pattern, additional)
     if "propertyNames" in schema and scope.dialect >= Dialect.DRAFT6:
