@@ -9,7 +9,7 @@ import pytest
 
 from dotllm.charset import CharSet
 from dotllm.grammar import Grammar
-from dotllm.grammar.analysis import LEFT_RECURSION, NULLABLE_LOOP, analyse
+from dotllm.grammar.analysis import EMPTY, LEFT_RECURSION, NULLABLE_LOOP, OTHER, analyse
 from dotllm.grammar.grammar import Expression, Rule
 from tests.grammar.reference import accepts
 
@@ -79,6 +79,24 @@ def test_a_rule_that_was_undefined_is_looked_at_again() -> None:
     assert not analyse(grammar).derives[call]
     grammar.define(rule, grammar.literal("x"))
     assert analyse(grammar).derives[call]
+
+
+def test_an_expression_that_calls_no_undefined_rule_can_be_asked_about() -> None:
+    """What is not asked about may be out of date, and is looked at again when everything is asked about."""
+    grammar = Grammar()
+    rule, other = grammar.rule("later"), grammar.rule("never")
+    call, waiting = grammar.call(rule), grammar.call(other)
+    assert not analyse(grammar).derives[call]
+    for number in (0, 1):
+        begin = len(grammar)
+        own = grammar.rule("own")
+        grammar.define(own, grammar.repeat(grammar.literal(f"y{number}")))
+        asked = grammar.call(own)
+        assert analyse(grammar, begin).derives[asked] == EMPTY | OTHER
+        if number == 0:
+            grammar.define(rule, grammar.seq([grammar.literal("x"), waiting]))
+    grammar.define(other, grammar.literal("x"))
+    assert analyse(grammar).derives[[call, waiting, asked]].tolist() == [OTHER, OTHER, EMPTY | OTHER]
 
 
 def test_many_at_a_time_are_as_one_by_one() -> None:

@@ -36,6 +36,7 @@ _Ints = NDArray[np.int32]
 _Bytes = NDArray[np.uint8]
 _WHITE, _GREY, _BLACK = 0, 1, 2
 _ROUNDS = 6  # over the edges of a network, see `_network`
+_STALE = -1  # in place of the number of undefined rules: some facts may not be true any more
 _NOTHING: _Bytes = np.zeros(0, np.uint8)
 
 
@@ -51,12 +52,15 @@ class Analysis(NamedTuple):
     reasons: int
 
 
-def analyse(grammar: Grammar) -> Analysis:
+def analyse(grammar: Grammar, since: int | None = None) -> Analysis:
     """All facts about ``grammar``; linear in its size, except that a node is examined again when a child has changed.
 
     The result is kept with the grammar, because both the front end and the lowering ask for it. An expression contains
     only earlier expressions. So if no rule was undefined before, all facts stay true when the grammar grows, and only
     new nodes are examined.
+
+    ``since``: only an expression made from this node on is asked about, and it calls no rule that was undefined at that
+    time. Then facts that such rules may change do not matter (a grammar that embeds n schemas asks n times).
     """
     size = len(grammar), len(grammar.children), len(grammar.rule_body), grammar.rule_body.count(UNDEFINED)
     before, known = grammar.analysis or (None, None)
@@ -64,7 +68,9 @@ def analyse(grammar: Grammar) -> Analysis:
         return known
     derives, left = np.zeros(size[0], np.uint8), np.zeros(size[1], np.uint8)
     first = reasons = 0
-    if before is not None and known is not None and not before[3]:
+    if before is not None and known is not None and (not before[3] or (since is not None and before[0] <= since)):
+        if before[3]:
+            size = (*size[:3], _STALE)
         first, reasons = before[0], known.reasons
         derives[:first] = known.derives
         left[: len(known.left)] = known.left

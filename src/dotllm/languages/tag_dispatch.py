@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TypeVar
 
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.grammar import Expression, Grammar
+
+MAX_EDGES = 500_000
+"""After each of n texts with different first characters, any of them may begin: n² edges."""
 
 Edge = tuple[int, Expression, int]
 Symbols = Sequence[str]
@@ -59,6 +63,9 @@ def tag_dispatch(
 
     The text may contain a special token only where a tag begins or continues with it. No tag and no excluded string may
     be empty.
+
+    Raises:
+        BudgetExceededError: the automaton has too many edges.
     """
     ids = special_tokens or {}
     children, tags_at, excluded_at, begins_tag, order, fail = prefix_tree([tag for tag, _ in tags], excluded)
@@ -88,7 +95,11 @@ def tag_dispatch(
             todo.append((node, least))
         return states[node, least]
 
-    for node, least in todo:  # bounded: by the prefixes and their lengths
+    @cache
+    def one_of(characters: str) -> Expression:
+        return grammar.chars(CharSet.of(characters))
+
+    for node, least in todo:
         state, ends = states[node, least], longest[node] >= max(least, 1)
         if excluded_at[node] and not ends:
             continue
@@ -104,10 +115,16 @@ def tag_dispatch(
             elif begins_tag[target]:
                 edges.append((state, grammar.tokens([ids[symbol]]), number(target, least and least + 1)))
         for target, characters in by_target.items():
-            edges.append((state, grammar.chars(CharSet.of("".join(characters))), number(target, least and least + 1)))
+            edges.append((state, one_of("".join(characters)), number(target, least and least + 1)))
         if not least:
             edges.append((state, grammar.chars(~CharSet.of("".join(s for s in goto[node] if len(s) == 1))), 0))
             finals.append(state)
+        if len(edges) > MAX_EDGES:
+            raise BudgetExceededError(
+                f"free text that must find these texts takes more than {MAX_EDGES:,} edges",
+                keyword="triggers",
+                help="let the texts begin alike, as in <tool_a>, <tool_b>",
+            )
     return grammar.network(len(states) + 1, 0, finals, edges)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 
@@ -321,3 +322,11 @@ def test_terminals_grow_linearly() -> None:
     done.set()
     with cancellable(done), pytest.raises(Cancelled):
         lark_to_grammar(chain(100))
+
+
+def test_many_schemas() -> None:
+    """800 once took 4 s: each asked anew about everything before it."""
+    schemas = [json.dumps({"type": "object", "properties": {f"p{i}": {"type": "integer"}}}) for i in range(800)]
+    text = "\n".join(f't{i}: "{i}" %json {schema}' for i, schema in enumerate(schemas))
+    with at_most(2):
+        lark_to_grammar(f"start: {'|'.join(f't{i}' for i in range(800))}\n{text}")

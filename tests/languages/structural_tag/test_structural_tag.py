@@ -16,6 +16,7 @@ from dotllm import BudgetExceededError, Index, InvalidSpecError, UnsupportedErro
 from dotllm.automata.dfa import Budget
 from dotllm.errors import SpecError
 from dotllm.languages.structural_tag import structural_tag_to_grammar
+from tests.effort import at_most
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 ARGUMENTS = {
@@ -446,3 +447,26 @@ def test_an_excluded_special_token_is_not_spelt_in_text_of_bounded_length(vocabu
     assert [accepts(form, text, vocabulary) for text in ("<|end|", "a<|other|", "b")] == [True, True, True]
     guide = Index.from_structural_tag({"type": "structural_tag", "format": form}, vocabulary).guide()
     assert not guide.accept_string("<|other|>")
+
+
+def test_many_triggers() -> None:
+    """12,000 once took 27 s: each tag was compared with each trigger."""
+    begins = [f"<f{i}>" for i in range(12_000)]
+    tags = [
+        {"type": "tag", "begin": begin, "content": {"type": "const_string", "value": "x"}, "end": "</f>"}
+        for begin in begins
+    ]
+    with at_most(5):
+        structural_tag_to_grammar(
+            {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": begins, "tags": tags}}
+        )
+
+
+@pytest.mark.parametrize("field", ["rules", "excludes"])
+def test_texts_that_begin_differently(field: str) -> None:
+    """After each of them, any other may begin. 1,000 once took more than a minute; they are refused."""
+    texts = [f"{chr(0x4E00 + i)}xy" for i in range(1000)]
+    rules = [[text, {"type": "const_string", "value": "x"}] for text in texts]
+    format = {"type": "dispatch", "rules": rules} if field == "rules" else {"type": "any_text", "excludes": texts}
+    with at_most(5), pytest.raises(BudgetExceededError, match="edges"):
+        structural_tag_to_grammar({"type": "structural_tag", "format": format})

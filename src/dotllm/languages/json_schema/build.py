@@ -96,13 +96,14 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
     """An expression of ``grammar`` for the documents of ``schema``. Raises SpecError with a JSON Pointer."""
     parsed = parse(schema) if isinstance(schema, str) else schema
     options = guided(options, parsed)
+    begin = len(grammar)
 
     def write(options: Options) -> Expression:
         keywords, root = read_schema(parsed, options)
         grammar.may_warn |= not keywords.document.is_clear
         emitter = Emitter(from_prelude(grammar, options), keywords, options)
         expression = emitter.expression(root)
-        if options.additional_properties != "closed" and not analyse(grammar).derives[expression]:
+        if options.additional_properties != "closed" and not analyse(grammar, begin).derives[expression]:
             raise unsatisfiable(emitter, parsed, keywords.document.scope)
         return expression
 

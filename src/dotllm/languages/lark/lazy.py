@@ -94,7 +94,7 @@ class Uses:
             places = _Places(self.grammar, self.all)
             for number, bits in enumerate(places.always):
                 self._taken[number] = tuple(_members(bits))
-            for met in (places.met, places.met_apart(self._may_overlap)):
+            for met in (places.met, places.met_apart(self._literal, self._may_overlap)):
                 for number, bits in enumerate(met):
                     for other in _members(bits & ~places.always[number]):
                         self._check(number, other)
@@ -166,6 +166,11 @@ class Uses:
     def _refused(self, use: Use, message: str) -> Exception:
         return self.source.unsupported(message, use.at, "lazy")
 
+    def _literal(self, number: int) -> Expression | None:
+        """The expression of a terminal that is one fixed text; None for any other."""
+        expression = self.all[number].expression
+        return expression if self.grammar.kind[expression] == K.LITERAL else None
+
     def _may_overlap(self, left: int, right: int) -> bool:
         """Whether some text may match both terminals."""
         first, second = self.all[left], self.all[right]
@@ -173,9 +178,6 @@ class Uses:
             return True
         if first.texts is None or second.texts is None:
             return first.texts is None and second.texts is None
-        kind = self.grammar.kind
-        if kind[first.expression] == kind[second.expression] == K.LITERAL:
-            return False
         try:
             return not first.texts().intersection(second.texts(), Budget()).is_empty()
         except BudgetExceededError:
@@ -345,15 +347,23 @@ class _Places:
                     seen.add((use, after))
                     yield use, after
 
-    def met_apart(self, may_overlap: Callable[[int, int], bool]) -> list[int]:
+    def met_apart(
+        self, literal: Callable[[int], Expression | None], may_overlap: Callable[[int, int], bool]
+    ) -> list[int]:
         """For each use: the lazy uses that may start at another place, if one text leads to both places, by the same
-        terminals or by others that match the same text.
+        terminals or by others that match the same text. ``literal``: the fixed text that a use is, if it is one; two of
+        them overlap only if they are equal, and the others are compared (``may_overlap``).
 
         Raises:
             BudgetExceededError: there are too many such pairs of places.
         """
         apart = [0] * len(self.met)
         overlap: dict[tuple[int, int], bool] = {}
+        by_literal: list[dict[Expression | None, list[tuple[int, int]]]] = []
+        for texts in self.classes:
+            by_literal.append({None: []})
+            for text in texts:
+                by_literal[-1].setdefault(literal(text[0]), []).append(text)
         seen = {(number, number) for number in range(len(self.classes))}
         todo = list(seen)
         while todo:
@@ -363,7 +373,9 @@ class _Places:
                 for use, _ in self.classes[number]:
                     apart[use] |= self.lazy_in[neighbour]
             for first, target in self.classes[left]:
-                for second, other in self.classes[right]:
+                fixed, others = literal(first), by_literal[right]
+                comparable = self.classes[right] if fixed is None else (*others.get(fixed, ()), *others[None])
+                for second, other in comparable:
                     low, high = sorted((self.class_of[target], self.class_of[other]))
                     if (low, high) in seen:
                         continue

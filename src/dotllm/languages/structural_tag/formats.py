@@ -97,8 +97,10 @@ def triggered(
     grammar = compiler.grammar
     _require_triggers(triggers, "triggers", pointer, json.dumps([tag.begin for tag in tags], ensure_ascii=False))
     groups: dict[str, list[Tag]] = {trigger: [] for trigger in triggers}
+    lengths = {len(trigger) for trigger in groups}
     for tag in tags:
-        matching = [trigger for trigger in groups if tag.begin.startswith(trigger)]
+        begins = (tag.begin[:length] for length in lengths if length <= len(tag.begin))
+        matching = [begin for begin in begins if begin in groups]
         if len(matching) != 1:
             what = "no trigger" if not matching else "more than one trigger"
             raise InvalidSpecError(f"{what} is a prefix of the tag {tag.begin!r}", location=pointer, keyword="triggers")
