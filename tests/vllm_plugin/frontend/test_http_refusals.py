@@ -142,6 +142,8 @@ def test_one_call_at_most_in_the_field_of_another_api(played: PlayedServer, api:
 def test_words_about_tools(played: PlayedServer) -> None:
     error = refused(played, "chat", forced("chat", {"type": "object", "enum": []}, strict=True))
     assert "excluded" not in error["message"] and "no string may hold" not in error["message"]
+    refusal = ask(played, "chat", forced("chat", {"type": "string"}, strict=True))
+    assert refusal.status == 400 and not refusal.warnings, "the refusal says it"
     said = ask(played, "chat", forced("chat", {"type": "string"}, strict=False))
     assert any("that schema has the type 'string'" in warning for warning in said.warnings)
     error = refused(played, "chat", forced("chat", [1], strict=True))

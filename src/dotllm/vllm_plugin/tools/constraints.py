@@ -273,8 +273,7 @@ def _get_json_schema_from_tools(
     """For parsers whose calls are a JSON list: each call is an object with a name and parameters, and nothing else.
 
     vLLM moves the ``$defs`` of all tools to the root, even out of the request's tools. Here each schema stays a
-    separate document, in which references lead to where they led.
-    """
+    separate document, in which references lead to where they led."""
     if not engine_info.serves():
         return original(tool_choice, tools, parallel_tool_calls)
     if tool_choice != "required":

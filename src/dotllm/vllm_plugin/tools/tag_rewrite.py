@@ -178,8 +178,9 @@ def stated_parameters(function: Any) -> dict[str, Any] | None:
         closed = {"type": "object", "properties": {}, "additionalProperties": False}
         return closed if getattr(function, "strict", False) else None
     if excludes_objects(function):
-        reason = f"arguments are an object, and that schema has the type {shown(stated['type'])}"
-        response_headers.warn(f"the call need not follow the schema of {shown(function.name, 80)}: {reason}")
+        if not getattr(function, "strict", False):
+            reason = f"arguments are an object, and that schema has the type {shown(stated['type'])}"
+            response_headers.warn(f"the call need not follow the schema of {shown(function.name, 80)}: {reason}")
         return {"type": "object"}
     kind = stated.get("type", ["object"])
     # (The engine refuses a list with anything but names in it.)
