@@ -58,9 +58,9 @@ def _pairs(algebra: Algebra, nodes: Sequence[Node]) -> Iterable[tuple[int, int]]
 
     def add(more: Iterable[tuple[int, int]]) -> None:
         pending = iter(more)
-        while some := [*islice(pending, _PAIRS_AT_ONCE)]:
+        while following := [*islice(pending, _PAIRS_AT_ONCE)]:
             before = len(pairs)
-            pairs.update(some)
+            pairs.update(following)
             algebra.spend(len(pairs) - before)
 
     for values_of in _values_by_type(algebra, nodes):
