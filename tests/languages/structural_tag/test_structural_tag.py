@@ -464,7 +464,7 @@ def test_many_triggers() -> None:
 
 @pytest.mark.parametrize("field", ["rules", "excludes"])
 def test_texts_that_begin_differently(field: str) -> None:
-    """After each of them, any other may begin. 1,000 once took more than a minute; they are refused."""
+    """After each of them, any other may begin, so time grows with the square of their number: 240 once took 2 s."""
     texts = [f"{chr(0x4E00 + i)}xy" for i in range(1000)]
     rules = [[text, {"type": "const_string", "value": "x"}] for text in texts]
     format = {"type": "dispatch", "rules": rules} if field == "rules" else {"type": "any_text", "excludes": texts}
