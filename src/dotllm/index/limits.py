@@ -15,8 +15,9 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL, too_long
 from dotllm.automata.machine.layout import FINISHED, H_FUEL, H_HAS_WAYS, H_NODES, H_WAY_COST, WAY_ARRAYS
 from dotllm.automata.machine.masks import enough_tokens, find_row_within
-from dotllm.automata.machine.plans import MOST, NEVER, TRIE, Trie, bytes_from, find_ways, tokens_from
+from dotllm.automata.machine.plans import NEVER, TRIE, Trie, bytes_from, tokens_from
 from dotllm.automata.machine.walk import CharsetTables
+from dotllm.automata.machine.ways import MOST, find_ways
 from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.callers import WRONG_COUNT, error_of
 from dotllm.index.guide import Guide

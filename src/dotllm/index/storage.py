@@ -22,7 +22,7 @@ from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, contents, fill_triples, laid_out
 from dotllm.automata.machine.intern import rehash_lists
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.plans import MOST
+from dotllm.automata.machine.ways import MOST
 from dotllm.charset import CharSet
 from dotllm.index.mask_table import END_ROW, is_empty
 from dotllm.index.token_space import RowOwner, TokenSpace
@@ -673,7 +673,7 @@ def _automaton(mem: Int32) -> Int32:
 
 
 def _ways(mem: Int32) -> Int32:
-    """The shortest ways (see `plans.find_ways`), if they have been found."""
+    """The shortest ways (see `ways.find_ways`), if they have been found."""
     first = int(mem[at.H_WAY_COST])
     return mem[first : first + (at.WAY_ARRAYS * int(mem[at.H_NODES]) if mem[at.H_HAS_WAYS] else 0)]
 

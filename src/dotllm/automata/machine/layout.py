@@ -49,7 +49,7 @@ H_MOST = 19  # mask walk with a limit: the largest number of tokens that must fo
 ) = (20 + array for array in NfaArray)  # fmt: skip
 # per-node scratch: offsets (constant sizes)
 H_SEEN, H_ACC, H_TOUCH_LIST, H_WORK_LIST, H_QUEUED, H_HEAP = 36, 37, 38, 39, 40, 41
-# per node: the shortest ways, once H_HAS_WAYS is 1 (see `plans.find_ways`)
+# per node: the shortest ways, once H_HAS_WAYS is 1 (see `ways.find_ways`)
 H_WAY_COST, H_WAY_CHOICE, H_WAY_BYTE, H_WAY_AFTER, H_WAY_BEGIN = 42, 43, 44, 45, 46
 WAY_ARRAYS = 5
 # mask walk scratch, by token depth

@@ -25,7 +25,6 @@ from dotllm.automata.kinds import N_BYTE, N_CALL
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.plans import (
-    MOST,
     P_BYTES,
     P_NEXT,
     P_NODE,
@@ -40,6 +39,7 @@ from dotllm.automata.machine.plans import (
     solve,
     tail_of,
 )
+from dotllm.automata.machine.ways import MOST
 from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.limits import find_shortest_ways, is_tight, trie_of
 from dotllm.index.unique.conflicts import earlier_values
