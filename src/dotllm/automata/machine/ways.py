@@ -13,6 +13,8 @@ A byte that is not a token of its own costs more, so it is taken only if necessa
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
 
@@ -138,15 +140,15 @@ def take(heap: Int64, n: int) -> int:
 
 
 @inner_kernel(I(MEM, I, L1), inlined=True)
-def worth(mem: Int32, node: int, acc: Int64) -> int:
+def worth(mem: Int32, node: int, parts: Int64) -> int:
     """Cost of a node other than a BYTE; -1 while the cost of a part is unknown.
 
-    acc[node], for the ENTER of an unordered sequence or a counted network: the cost of its required parts, or of its
+    parts[node], for the ENTER of an unordered sequence or a counted network: the cost of its required parts, or of its
     cheapest transition; below 0 while it is unknown.
     """
     kind, x, y = mem[mem[L.H_KIND] + node], I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
     if kind == N_END:
-        return acc[node]
+        return parts[node]
     behind = y if kind != N_ENTER else I(mem[mem[L.H_LOOP_AFTER] + x])
     after = I(mem[mem[L.H_WAY_AFTER] + behind])
     if after < 0:
@@ -159,31 +161,150 @@ def worth(mem: Int32, node: int, acc: Int64) -> int:
     if kind == N_ENTER:
         low, high = I(mem[mem[L.H_LOOP_MIN] + x]), I(mem[mem[L.H_LOOP_MAX] + x])
         if low < 0:
-            return acc[node] + rest if acc[node] >= 0 else -1
+            return parts[node] + rest if parts[node] >= 0 else -1
         inside = I(mem[mem[L.H_LOOP_BODY] + x])
     if high < -1:
-        if acc[node] < 0:
+        if parts[node] < 0:
             return -1
         separators = max(1, low & 0x7FFF) - 1
         between = I(mem[mem[L.H_WAY_AFTER] + inside])
         if separators > 0 and between < 0:
             return -1
-        return acc[node] + rest + (separators * I(mem[mem[L.H_WAY_COST] + between]) if separators > 0 else 0)
+        return parts[node] + rest + (separators * I(mem[mem[L.H_WAY_COST] + between]) if separators > 0 else 0)
     begin = I(mem[mem[L.H_WAY_BEGIN] + inside])
     if begin < 0:
         return -1
     return max(1, low) * I(mem[mem[L.H_WAY_COST] + begin]) + rest
 
 
-@inner_kernel(nb.void(MEM, I1, I1, I1))
-def list_holders(mem: Int32, first: Int32, following: Int32, holder: Int32) -> None:
-    """List for each node the targets whose closures contain it: holder[i] from i = first[node] on, then i =
-    following[i]; -1 ends the list."""
-    closure_start, closure = mem[L.H_CLOSURE_START], mem[L.H_CLOSURE]
-    for target in range(mem[L.H_NODES]):
+class Links(NamedTuple):
+    """Which nodes learn of a cost, as linked lists; -1 ends a list.
+
+    The cost of a target is that of the first settled node in its closure. The cost of a node is a sum of costs of
+    targets, which it *reads*::
+
+        settled node -> targets with the node in their closures -> nodes that read these targets
+    """
+
+    first_target: Int32
+    """[nodes]: the first entry of the list of targets of each node; an entry is an index of the closures."""
+    next_target: Int32
+    """[entries]"""
+    target: Int32
+    """[entries]"""
+    first_read: Int32
+    """[nodes]: the first read of each target."""
+    next_read: Int32
+    """[reads]"""
+    reads: Int64
+    """[3 * reads]: see `list_reads`."""
+
+
+class Search(NamedTuple):
+    """What is known about nodes that have no cost yet."""
+
+    tentative: Int64
+    """[nodes]: the lowest cost so far."""
+    parts: Int64
+    """[nodes]: the cost of an ENTER's or END's parts, see `worth`; below 0 while it is unknown."""
+    missing: Int64
+    """[nodes]: how many required parts of an unordered sequence have no cost yet."""
+    heap: Int64
+    """[most entries]: the nodes with a tentative cost, cheapest first: cost << _NODE_BITS | node."""
+
+
+LINKS = nb.types.NamedTuple((I1, I1, I1, I1, I1, L1), Links)
+SEARCH = nb.types.NamedUniTuple(L1, 4, Search)
+
+
+@inner_kernel(LINKS(MEM))
+def find_links(mem: Int32) -> Links:
+    """The links of an automaton."""
+    n, closure_start = I(mem[L.H_NODES]), mem[L.H_CLOSURE_START]
+    reads = allocate.longs(list_reads(mem, allocate.longs(0)))
+    list_reads(mem, reads)
+    count = reads.shape[0] // 3
+    first_read, next_read = allocate.filled_ints(n, -1), allocate.ints(count)
+    for i in range(count):
+        next_read[i] = first_read[reads[3 * i]]
+        first_read[reads[3 * i]] = i
+    size = I(mem[closure_start + n])
+    first_target, next_target, targets = allocate.filled_ints(n, -1), allocate.ints(size), allocate.ints(size)
+    for target in range(n):
         for i in range(mem[closure_start + target], mem[closure_start + target + 1]):
-            node = mem[closure + i]
-            holder[i], following[i], first[node] = target, first[node], i
+            node = mem[mem[L.H_CLOSURE] + i]
+            targets[i], next_target[i], first_target[node] = target, first_target[node], i
+    return Links(first_target, next_target, targets, first_read, next_read, reads)
+
+
+@inner_kernel(nb.boolean(MEM, I), inlined=True)
+def ends_level(mem: Int32, node: int) -> bool:
+    """Whether a level may end at ``node``: RETURN, ACCEPT, or an END that is not in the middle of a counted network."""
+    kind = mem[mem[L.H_KIND] + node]
+    if kind == N_END:
+        return not is_network(mem, node) or mem[mem[L.H_B] + node] < 0
+    return kind == N_RETURN or kind == N_ACCEPT
+
+
+@inner_kernel(I(MEM, B1, SEARCH, I, I, I), inlined=True)
+def worth_by_edge(mem: Int32, spellable: Bool, search: Search, node: int, edge: int, rest: int) -> int:
+    """The cost of a BYTE node by an edge to a target of cost ``rest``. Records the edge if it is the cheapest."""
+    byte = byte_of(I(mem[mem[L.H_EDGE_BYTES] + edge]), spellable)
+    value = rest + (1 if spellable[byte] else _NO_TOKEN)
+    if value < search.tentative[node]:
+        mem[mem[L.H_WAY_CHOICE] + node], mem[mem[L.H_WAY_BYTE] + node] = edge, byte
+    return value
+
+
+@inner_kernel(nb.void(MEM, SEARCH, I, I, I, I), inlined=True)
+def add_part(mem: Int32, search: Search, node: int, part: int, target: int, cost: int) -> None:
+    """Enter the cost of a part of an unordered sequence, or of a transition of a counted network."""
+    low = mem[mem[L.H_LOOP_MIN] + mem[mem[L.H_A] + node]]
+    required = low & 0x7FFF
+    if low < 0 or required == 0:  # the cheapest one is enough
+        if search.parts[node] < 0:
+            search.parts[node] = cost
+            if low < 0:
+                mem[mem[L.H_WAY_CHOICE] + node] = target
+    elif part < required:
+        search.missing[node] -= 1
+        search.parts[node] -= cost  # from -1 down, until the last cost is known
+        if search.missing[node] == 0:
+            search.parts[node] = -1 - search.parts[node]
+
+
+@inner_kernel(I(MEM, B1, LINKS, SEARCH, I, I, nb.boolean, nb.boolean, I))
+def tell_readers(
+    mem: Int32,
+    spellable: Bool,
+    links: Links,
+    search: Search,
+    target: int,
+    cost: int,
+    after: bool,
+    begin: bool,
+    waiting: int,
+) -> int:
+    """Give the readers of ``target`` tentative costs: its cost is known, after other actions (``after``) or where a
+    level begins (``begin``). ``waiting``: entries in the heap. Returns how many there are then."""
+    read = links.first_read[target]
+    while read >= 0:
+        node, how = links.reads[3 * read + 1], links.reads[3 * read + 2]
+        read = links.next_read[read]
+        if mem[mem[L.H_WAY_COST] + node] != MOST or not (after if how >= _READS_AFTER else begin):
+            continue
+        if how >= 0:
+            value = worth_by_edge(mem, spellable, search, node, how, cost)
+        else:
+            if how <= _READS_PART:
+                add_part(mem, search, node, _READS_PART - how, target, cost)
+            value = worth(mem, node, search.parts)
+        value = min(value, MOST - 1)
+        if 0 <= value < search.tentative[node]:
+            search.tentative[node] = value
+            put(search.heap, waiting, value << _NODE_BITS | node)
+            waiting += 1
+    return waiting
 
 
 @kernel(I(MEM, B1))
@@ -193,90 +314,45 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
     spellable [256]: bytes that are tokens of their own.
     """
     n = I(mem[L.H_NODES])
-    kind, cost_of, after_of, begin_of = mem[L.H_KIND], mem[L.H_WAY_COST], mem[L.H_WAY_AFTER], mem[L.H_WAY_BEGIN]
+    cost_of, after_of, begin_of = mem[L.H_WAY_COST], mem[L.H_WAY_AFTER], mem[L.H_WAY_BEGIN]
+    links = find_links(mem)
+    most_entries = n + 2 * links.next_read.shape[0] + 16
+    search = Search(
+        allocate.filled_longs(n, 2 * MOST),
+        allocate.filled_longs(n, -1),
+        allocate.zero_longs(n),
+        allocate.longs(most_entries),
+    )
+    waiting = I(0)
     for node in range(n):
         mem[cost_of + node], mem[after_of + node], mem[begin_of + node] = MOST, -1, -1
         mem[mem[L.H_WAY_CHOICE] + node], mem[mem[L.H_WAY_BYTE] + node] = -1, -1
-    none = allocate.longs(0)
-    reads = allocate.longs(list_reads(mem, none))
-    list_reads(mem, reads)
-    # Linked lists: for each target its readers, for each node the targets whose closures contain it.
-    count = reads.shape[0] // 3
-    first_read, next_read = allocate.filled_ints(n, -1), allocate.ints(count)
-    for i in range(count):
-        next_read[i] = first_read[reads[3 * i]]
-        first_read[reads[3 * i]] = i
-    size = mem[mem[L.H_CLOSURE_START] + n]
-    first_holder, next_holder = allocate.filled_ints(n, -1), allocate.ints(size)
-    holder = allocate.ints(size)
-    list_holders(mem, first_holder, next_holder, holder)
-
-    acc = allocate.filled_longs(n, -1)
-    needed = allocate.zero_longs(n)  # required parts of an unordered sequence whose costs are unknown
-    tentative = allocate.filled_longs(n, 2 * MOST)
-    heap = allocate.longs(n + 2 * count + 16)
-    waiting = I(0)
-    for node in range(n):
-        k = mem[kind + node]
-        if k == N_RETURN or k == N_ACCEPT or (k == N_END and (not is_network(mem, node) or mem[mem[L.H_B] + node] < 0)):
-            tentative[node] = 0
-            put(heap, waiting, node)
+        if ends_level(mem, node):
+            search.tentative[node] = 0
+            put(search.heap, waiting, node)
             waiting += 1
-        elif k == N_ENTER and not is_network(mem, node):
-            needed[node] = mem[mem[L.H_LOOP_MIN] + mem[mem[L.H_A] + node]] & 0x7FFF
+        elif mem[mem[L.H_KIND] + node] == N_ENTER and not is_network(mem, node):
+            search.missing[node] = mem[mem[L.H_LOOP_MIN] + mem[mem[L.H_A] + node]] & 0x7FFF
     while waiting > 0:
-        entry = take(heap, waiting)
+        entry = take(search.heap, waiting)
         waiting -= 1
         node, cost = entry & ((1 << _NODE_BITS) - 1), entry >> _NODE_BITS
-        if mem[cost_of + node] != MOST or cost != tentative[node]:
-            continue
+        if mem[cost_of + node] != MOST or cost != search.tentative[node]:
+            continue  # it has been settled, or has become cheaper since
         mem[cost_of + node] = min(cost, MOST - 1)
-        ends = mem[kind + node] == N_RETURN or mem[kind + node] == N_END
-        i = first_holder[node]
+        kind = mem[mem[L.H_KIND] + node]
+        may_begin = kind != N_RETURN and kind != N_END
+        i = links.first_target[node]
         while i >= 0:
-            target = holder[i]
-            i = next_holder[i]
+            target = I(links.target[i])
+            i = links.next_target[i]
             after = mem[after_of + target] < 0
-            begin = mem[begin_of + target] < 0 and not ends
+            begin = mem[begin_of + target] < 0 and may_begin
             if after:
                 mem[after_of + target] = node
             if begin:
                 mem[begin_of + target] = node
-            if not after and not begin:
-                continue
-            j = first_read[target]
-            while j >= 0:
-                user, how = reads[3 * j + 1], reads[3 * j + 2]
-                j = next_read[j]
-                if mem[cost_of + user] != MOST or not (after if how >= _READS_AFTER else begin):
-                    continue
-                if how >= 0:
-                    packed = I(mem[mem[L.H_EDGE_BYTES] + how])
-                    byte = byte_of(packed, spellable)
-                    value = cost + (1 if spellable[byte] else _NO_TOKEN)
-                    if value < tentative[user]:
-                        mem[mem[L.H_WAY_CHOICE] + user], mem[mem[L.H_WAY_BYTE] + user] = how, byte
-                else:
-                    if how <= _READS_PART:
-                        loop = mem[mem[L.H_A] + user]
-                        part = _READS_PART - how
-                        if mem[mem[L.H_LOOP_MIN] + loop] < 0:
-                            if acc[user] < 0:
-                                acc[user] = cost
-                                mem[mem[L.H_WAY_CHOICE] + user] = target
-                        elif mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF == 0:
-                            if acc[user] < 0:
-                                acc[user] = cost
-                        elif part < mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF:
-                            needed[user] -= 1
-                            acc[user] -= cost  # below zero until the last one is known
-                            if needed[user] == 0:
-                                acc[user] = -1 - acc[user]
-                    value = worth(mem, user, acc)
-                value = min(value, MOST - 1)
-                if 0 <= value < tentative[user]:
-                    tentative[user] = value
-                    put(heap, waiting, value << _NODE_BITS | user)
-                    waiting += 1
+            if after or begin:
+                waiting = tell_readers(mem, spellable, links, search, target, cost, after, begin, waiting)
     mem[L.H_HAS_WAYS] = 1
     return 0
