@@ -132,8 +132,8 @@ def refuse_too_deep(request: Any, most: int = _MANY_LEVELS) -> None:
 def _constraints(request: Any) -> Iterator[tuple[str, object]]:
     """Places of a parsed request that hold a schema or a structural tag, and what they hold."""
     tools = getattr(request, "tools", None) or ()
-    for at, _, function in tag_rewrite.functions(tools):
-        yield tag_rewrite.field(tools, at, "parameters"), getattr(function, "parameters", None)
+    for path, _, function in tag_rewrite.functions(tools):
+        yield f"{path}.parameters", getattr(function, "parameters", None)
     structured, form = (getattr(request, name, None) for name in ("structured_outputs", "response_format"))
     named = getattr(form, "json_schema", None)
     yield "response_format.json_schema.schema", getattr(named, "json_schema", None)

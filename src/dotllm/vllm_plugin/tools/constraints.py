@@ -148,12 +148,10 @@ def _refuse_no_tool(request: Any) -> None:
 
 
 def _refuse_strict(tools: Sequence[Any]) -> None:
-    for at, _, function in tag_rewrite.functions(tools):
+    for path, _, function in tag_rewrite.functions(tools):
         if getattr(function, "strict", False) and custom_tools.grammar_of(function) is None:
-            message = (
-                f"{tag_rewrite.place(at)} is strict, and {_WITHOUT_SCHEMAS}: leave strict out, and check the arguments"
-            )
-            refuse(message, tag_rewrite.field(tools, at, "strict"))
+            reason = f"{tag_rewrite.place(path)} is strict, and {_WITHOUT_SCHEMAS}"
+            refuse(f"{reason}: leave strict out, and check the arguments", f"{path}.strict")
 
 
 @HOOK.replaces(

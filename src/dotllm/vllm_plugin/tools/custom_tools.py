@@ -263,12 +263,12 @@ def refuse_unenforced(request: Any, tag: str | None) -> None:
     if choice == "none" or not _is_on:
         return
     named = getattr(getattr(choice, "function", choice), "name", None)
-    for at, name, function in tag_rewrite.functions(tools or ()):
+    for path, name, function in tag_rewrite.functions(tools or ()):
         form = grammar_of(function)
         if form is None or named not in (None, name):
             continue
         if tag is None or f'"definition": {json.dumps(form.definition)}' not in tag:
-            place = _field(tools or (), at)
+            place = _field(path)
             said = "with tool_choice 'auto': use 'required' or the tool's name" if choice in (None, "auto") else ""
             refuse(
                 f"the grammar of tool {shown(name, 80)} would not be enforced (at {_pointer(place)}): "
@@ -280,15 +280,15 @@ def refuse_unenforced(request: Any, tag: str | None) -> None:
 
 def places(tools: Sequence[Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """For each tool with a grammar: its name, the grammar's place, and the grammar in the form that tags have."""
-    for at, name, function in tag_rewrite.functions(tools):
+    for path, name, function in tag_rewrite.functions(tools):
         if (form := grammar_of(function)) is not None:
-            yield str(name), _pointer(_field(tools, at)), form._asdict()
+            yield str(name), _pointer(_field(path)), form._asdict()
 
 
-def _field(tools: Sequence[Any], at: tuple[int, ...]) -> str:
-    """The place of a tool's grammar in a request."""
-    is_chats = getattr(tools[at[0]], "function", None) is not None
-    return f"{tag_rewrite.place(at)}{'.custom.format.grammar' if is_chats else '.format'}"
+def _field(path: str) -> str:
+    """The place of a tool's grammar in a request; ``path``: of its function, in the form that vLLM has made of it."""
+    tool = tag_rewrite.place(path)
+    return f"{tool}.format" if tool == path else f"{tool}.custom.format.grammar"
 
 
 def _pointer(place: str) -> str:

@@ -196,13 +196,13 @@ def excludes_objects(function: Any) -> bool:
 
 def refuse_no_objects(tools: Sequence[Any]) -> None:
     """Refuse a strict tool whose arguments cannot be an object. Raises as `refuse` does."""
-    for at, name, function in functions(tools):
+    for path, name, function in functions(tools):
         if getattr(function, "strict", False) and hasattr(function, "parameters") and excludes_objects(function):
             message = (
-                f"tool {shown(name, 80)}: arguments are an object, and the schema in {place(at)} has the type "
+                f"tool {shown(name, 80)}: arguments are an object, and the schema in {place(path)} has the type "
                 f"{shown(function.parameters['type'])}: use type 'object', with this value as one of its properties"
             )
-            refuse(message, field(tools, at, "parameters"))
+            refuse(message, f"{path}.parameters")
 
 
 def with_parameters(tools: Iterable[Any], parameters: Callable[[Any], Any]) -> list[Any]:
@@ -218,16 +218,19 @@ def with_parameters(tools: Iterable[Any], parameters: Callable[[Any], Any]) -> l
     return [*map(completed, tools)]
 
 
-def functions(tools: Iterable[Any]) -> Iterator[tuple[tuple[int, ...], str | None, Any]]:
-    """Indices, name in calls, and function of each tool, including those in a namespace of the Responses API.
+def functions(tools: Iterable[Any]) -> Iterator[tuple[str, str | None, Any]]:
+    """Path in the request, name in calls, and function of each tool, including those in a namespace of the Responses
+    API. A path is ``tools[0].function`` in chats, and ``tools[0]`` or ``tools[0].tools[1]`` in the Responses API.
 
     If an API has no tools, a client's field of that name may be anything, and holds no tools.
     """
     for i, tool in enumerate(tools if isinstance(tools, Sequence) else ()):
         for j, declared in enumerate(_declared(tool, "tools") or ()):
-            yield (i, j), f"{getattr(tool, 'name', '')}__{getattr(declared, 'name', '')}", declared
-        function = _declared(tool, "function") or tool  # the Responses API has no function in its tools
-        yield (i,), getattr(function, "name", None), function
+            name = f"{getattr(tool, 'name', '')}__{getattr(declared, 'name', '')}"
+            yield f"tools[{i}].tools[{j}]", name, declared
+        function = _declared(tool, "function")
+        path = f"tools[{i}]" if function is None else f"tools[{i}].function"
+        yield path, getattr(function or tool, "name", None), function or tool
 
 
 def _declared(tool: Any, name: str) -> Any:
@@ -235,15 +238,9 @@ def _declared(tool: Any, name: str) -> Any:
     return getattr(tool, name, None) if name in getattr(type(tool), "model_fields", (name,)) else None
 
 
-def place(indices: tuple[int, ...]) -> str:
-    """Where in a request a function of `functions` stands."""
-    return ".".join(f"tools[{index}]" for index in indices)
-
-
-def field(tools: Sequence[Any], indices: tuple[int, ...], name: str) -> str:
-    """The place of a function's field ``name`` in an OpenAI request, as ``tools[0].function.parameters``."""
-    is_chats = len(indices) == 1 and _declared(tools[indices[0]], "function") is not None
-    return f"{place(indices)}{'.function' if is_chats else ''}.{name}"
+def place(path: str) -> str:
+    """The tool of a function with this path."""
+    return path.removesuffix(".function")
 
 
 def refuse_names(
@@ -254,9 +251,9 @@ def refuse_names(
 ) -> None:
     """Refuse a request's tools for names with which no call can be written, if the tag enforces such calls. Raises as
     `refuse` does. ``special_tokens``: the names of the tokenizer's; ``notation``: vLLM's name of the notation."""
-    for at, name, _ in functions(tools):
+    for path, name, _ in functions(tools):
         if name == "":
-            refuse(f"{place(at)} has an empty name, so calls to it would be lost: name it", field(tools, at, "name"))
+            refuse(f"{place(path)} has an empty name, so calls to it would be lost: name it", f"{path}.name")
         if name is None or _PLAIN_NAME.fullmatch(name):
             continue
         calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
@@ -271,23 +268,23 @@ def refuse_names(
         broken = next((part for part in breaking if part and part in name), None)
         if broken is not None:
             refuse(
-                f"{place(at)} is named {name!r}, and a name with {broken!r} in it cannot be called: "
+                f"{place(path)} is named {name!r}, and a name with {broken!r} in it cannot be called: "
                 "use letters, digits, '_', '-' and '.'",
-                field(tools, at, "name"),
+                f"{path}.name",
             )
 
 
 def refuse_infinite_numbers(tools: Sequence[Any]) -> None:
     """Refuse a strict tool whose schema has a number such as 1e400, which becomes null on its way into the tag. Raises
     as `refuse` does."""
-    for at, name, function in functions(tools):
+    for path, name, function in functions(tools):
         if not getattr(function, "strict", False) or not _INFINITE.search(repr(function.parameters)):
             continue
         try:
             json.dumps(function.parameters, allow_nan=False)  # ("inf" may be in a text)
         except ValueError:
-            message = f"tool {name!r}: the schema in {place(at)} has a number that is too large, such as 1e400"
-            refuse(message, field(tools, at, "parameters"))
+            message = f"tool {name!r}: the schema in {place(path)} has a number that is too large, such as 1e400"
+            refuse(message, f"{path}.parameters")
 
 
 def _formats(tag: object) -> Iterator[dict[str, Any]]:
