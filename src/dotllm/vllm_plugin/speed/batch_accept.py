@@ -110,6 +110,8 @@ class BatchAccept(Part):
             return None
 
     def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:
+        """The masks of a step's requests. A row is found in one of three ways: the guide runs; a thread finds it; or
+        the grammar is asked. None: no request is constrained, or vLLM must ask all of them."""
         from vllm.v1.core.sched.output import GrammarOutput
 
         slow, until = self._slow, time.perf_counter() + WAIT_S
@@ -120,21 +122,25 @@ class BatchAccept(Part):
         absent = running.absent(names)
         rows, missing = running.rows(names)
         if missing or (slow is not None and slow.steps):
-            known = {} if slow is None else self._late(names, {*missing}.difference(absent), running, slow, until)
-            asked = {i: own for i in missing if i not in known and (own := self._constrained(names[i]))}
-            if asked:
-                from dotllm.vllm_plugin.speed.rows import rows_asked
-
-                others = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
-                if others is None:
-                    return None
-                known.update(zip(asked, others[1].tolist(), strict=True))
-            constrained = np.ones(len(names), np.bool_)
-            constrained[missing] = False
-            if known:
-                constrained[[*known]], rows[[*known]] = True, [*known.values()]
-            names, rows = [*compress(names, constrained.tolist())], rows[constrained]
+            late = {} if slow is None else self._late(names, {*missing}.difference(absent), running, slow, until)
+            asked = self._asked(names, [i for i in missing if i not in late], sender)
+            if asked is None:
+                return None
+            has_row, others = np.ones(len(names), np.bool_), late | asked
+            has_row[missing] = False
+            has_row[[*others]], rows[[*others]] = True, [*others.values()]
+            names, rows = [*compress(names, has_row.tolist())], rows[has_row]
         return GrammarOutput(names, sender.message(None, rows)) if names else None
+
+    def _asked(self, names: list[str], positions: list[int], sender: StepMasks) -> dict[int, int] | None:
+        """The rows of the constrained requests among those at ``positions``; None if a grammar is another backend's."""
+        asked = {i: request for i in positions if (request := self._constrained(names[i]))}
+        if not asked:
+            return {}
+        from dotllm.vllm_plugin.speed.rows import rows_asked
+
+        found = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
+        return None if found is None else dict(zip(asked, found[1].tolist(), strict=True))
 
     def _late(
         self, names: list[str], not_found: set[int], running: Running, slow: SlowSteps, until: float
@@ -233,7 +239,7 @@ class BatchAccept(Part):
                 requests[name].structured_output_request.grammar.fail("accept", error)  # type: ignore[union-attr]
             return names, tokens
         if not others:
-            vars(manager)["accept_tokens"] = _taken
+            vars(manager)["accept_tokens"] = lambda request, own: True
             return [], []
         taken, accept_tokens = {*names}.difference([names[i] for i in others]), manager.accept_tokens
         vars(manager)["accept_tokens"] = lambda request, own: request.request_id in taken or accept_tokens(request, own)
@@ -292,11 +298,6 @@ class BatchAccept(Part):
             and structured is not None
             and bool(structured.reasoning_ended or not self._may_reason)
         )
-
-
-def _taken(request: Request, tokens: list[int]) -> bool:
-    """vLLM's ``accept_tokens`` when all grammars have taken their tokens."""
-    return True
 
 
 def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[RequestGrammar]:

@@ -98,10 +98,8 @@ class PendingGrammars(Part):
         for pending in [pending for pending in self.requests.values() if pending.future.done()]:
             if pending.waits_since is not None:  # vLLM itself looks at requests that wait
                 self._forget(pending)
-            elif pending.is_compiled:
-                self._give_grammar(pending)
             else:
-                self._let_wait(pending)
+                self._go_on(pending)
 
     def need_masks(self, step: vllm_types.SchedulerOutput) -> None:
         """The masks of ``step``, which is running, need the grammars."""
@@ -116,14 +114,16 @@ class PendingGrammars(Part):
         if needed and len(needed) == len(self.scheduler.running) and not self._in_lockstep:
             wait([pending.future for pending in needed], COMPILE_WAIT_S)
         for pending in needed:
-            if pending.is_compiled:
-                self._give_grammar(pending)
-            else:
-                self._let_wait(pending)
+            self._go_on(pending)
 
-    def _give_grammar(self, pending: Pending) -> None:
-        pending.structured.grammar = pending.future.result()
-        self._forget(pending)
+    def _go_on(self, pending: Pending) -> None:
+        """The request gets its grammar, or waits for it."""
+        if pending.is_compiled:
+            pending.structured.grammar = pending.future.result()
+            self._forget(pending)
+        else:
+            pending.waits_since = time.monotonic()
+            let_wait(self.scheduler, pending.request, pending.future)
 
     def _forget(self, pending: Pending) -> None:
         del self.requests[pending.request.request_id]
@@ -132,10 +132,6 @@ class PendingGrammars(Part):
             where = "reasoning" if pending.reasons else "prompt"
             seconds = 0.0 if pending.waits_since is None else time.monotonic() - pending.waits_since
             backend.compiler.metrics.observe("dotllm_request_stall_seconds", where, value=seconds)
-
-    def _let_wait(self, pending: Pending) -> None:
-        pending.waits_since = time.monotonic()
-        let_wait(self.scheduler, pending.request, pending.future)
 
     def unblock(self, request: vllm_types.Request, waited_for: Enum, may_run: bool) -> bool:
         """A request that waits for its grammar may be scheduled, with a stand-in."""
