@@ -9,9 +9,9 @@ is left to the guides (`runtime_unique`).
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar.grammar import Expression
@@ -65,64 +65,97 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
             keyword="uniqueItems",
             help="remove one of them, or check it after the answer",
         )
-    grammar, text = writer.grammar, writer.text
-    positions = len(constraint.prefix) + (item_of(constraint, len(constraint.prefix)) != FALSE)
+    listed = _listed(writer.algebra, constraint)
+    if listed is None:
+        if constraint.repeated:
+            raise UnsupportedError(
+                "equal items (the negation of uniqueItems) can be enforced only over a small finite set of values",
+                keyword="uniqueItems",
+            )
+        return None
+    most, different = constraint.maximum, listed.different
+    is_set = constraint.unique and not constraint.prefix and constraint.minimum < 2 and (most or different) >= different
+    return (_unordered if is_set else _network)(writer, constraint, listed)
+
+
+class Listed(NamedTuple):
+    """The values of an array's items."""
+
+    positions: list[list[tuple[int, Node]]]
+    """For each position of the prefix, then for all further items, if there may be any: the number of each value, equal
+    for equal values, and a node for it alone."""
+    different: int
+    """How many different values there are."""
+
+
+def _listed(algebra: Algebra, constraint: ArrayConstraint) -> Listed | None:
+    """The values of an array's items; None if they are unknown or too many."""
+    length = len(constraint.prefix) + (item_of(constraint, len(constraint.prefix)) != FALSE)
     numbers: dict[Value, int] = {}
-    domains: list[list[tuple[int, Node]]] = []
-    for i in range(positions):
-        choices = values_of(writer.algebra, item_of(constraint, i), MAX_VALUES)
-        if choices is None:
-            if constraint.repeated:
-                raise UnsupportedError(
-                    "equal items (the negation of uniqueItems) can be enforced only over a small finite set of values",
-                    keyword="uniqueItems",
-                )
+    positions = []
+    for i in range(length):
+        values = values_of(algebra, item_of(constraint, i), MAX_VALUES)
+        if values is None:
             return None
-        domains.append([(numbers.setdefault(value, len(numbers)), node) for value, node in choices.items()])
-    if (
-        constraint.unique
-        and not constraint.prefix
-        and constraint.minimum < 2
-        and (constraint.maximum or len(numbers)) >= len(numbers)
-    ):
-        values = [text.item(writer.value(node)) for _, node in domains[0]] if domains else []
-        inside = grammar.unordered([], values, [], text.comma)
-        if not constraint.minimum:
-            inside = grammar.optional(inside)
-        return grammar.seq([text.array_open, inside, text.array_close])
-    # A state: the set of used values, the number of items (capped), and whether two were equal.
-    cap = max(constraint.minimum, len(constraint.prefix), 0 if constraint.maximum is None else constraint.maximum)
-    states: dict[tuple[int, int, bool], int] = {(0, 0, False): 0}
-    pending = [(0, 0, False)]
+        positions.append([(numbers.setdefault(value, len(numbers)), node) for value, node in values.items()])
+    return Listed(positions, len(numbers))
+
+
+def _unordered(writer: ArrayWriter, constraint: ArrayConstraint, listed: Listed) -> Expression:
+    """The arrays in which each value occurs at most once."""
+    grammar, text = writer.grammar, writer.text
+    values = [text.item(writer.value(node)) for _, node in listed.positions[0]] if listed.positions else []
+    inside = grammar.unordered([], values, [], text.comma)
+    if not constraint.minimum:
+        inside = grammar.optional(inside)
+    return grammar.seq([text.array_open, inside, text.array_close])
+
+
+class Progress(NamedTuple):
+    """A state of the automaton: what it remembers of the items so far."""
+
+    used: int
+    """Their values: a bit for each number."""
+    length: int
+    """How many they are; of ``repeated`` items, at most as many as matter."""
+    twice: bool
+    """Whether two of them are equal."""
+
+
+def _network(writer: ArrayWriter, constraint: ArrayConstraint, listed: Listed) -> Expression | None:
+    """The automaton; None if it has too many edges and is ``unique``. Raises as `unique_expression` does."""
+    grammar, text = writer.grammar, writer.text
+
+    @cache
+    def item(node: Node, is_first: bool) -> Expression:
+        value = text.item(writer.value(node))
+        return value if is_first else grammar.seq([text.comma, value])
+
+    cap = max(constraint.minimum, len(constraint.prefix), constraint.maximum or 0)
+    begin = Progress(0, 0, False)
+    states, pending = {begin: 0}, [begin]
     finals: list[int] = []
     edges: list[tuple[int, Expression, int]] = []
-    items: dict[tuple[Node, bool], Expression] = {}
     while pending:
-        used, length, twice = state = pending.pop()
-        place = states[state]
+        used, length, twice = progress = pending.pop()
         if length >= constraint.minimum and (twice or not constraint.repeated):
-            finals.append(place)
-        if not domains or (constraint.maximum is not None and length >= constraint.maximum):
+            finals.append(states[progress])
+        if not listed.positions or (constraint.maximum is not None and length >= constraint.maximum):
             continue
-        for value, node in domains[min(length, positions - 1)]:
+        for value, node in listed.positions[min(length, len(listed.positions) - 1)]:
             again = bool(used >> value & 1)
             if again and constraint.unique:
                 continue
-            after = (used | 1 << value, min(length + 1, cap) if constraint.repeated else length + 1, twice or again)
+            longer = min(length + 1, cap) if constraint.repeated else length + 1
+            after = Progress(used | 1 << value, longer, twice or again)
             if after not in states:
                 states[after] = len(states)
                 pending.append(after)
-            item = items.get((node, length == 0))
-            if item is None:
-                item = text.item(writer.value(node))
-                if length:
-                    item = grammar.seq([text.comma, item])
-                items[node, length == 0] = item
-            edges.append((place, item, states[after]))
+            edges.append((states[progress], item(node, length == 0), states[after]))
         if len(edges) > MAX_EDGES:
             if not constraint.repeated:
                 return None
-            raise BudgetExceededError(f"uniqueItems over {len(numbers)} values is too large", keyword="uniqueItems")
+            raise BudgetExceededError(f"uniqueItems over {listed.different} values is too large", keyword="uniqueItems")
     writer.spend(len(edges), "uniqueItems")
     return grammar.seq([text.array_open, grammar.network(len(states), 0, finals, edges), text.array_close])
 
