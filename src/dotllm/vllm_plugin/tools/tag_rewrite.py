@@ -68,6 +68,9 @@ _ENDS_NAMES = {"minimax": ">", "mistral": "{"}
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
 
 
+# --- the JSON and the strings in calls
+
+
 def exclude_marks(tag: object) -> None:
     """Exclude marks from the strings of the tag's schemas."""
     from dotllm.languages.structural_tag.styles import STYLES
@@ -80,6 +83,46 @@ def exclude_marks(tag: object) -> None:
         excludes = sorted(same_for_all | begins_parameter)
         if excludes and not schema.get("excludes") and style not in _WITHOUT_EXCLUDES:
             schema["excludes"] = excludes
+
+
+def require_finite_numbers(tag: object) -> None:
+    """Allow only numbers that are read as finite in the tag's schemas."""
+    for schema in schemas(tag):
+        schema["finite_numbers"] = True
+
+
+def says_kinds(tag: object) -> bool:
+    """Whether all arguments in a tag's calls are written so that a reader knows their types."""
+    from dotllm.languages.structural_tag.styles import STYLES
+
+    styles = {schema.get("style", "json") for schema in schemas(tag)} - {"json"}
+    return all(style in STYLES and STYLES[style].says_kinds for style in styles)
+
+
+def require_objects(tag: object) -> None:
+    """Make every schema that names no type a schema of objects."""
+    for form in _formats(tag):
+        if form.get("type") == "json_schema" and form.get("style", "json") == "json":
+            schema = {} if form.get("json_schema") is True else form.get("json_schema")
+            if isinstance(schema, dict) and "type" not in schema:
+                form["json_schema"] = {"type": "object", **schema}
+
+
+def keep_calls_on_one_line(tag: object) -> None:
+    """Allow no white space except single spaces in the JSON of a tag whose parser needs that."""
+    if any(_MARK_OF_ONE_LINE in text for text in _fixed_texts(tag)):
+        for schema in schemas(tag):
+            schema["whitespace_pattern"] = " ?"
+
+
+def let_strings_be_trimmed(tag: object) -> None:
+    """Allow line breaks around the strings of a tag whose parser strips them."""
+    for schema in schemas(tag):
+        if schema.get("style") == "qwen_xml":
+            schema["style"] = "qwen_trimmed_xml"
+
+
+# --- the text around calls
 
 
 def exclude_marks_in_text(tag: object) -> None:
@@ -95,17 +138,6 @@ def first_mark(text: str) -> str:
     """The mark with which ``text`` begins, without the name of a tool; all of ``text`` if it begins with none."""
     match = _SAME_FOR_ALL.match(text)
     return match[0] if match else text
-
-
-def tags(tag: object) -> Iterator[tuple[str, str]]:
-    """The beginning and the end of each innermost part of a tag that has both."""
-    for form in _formats(tag):
-        begin, end = form.get("begin"), form.get("end")
-        if any("begin" in inner for inner in _formats(form.get("content"))):
-            continue
-        end = end[0] if isinstance(end, list) and end else end
-        if isinstance(begin, str) and isinstance(end, str):
-            yield begin, end
 
 
 def set_bare_calls_apart(tag: object) -> None:
@@ -132,41 +164,124 @@ def set_bare_calls_apart(tag: object) -> None:
         form.update(rewritten)
 
 
-def require_finite_numbers(tag: object) -> None:
-    """Allow only numbers that are read as finite in the tag's schemas."""
-    for schema in schemas(tag):
-        schema["finite_numbers"] = True
+# --- the names of tools
 
 
-def says_kinds(tag: object) -> bool:
-    """Whether all arguments in a tag's calls are written so that a reader knows their types."""
-    from dotllm.languages.structural_tag.styles import STYLES
+def refuse_names(
+    tag: object,
+    tools: Sequence[Any],
+    special_tokens: Callable[[], Iterable[str]] = tuple,
+    notation: str | None = None,
+) -> None:
+    """Refuse a request's tools for names with which no call can be written, if the tag enforces such calls. Raises as
+    `refuse` does. ``special_tokens``: the names of the tokenizer's; ``notation``: vLLM's name of the notation."""
+    for path, name, _ in functions(tools):
+        if name == "":
+            refuse(f"{place(path)} has an empty name, so calls to it would be lost: name it", f"{path}.name")
+        if name is None or _PLAIN_NAME.fullmatch(name):
+            continue
+        calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
+        if not calls:
+            continue
+        around = ["".join(text.split(name, 1)) for text in calls]
+        marks = [mark for text in (*around, *_fixed_texts(tag, _HAVE_NONE)) for mark in _SAME_FOR_ALL.findall(text)]
+        after = [text.partition(name)[2][:1] for text in calls]
+        breaking = [*_BREAKS_NAMES.findall(name), *marks, *after, *special_tokens(), _ENDS_NAMES.get(notation or "")]
+        if not all(text.partition(name)[0].endswith(_QUOTED) for text in calls):
+            breaking += _BLANK_ENDS.findall(name)
+        broken = next((part for part in breaking if part and part in name), None)
+        if broken is not None:
+            refuse(
+                f"{place(path)} is named {name!r}, and a name with {broken!r} in it cannot be called: "
+                "use letters, digits, '_', '-' and '.'",
+                f"{path}.name",
+            )
 
-    styles = {schema.get("style", "json") for schema in schemas(tag)} - {"json"}
-    return all(style in STYLES and STYLES[style].says_kinds for style in styles)
+
+# --- what a tag consists of
 
 
-def keep_calls_on_one_line(tag: object) -> None:
-    """Allow no white space except single spaces in the JSON of a tag whose parser needs that."""
-    if any(_MARK_OF_ONE_LINE in text for text in _fixed_texts(tag)):
-        for schema in schemas(tag):
-            schema["whitespace_pattern"] = " ?"
-
-
-def let_strings_be_trimmed(tag: object) -> None:
-    """Allow line breaks around the strings of a tag whose parser strips them."""
-    for schema in schemas(tag):
-        if schema.get("style") == "qwen_xml":
-            schema["style"] = "qwen_trimmed_xml"
-
-
-def require_objects(tag: object) -> None:
-    """Make every schema that names no type a schema of objects."""
+def tags(tag: object) -> Iterator[tuple[str, str]]:
+    """The beginning and the end of each innermost part of a tag that has both."""
     for form in _formats(tag):
-        if form.get("type") == "json_schema" and form.get("style", "json") == "json":
-            schema = {} if form.get("json_schema") is True else form.get("json_schema")
-            if isinstance(schema, dict) and "type" not in schema:
-                form["json_schema"] = {"type": "object", **schema}
+        begin, end = form.get("begin"), form.get("end")
+        if any("begin" in inner for inner in _formats(form.get("content"))):
+            continue
+        end = end[0] if isinstance(end, list) and end else end
+        if isinstance(begin, str) and isinstance(end, str):
+            yield begin, end
+
+
+def _formats(tag: object) -> Iterator[dict[str, Any]]:
+    """All objects of a tag, except those within schemas. They may be changed during iteration."""
+    todo = [tag]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, list):
+            todo.extend(node)
+        elif isinstance(node, dict):
+            yield node
+            todo.extend(part for name, part in node.items() if name not in ("json_schema", "schema"))
+
+
+def schemas(tag: object) -> Iterator[dict[str, Any]]:
+    """The schemas among `_formats`. One with the older name of a style gets the present name."""
+    for form in _formats(tag):
+        if form.get("type") == "qwen_xml_parameter":
+            form |= {"type": "json_schema", "style": "qwen_xml"}
+        if form.get("type") == "json_schema":
+            yield form
+
+
+def _fixed_texts(tag: object, fields: Sequence[str] = (*_HAVE_NAMES, *_HAVE_NONE)) -> Iterator[str]:
+    """The literal texts of a tag."""
+    for form in _formats(tag):
+        for field in fields:
+            texts = form.get(field)
+            for text in texts if isinstance(texts, list) else [texts]:
+                if isinstance(text, str):
+                    yield text
+
+
+# --- the functions of a request's tools
+
+
+def functions(tools: Iterable[Any]) -> Iterator[tuple[str, str | None, Any]]:
+    """Path in the request, name in calls, and function of each tool, including those in a namespace of the Responses
+    API. A path is ``tools[0].function`` in chats, and ``tools[0]`` or ``tools[0].tools[1]`` in the Responses API.
+
+    If an API has no tools, a client's field of that name may be anything, and holds no tools.
+    """
+    for i, tool in enumerate(tools if isinstance(tools, Sequence) else ()):
+        for j, declared in enumerate(_declared(tool, "tools") or ()):
+            name = f"{getattr(tool, 'name', '')}__{getattr(declared, 'name', '')}"
+            yield f"tools[{i}].tools[{j}]", name, declared
+        function = _declared(tool, "function")
+        path = f"tools[{i}]" if function is None else f"tools[{i}].function"
+        yield path, getattr(function or tool, "name", None), function or tool
+
+
+def _declared(tool: Any, name: str) -> Any:
+    """A field of a tool; None if its API has no such field: a client's extra field of that name may be anything."""
+    return getattr(tool, name, None) if name in getattr(type(tool), "model_fields", (name,)) else None
+
+
+def place(path: str) -> str:
+    """The tool of a function with this path."""
+    return path.removesuffix(".function")
+
+
+def with_parameters(tools: Iterable[Any], parameters: Callable[[Any], Any]) -> list[Any]:
+    """Copies of tools. The parameters of each function are what ``parameters`` returns for it."""
+
+    def completed(value: Any) -> Any:
+        if (function := _declared(value, "function")) is not None:
+            return value.model_copy(update={"function": completed(function)})
+        if tools := _declared(value, "tools"):  # a namespace of the Responses API
+            return value.model_copy(update={"tools": [*map(completed, tools)]})
+        return value.model_copy(update={"parameters": parameters(value)}) if hasattr(value, "parameters") else value
+
+    return [*map(completed, tools)]
 
 
 def stated_parameters(function: Any) -> dict[str, Any] | None:
@@ -205,75 +320,6 @@ def refuse_no_objects(tools: Sequence[Any]) -> None:
             refuse(message, f"{path}.parameters")
 
 
-def with_parameters(tools: Iterable[Any], parameters: Callable[[Any], Any]) -> list[Any]:
-    """Copies of tools. The parameters of each function are what ``parameters`` returns for it."""
-
-    def completed(value: Any) -> Any:
-        if (function := _declared(value, "function")) is not None:
-            return value.model_copy(update={"function": completed(function)})
-        if tools := _declared(value, "tools"):  # a namespace of the Responses API
-            return value.model_copy(update={"tools": [*map(completed, tools)]})
-        return value.model_copy(update={"parameters": parameters(value)}) if hasattr(value, "parameters") else value
-
-    return [*map(completed, tools)]
-
-
-def functions(tools: Iterable[Any]) -> Iterator[tuple[str, str | None, Any]]:
-    """Path in the request, name in calls, and function of each tool, including those in a namespace of the Responses
-    API. A path is ``tools[0].function`` in chats, and ``tools[0]`` or ``tools[0].tools[1]`` in the Responses API.
-
-    If an API has no tools, a client's field of that name may be anything, and holds no tools.
-    """
-    for i, tool in enumerate(tools if isinstance(tools, Sequence) else ()):
-        for j, declared in enumerate(_declared(tool, "tools") or ()):
-            name = f"{getattr(tool, 'name', '')}__{getattr(declared, 'name', '')}"
-            yield f"tools[{i}].tools[{j}]", name, declared
-        function = _declared(tool, "function")
-        path = f"tools[{i}]" if function is None else f"tools[{i}].function"
-        yield path, getattr(function or tool, "name", None), function or tool
-
-
-def _declared(tool: Any, name: str) -> Any:
-    """A field of a tool; None if its API has no such field: a client's extra field of that name may be anything."""
-    return getattr(tool, name, None) if name in getattr(type(tool), "model_fields", (name,)) else None
-
-
-def place(path: str) -> str:
-    """The tool of a function with this path."""
-    return path.removesuffix(".function")
-
-
-def refuse_names(
-    tag: object,
-    tools: Sequence[Any],
-    special_tokens: Callable[[], Iterable[str]] = tuple,
-    notation: str | None = None,
-) -> None:
-    """Refuse a request's tools for names with which no call can be written, if the tag enforces such calls. Raises as
-    `refuse` does. ``special_tokens``: the names of the tokenizer's; ``notation``: vLLM's name of the notation."""
-    for path, name, _ in functions(tools):
-        if name == "":
-            refuse(f"{place(path)} has an empty name, so calls to it would be lost: name it", f"{path}.name")
-        if name is None or _PLAIN_NAME.fullmatch(name):
-            continue
-        calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
-        if not calls:
-            continue
-        around = ["".join(text.split(name, 1)) for text in calls]
-        marks = [mark for text in (*around, *_fixed_texts(tag, _HAVE_NONE)) for mark in _SAME_FOR_ALL.findall(text)]
-        after = [text.partition(name)[2][:1] for text in calls]
-        breaking = [*_BREAKS_NAMES.findall(name), *marks, *after, *special_tokens(), _ENDS_NAMES.get(notation or "")]
-        if not all(text.partition(name)[0].endswith(_QUOTED) for text in calls):
-            breaking += _BLANK_ENDS.findall(name)
-        broken = next((part for part in breaking if part and part in name), None)
-        if broken is not None:
-            refuse(
-                f"{place(path)} is named {name!r}, and a name with {broken!r} in it cannot be called: "
-                "use letters, digits, '_', '-' and '.'",
-                f"{path}.name",
-            )
-
-
 def refuse_infinite_numbers(tools: Sequence[Any]) -> None:
     """Refuse a strict tool whose schema has a number such as 1e400, which becomes null on its way into the tag. Raises
     as `refuse` does."""
@@ -285,34 +331,3 @@ def refuse_infinite_numbers(tools: Sequence[Any]) -> None:
         except ValueError:
             message = f"tool {name!r}: the schema in {place(path)} has a number that is too large, such as 1e400"
             refuse(message, f"{path}.parameters")
-
-
-def _formats(tag: object) -> Iterator[dict[str, Any]]:
-    """All objects of a tag, except those within schemas. They may be changed during iteration."""
-    todo = [tag]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, list):
-            todo.extend(node)
-        elif isinstance(node, dict):
-            yield node
-            todo.extend(part for name, part in node.items() if name not in ("json_schema", "schema"))
-
-
-def schemas(tag: object) -> Iterator[dict[str, Any]]:
-    """The schemas among `_formats`. One with the older name of a style gets the present name."""
-    for form in _formats(tag):
-        if form.get("type") == "qwen_xml_parameter":
-            form |= {"type": "json_schema", "style": "qwen_xml"}
-        if form.get("type") == "json_schema":
-            yield form
-
-
-def _fixed_texts(tag: object, fields: Sequence[str] = (*_HAVE_NAMES, *_HAVE_NONE)) -> Iterator[str]:
-    """The literal texts of a tag."""
-    for form in _formats(tag):
-        for field in fields:
-            texts = form.get(field)
-            for text in texts if isinstance(texts, list) else [texts]:
-                if isinstance(text, str):
-                    yield text
