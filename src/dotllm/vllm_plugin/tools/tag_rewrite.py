@@ -2,40 +2,10 @@
 
 The functions change a parsed tag in place. `constraints` parses and dumps it, once per request.
 
-*Marks.* vLLM's tool parsers look for their marks anywhere in the text of a call. A string may contain ``</tool_call>``,
-and a user may talk any model into writing that. Hermes' parser ends the call there, and returns half of the arguments,
-no call, or a call that the model did not make. A mark that is a special token does the same harm if a model spells it
-in ordinary tokens. vLLM excludes marks from free text for some parsers, and from JSON for ``BeamParser`` alone (0.33);
-this module excludes them from the JSON of all parsers. A mark is a text in angle brackets, in a fixed text of the tag.
-If it names the tool (``<function=name>``), only the part before the name counts. No string may contain a mark, and no
-raw string the beginning of a parameter. A JSON string may contain an escaped mark (``\\u003c/tool_call>``).
-
-*Numbers.* ``1e400`` is JSON, and every schema accepts it as a number. Most of vLLM's tool parsers read a call with
-Python's ``json`` and write its arguments again: a number that does not fit into a double comes back as ``Infinity``,
-which is not JSON. Other parsers make a string of it, and Anthropic's API answers with an error. So calls, and other
-JSON in such a tag, have only numbers that are read as finite (`languages.json_schema.numbers.bounded_numbers`).
-
-*Objects.* For a tool without ``strict: true``, vLLM leaves the schema to the prompt and takes any JSON value as
-arguments, so ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``.
-OpenAI's clients get such a call; Anthropic's get an error. So "any JSON" means "any object" here.
-
-*Text around calls.* A parser mistakes a mark in free text for a call, even a mark that belongs inside another, or a
-part of the text that begins a call. So free text contains no mark, and the first mark of a call begins it. Llama's
-notation has no marks: a call is a JSON object. vLLM's parser loses all calls if any other brace stands in the text, and
-the second of two calls with nothing in between. So calls are separated, no text around them has a brace, and a text
-with a brace that does not begin a call contains no calls.
-
-*Lines.* In the patterns of two parsers of vLLM 0.32 (deepseek_v3 and deepseek_v31), ``.`` does not match a line break,
-and a call whose arguments are JSON on several lines is lost. So such JSON has no white space except single spaces.
-
-The parsers of Qwen 3's notation strip a line break from each end of a value, because models are taught to write line
-breaks there. So a string of an enumeration or a pattern may have them around it, and has none at its own ends.
-
-*Names.* vLLM's notations write a tool's name without escapes, in a mark or between quotes. No parser reads the
-``{"name": "a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a
-control character, the character that follows names, a mark, or a special token (which is not text of an answer), or if
-it begins or ends with a space. OpenAI allows only letters, digits, ``_`` and ``-``. Other characters are in use, so
-they stay allowed.
+A *mark* is a text in angle brackets, in a fixed text of the tag. vLLM's tool parsers look for their marks anywhere in
+the text of a call, and a user may talk any model into writing ``</tool_call>`` in a string. Hermes' parser ends the
+call there, and returns half of the arguments, no call, or a call that the model did not make. A mark that is a special
+token does the same harm if a model spells it in ordinary tokens.
 """
 
 from __future__ import annotations
@@ -68,11 +38,15 @@ _ENDS_NAMES = {"minimax": ">", "mistral": "{"}
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
 
 
-# --- the JSON and the strings in calls
+# --- the tag
 
 
 def exclude_marks(tag: object) -> None:
-    """Exclude marks from the strings of the tag's schemas."""
+    """Exclude marks from the strings of the tag's schemas. vLLM does so for ``BeamParser`` alone (0.33).
+
+    If a mark names the tool (``<function=name>``), only the part before the name counts. No string may contain a mark,
+    and no raw string the beginning of a parameter. A JSON string may contain an escaped mark (``\\u003c/tool_call>``).
+    """
     from dotllm.languages.structural_tag.styles import STYLES
 
     marks = {mark for text in _fixed_texts(tag) for mark in _MARK.findall(text)}
@@ -86,7 +60,12 @@ def exclude_marks(tag: object) -> None:
 
 
 def require_finite_numbers(tag: object) -> None:
-    """Allow only numbers that are read as finite in the tag's schemas."""
+    """Allow only numbers that are read as finite in the tag's schemas (`json_schema.numbers.bounded_numbers`).
+
+    ``1e400`` is JSON, and every schema accepts it as a number. Most of vLLM's tool parsers read a call with Python's
+    ``json`` and write its arguments again: a number that does not fit into a double comes back as ``Infinity``, not as
+    JSON. Other parsers make a string of it, and Anthropic's API answers with an error.
+    """
     for schema in schemas(tag):
         schema["finite_numbers"] = True
 
@@ -100,7 +79,12 @@ def says_kinds(tag: object) -> bool:
 
 
 def require_objects(tag: object) -> None:
-    """Make every schema that names no type a schema of objects."""
+    """Make every schema that names no type a schema of objects.
+
+    For a tool without ``strict: true``, vLLM leaves the schema to the prompt and takes any JSON value as arguments, so
+    ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``. OpenAI's
+    clients get such a call; Anthropic's get an error.
+    """
     for form in _formats(tag):
         if form.get("type") == "json_schema" and form.get("style", "json") == "json":
             schema = {} if form.get("json_schema") is True else form.get("json_schema")
@@ -109,24 +93,28 @@ def require_objects(tag: object) -> None:
 
 
 def keep_calls_on_one_line(tag: object) -> None:
-    """Allow no white space except single spaces in the JSON of a tag whose parser needs that."""
+    """Allow no white space except single spaces in the JSON of a tag whose parser needs that: in the patterns of two
+    parsers of vLLM 0.32 (deepseek_v3 and deepseek_v31), ``.`` does not match a line break, and a call whose arguments
+    are JSON on several lines is lost."""
     if any(_MARK_OF_ONE_LINE in text for text in _fixed_texts(tag)):
         for schema in schemas(tag):
             schema["whitespace_pattern"] = " ?"
 
 
 def let_strings_be_trimmed(tag: object) -> None:
-    """Allow line breaks around the strings of a tag whose parser strips them."""
+    """Allow line breaks around the strings of a tag whose parser strips them, and none at a string's own ends.
+
+    The parsers of Qwen 3's notation strip one from each end of a value: models are taught to write line breaks there.
+    """
     for schema in schemas(tag):
         if schema.get("style") == "qwen_xml":
             schema["style"] = "qwen_trimmed_xml"
 
 
-# --- the text around calls
-
-
 def exclude_marks_in_text(tag: object) -> None:
-    """Exclude marks from the free text of a tag that was made of tools alone, except where they begin a call."""
+    """Exclude marks from the free text of a tag that was made of tools alone, except where they begin a call. A parser
+    mistakes a mark in free text for a call, even a mark that belongs inside another, or a part of the text that begins
+    a call. So free text contains no mark, and the first mark of a call begins it."""
     marks = {mark for text in _fixed_texts(tag, ("begin",)) for mark in _SAME_FOR_ALL.findall(text)}
     for form in _formats(tag):
         if form.get("type") == "triggered_tags":
@@ -141,7 +129,11 @@ def first_mark(text: str) -> str:
 
 
 def set_bare_calls_apart(tag: object) -> None:
-    """Separate calls in Llama's notation, and allow no brace in the text around them."""
+    """Separate calls in Llama's notation, and allow no brace in the text around them.
+
+    It has no marks: a call is a JSON object. vLLM's parser loses all calls if any other brace stands in the text, and
+    the second of two calls with nothing in between. A text with a brace that does not begin a call contains no calls.
+    """
     for form in _formats(tag):
         if form.get("type") != "triggered_tags" or form["triggers"] != [BARE_CALL]:
             continue
@@ -164,9 +156,6 @@ def set_bare_calls_apart(tag: object) -> None:
         form.update(rewritten)
 
 
-# --- the names of tools
-
-
 def refuse_names(
     tag: object,
     tools: Sequence[Any],
@@ -174,7 +163,14 @@ def refuse_names(
     notation: str | None = None,
 ) -> None:
     """Refuse a request's tools for names with which no call can be written, if the tag enforces such calls. Raises as
-    `refuse` does. ``special_tokens``: the names of the tokenizer's; ``notation``: vLLM's name of the notation."""
+    `refuse` does. ``special_tokens``: the names of the tokenizer's; ``notation``: vLLM's name of the notation.
+
+    vLLM's notations write a tool's name without escapes, in a mark or between quotes. No parser reads the
+    ``{"name": "a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a
+    control character, the character that follows names, a mark, or a special token (which is not text of an answer), or
+    if it begins or ends with a space. OpenAI allows only letters, digits, ``_`` and ``-``. Others are in use, so they
+    stay allowed.
+    """
     for path, name, _ in functions(tools):
         if name == "":
             refuse(f"{place(path)} has an empty name, so calls to it would be lost: name it", f"{path}.name")
@@ -196,9 +192,6 @@ def refuse_names(
                 "use letters, digits, '_', '-' and '.'",
                 f"{path}.name",
             )
-
-
-# --- what a tag consists of
 
 
 def tags(tag: object) -> Iterator[tuple[str, str]]:

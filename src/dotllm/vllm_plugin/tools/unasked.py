@@ -20,9 +20,6 @@ from dotllm.vllm_plugin.api import response_headers
 from dotllm.vllm_plugin.tools import argument_types, tag_rewrite
 from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsParams
 
-IN_AUTO = False
-"""Whether calls that the model is free to make follow such schemas, too."""
-
 
 class Unasked:
     """A constraint with such schemas, and the constraint that vLLM makes of the request."""
@@ -50,7 +47,7 @@ def functions_of(request: Any, strict_level: int) -> list[Any]:
     choice = request.tool_choice
     named = getattr(choice, "function", choice)
     name = getattr(named, "name", None)
-    if strict_level or not (choice == "required" or name is not None or (IN_AUTO and choice == "auto")):
+    if strict_level or not (choice == "required" or name is not None):
         return []
     return [
         function

@@ -150,17 +150,11 @@ def test_what_is_said_of_strict_counts(tokenizer: Any) -> None:
         assert (MARK in (server.sent[0] or "")) is follows, (tools, level, choice)
 
 
-def test_a_call_that_is_not_forced_is_as_in_vllm(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_is_not_forced_is_as_in_vllm(tokenizer: Any) -> None:
     server = Server(tokenizer)
     for choice in ("auto", "none"):
         server.ask(chat_request(tools=[tool()], tool_choice=choice))
     assert server.sent == [None, None]
-    monkeypatch.setattr(unasked, "IN_AUTO", True)
-    server.ask(chat_request(tools=[tool()], tool_choice="auto"))
-    assert MARK in (server.sent[2] or "")
-    bad = chat_request(tools=[tool(parameters=UNENFORCEABLE[0])], tool_choice="auto")
-    said, warnings = server.ask(bad)
-    assert said == ["token"] and len(warnings) == 1 and server.sent[4] is None, "free, as in vLLM"
 
 
 UNENFORCEABLE: list[Any] = [
