@@ -139,8 +139,8 @@ class BatchAccept(Part):
             return {}
         from dotllm.vllm_plugin.speed.rows import rows_asked
 
-        found = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
-        return None if found is None else dict(zip(asked, found[1].tolist(), strict=True))
+        rows = rows_asked(self.scheduler.structured_output_manager, sender, [*asked.values()])
+        return None if rows is None else dict(zip(asked, rows[1].tolist(), strict=True))
 
     def _late(
         self, names: list[str], not_found: set[int], running: Running, slow: SlowSteps, until: float
