@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import importlib
+import inspect
 import io
 import operator
 import os
@@ -12,12 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple, TextIO
 
 import numba as nb
 import pytest
 from numba.core.caching import IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
 from numba.core.registry import cpu_target
 
 from dotllm import jit
@@ -401,22 +406,39 @@ def test_every_folder_with_kernels_has_its_time() -> None:
     assert {name for name in groups if not name.startswith("vllm_plugin")} == set(jit.SECONDS)
 
 
+def modules_with_kernels(folder: Path) -> Iterator[ModuleType]:
+    """The modules of a folder that declare kernels."""
+    for path in folder.glob("*.py"):
+        if "from dotllm.jit import" in path.read_text() and path.name != "__init__.py":
+            name = path.relative_to(jit._PACKAGE).as_posix()[:-3].replace("/", ".")
+            yield importlib.import_module(f"dotllm.{name}")
+
+
+def test_a_kernel_that_is_given_a_new_array_counts_its_references() -> None:
+    """Otherwise nothing frees the array. A walk of the trie that got its table so lost 32 KiB."""
+
+    def holds_an_array(kernel: jit.Inner | jit.Inlined) -> bool:
+        (compiled,) = kernel._dispatcher.overloads.values()
+        result = compiled.signature.return_type
+        return any(isinstance(part, nb.types.Array) for part in getattr(result, "types", (result,)))
+
+    makers = 0
+    for module in (module for folder in FOLDERS for module in modules_with_kernels(folder)):
+        for kernel in (value for value in vars(module).values() if isinstance(value, jit.Inner | jit.Inlined)):
+            function = kernel.py_func
+            makers += holds_an_array(kernel)
+            called = [function.__globals__.get(name) for name in function.__code__.co_names]
+            given = [other for other in called if isinstance(other, jit.Inner | jit.Inlined) and holds_an_array(other)]
+            assert not given or jit._makes_arrays(function), function
+    assert makers > 20
+
+
 def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
     """Checked by Numba's own account: the modules of all functions and constants that kernels name, even indirectly."""
-    import importlib
-    import inspect
-
-    from numba.core.dispatcher import Dispatcher
-
     kernels, checked = (Dispatcher, jit.Inner, jit.Inlined), 0
     for folder in FOLDERS:
         sources = set(jit.kernel_sources(folder.relative_to(jit._PACKAGE).as_posix()))
-        for path in folder.glob("*.py"):
-            if "from dotllm.jit import" not in path.read_text() or path.name == "__init__.py":
-                continue
-            module = importlib.import_module(
-                "dotllm." + path.relative_to(jit._PACKAGE).as_posix()[:-3].replace("/", ".")
-            )
+        for module in modules_with_kernels(folder):
             for found in vars(module).values():
                 if not isinstance(found, kernels):
                     continue
@@ -427,7 +449,7 @@ def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
                 }
                 used |= {inspect.getfile(type(value)) for value in names if type(value).__module__.startswith("dotllm")}
                 missing = {file for file in used if "dotllm" in file and Path(file) not in sources}
-                assert not missing, f"{path.name}: {found.__name__}"
+                assert not missing, f"{module.__name__}: {found.py_func.__name__}"
                 checked += len(used)
     assert checked > 100, "there are hundreds of calls between kernels"
 
