@@ -16,11 +16,13 @@ these symbols): every configuration that agrees on them shares it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
 
 from dotllm import allocate
-from dotllm.arrays import Bool, Int32
+from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.kinds import N_TOKENS
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closure import add_closure, begin, close
@@ -28,18 +30,20 @@ from dotllm.automata.machine.frames import canonical
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.plans import TRIE, Trie, bytes_of, fits, tokens_from
-from dotllm.automata.machine.run import step
 from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.walk import (
     CHARSETS,
     LEAST_BELOW,
     CharsetTables,
+    advance,
+    allow,
     base_cell,
     beyond_ascii,
     inspect_set,
     local_apply,
     new_loops,
     stays_below,
+    table_of,
     take_byte,
     take_character,
     walk,
@@ -313,35 +317,80 @@ def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
     return number if after == state and I(mem[L.H_OUT]) == handle else -1
 
 
-@inner_kernel(I(MEM, TRIE, CHARSETS, I, I, I, I, I1))
-def limit_inside(
-    mem: Int32, trie: Trie, charsets: CharsetTables, state: int, handle: int, loop: int, loop_handle: int, row: Int32
-) -> int:
-    """``row`` has the tokens inside the set of a loop. Remove those that leave too few tokens if they lead from (state,
-    handle) into the loop. 0, or an error."""
-    fit = fits(mem, trie, loop, loop_handle)
-    if fit < 0:
-        return fit
-    for i in range(row.shape[0]):
-        row[i] = row[i] & ~charsets.unfinished[i] if fit != 0 else 0
-    return walk(mem, trie, charsets.unfinished_low, charsets.unfinished_high, state, handle, row)
+class Loop(NamedTuple):
+    """An `endless_loop`."""
+
+    number: int
+    """Of its set; -1: there is no loop; below -1: an error."""
+    state: int
+    handle: int
 
 
-@inner_kernel(nb.types.UniTuple(I, 3)(MEM, I, I, I2))
-def likely_loop(mem: Int32, state: int, handle: int, sets: Int32) -> tuple[int, int, int]:
-    """(the set, the state, the handle) of an `endless_loop` one byte away. The set is -1 if none was found, or an error
-    (below -1)."""
+LOOP = nb.types.NamedUniTuple(I, 3, Loop)
+
+
+@inner_kernel(LOOP(MEM, I, I, I2))
+def likely_loop(mem: Int32, state: int, handle: int, sets: Int32) -> Loop:
+    """An endless loop that is one byte away from (state, handle)."""
     for i in range(_PROBES.shape[0]):
         loop = take_byte(mem, state, handle, I(_PROBES[i]))
         if loop < 0:
-            return loop, 0, 0
+            return Loop(loop, 0, 0)
         if loop == 0 or loop == state:
             continue
         loop_handle = I(mem[L.H_OUT])
         number = endless_loop(mem, loop, loop_handle, sets)
         if number != -1:
-            return number, loop, loop_handle
-    return -1, 0, 0
+            return Loop(number, loop, loop_handle)
+    return Loop(I(-1), I(0), I(0))
+
+
+@inner_kernel(I(MEM, TRIE, CHARSETS, LOOP, I, I, I1))
+def allow_as_loop(
+    mem: Int32, trie: Trie, charsets: CharsetTables, loop: Loop, state: int, handle: int, row: Int32
+) -> int:
+    """Write into ``row`` the tokens that begin with characters of the set, as if the first one led from (state, handle)
+    into the loop. 0, or an error."""
+    table = charsets.sets[loop.number]
+    inside = charsets.rows[loop.number * L.K_ROWS]
+    is_limited = mem[L.H_LEFT] > 0
+    fit = fits(mem, trie, loop.state, loop.handle) if is_limited else I(1)
+    if fit < 0:
+        return fit
+    for i in range(row.shape[0]):
+        row[i] = inside[i] if fit != 0 else 0
+        if is_limited:
+            row[i] &= ~charsets.unfinished[i]
+    if is_limited:
+        done = walk(mem, trie, charsets.unfinished_low, charsets.unfinished_high, state, handle, row)
+        if done < 0:
+            return done
+    return walk(mem, trie, table[L.K_EXITS], table[L.K_EXITS_END], loop.state, loop.handle, row)
+
+
+@inner_kernel(nb.void(I1, I, I, I1), inlined=True)
+def forbid(tokens: Int32, first: int, behind: int, out: Int32) -> None:
+    """Clear the bits of tokens[first:behind] in ``out``."""
+    for i in range(first, behind):
+        out[tokens[i] >> 5] &= ~(nb.int32(1) << nb.int32(tokens[i] & 31))
+
+
+@inner_kernel(I(MEM, TRIE, LOOP, nb.int64[:, ::1], I, I, I), inlined=True)
+def is_as_loop(mem: Int32, trie: Trie, loop: Loop, loops: Int64, state: int, handle: int, node: int) -> int:
+    """Whether (state, handle), the configuration after a trie node whose bytes all belong to characters of the set,
+    allows the same tokens below the node as the loop: 1, 0 (or it is not known), or an error."""
+    if state == loop.state and handle == loop.handle:
+        return 1
+    byte = I(trie.byte[node])
+    if byte >= 0xC2:
+        leads_there = beyond_ascii(mem, state, handle, byte, loop.state, loop.handle)
+        if leads_there != 0:
+            return leads_there
+    if mem[L.H_LEFT] > 0 or trie.end[node] - node <= LEAST_BELOW:
+        return 0
+    # Other callers have loops of their own over the set. A token that stays in both loops is allowed by both.
+    stays = stays_below(mem, trie, loops, state, handle, node, state == loop.state)
+    return stays if stays <= 0 else stays_below(mem, trie, loops, loop.state, loop.handle, node, True)
 
 
 @inner_kernel(I(MEM, TRIE, CHARSETS, I, I, I1))
@@ -354,89 +403,55 @@ def mask_via_self_loop(
     out: Int32,
 ) -> int:
     """Allow in ``out`` the tokens that (state, handle) allows, as `walk` over the whole trie does. 0, NOT_APPLICABLE,
-    or an error."""
-    number, loop, loop_handle = likely_loop(mem, state, handle, charsets.sets)
-    if number < 0:
-        return NOT_APPLICABLE if number == -1 else number
-    # First, every token that begins with characters of the set, as if the first character led into the loop.
-    table = charsets.sets[number]
-    row = charsets.rows[number * L.K_ROWS].copy()
-    is_limited = mem[L.H_LEFT] > 0
-    if is_limited:
-        done = limit_inside(mem, trie, charsets, state, handle, loop, loop_handle, row)
-        if done < 0:
-            return done
-    done = walk(mem, trie, table[L.K_EXITS], table[L.K_EXITS_END], loop, loop_handle, row)
+    or an error.
+
+    First come the tokens of the loop (`allow_as_loop`), then a walk that corrects them. Below a node that is as the
+    loop (`is_as_loop`), they are right.
+    """
+    loop = likely_loop(mem, state, handle, charsets.sets)
+    if loop.number < 0:
+        return NOT_APPLICABLE if loop.number == -1 else loop.number
+    row = allocate.ints(out.shape[0])
+    done = allow_as_loop(mem, trie, charsets, loop, state, handle, row)
     if done < 0:
         return done
-    # Then the other tokens, and those whose first characters do not lead into the loop.
-    delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
-    states = mem[L.AT_STATE]
+    entry = charsets.sets[loop.number]
+    table = table_of(mem)
     at_state, at_env = mem[L.H_WALK_STATE], mem[L.H_WALK_ENV]
-    mem[at_state] = state
-    mem[at_env] = handle
+    mem[at_state], mem[at_env] = state, handle
     member = allocate.zero_flags(mem[L.H_DEPTH] + 1)  # by depth: all bytes so far belong to characters of the set
     member[0] = True
-    # Other callers have loops of their own over the set. Tokens that stay in both loops need not be examined further.
+    is_limited = mem[L.H_LEFT] > 0
+    known = np.full((16, 4), -1, np.int64)
     loops = new_loops(not is_limited)
     i = 0
     while i < trie.main_end:
-        depth = trie.depth[i]
-        before = mem[at_state + depth - 1]
-        byte = I(trie.byte[i])
-        cls = mem[class_of + byte]
-        raw = I(mem[delta + before * classes + cls])
-        if raw < 0:
-            raw = step(mem, before, cls)
-            if raw < 0:
-                return raw
-        env = I(mem[at_env + depth - 1])
-        if raw != L.DEAD and mem[states + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX:
-            raw = local_apply(mem, raw, env)
-            if raw < 0:
-                return raw
-            env = I(mem[L.H_OUT])
-        if raw == L.DEAD:
-            for j in range(trie.token_start[i], trie.token_start[trie.end[i]]):
-                token = trie.tokens[j]
-                row[token >> 5] &= ~(nb.int32(1) << nb.int32(token & 31))
+        depth, byte = trie.depth[i], I(trie.byte[i])
+        after, env = advance(mem, table, known, I(mem[at_state + depth - 1]), I(mem[at_env + depth - 1]), byte)
+        if after < 0:
+            return after
+        if after == L.DEAD:
+            forbid(trie.tokens, I(trie.token_start[i]), I(trie.token_start[trie.end[i]]), row)
             i = trie.end[i]
             continue
-        inside = member[depth - 1] and (byte >= 0x80 or (table[L.K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1 != 0)
+        inside = member[depth - 1] and (byte >= 0x80 or (entry[L.K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1 != 0)
         if inside:
-            if raw == loop and env == loop_handle:
+            is_right = is_as_loop(mem, trie, loop, loops, after, env, i)
+            if is_right < 0:
+                return is_right
+            if is_right != 0:
                 i = trie.end[i]
                 continue
-            if byte >= 0xC2:
-                known = beyond_ascii(mem, raw, env, byte, loop, loop_handle)
-                if known < 0:
-                    return known
-                if known == 1:
-                    i = trie.end[i]
-                    continue
-            if not is_limited and trie.end[i] - i > LEAST_BELOW:
-                stays = stays_below(mem, trie, loops, raw, env, i, raw == loop)
-                if stays > 0:
-                    stays = stays_below(mem, trie, loops, loop, loop_handle, i, True)
-                if stays < 0:
-                    return stays
-                if stays > 0:
-                    i = trie.end[i]
-                    continue
-        fitting = I(1)
-        if is_limited and trie.token_start[i] < trie.token_start[i + 1]:
-            fitting = fits(mem, trie, raw, env)
+        first, behind, fitting = I(trie.token_start[i]), I(trie.token_start[i + 1]), I(1)
+        if is_limited and first < behind:
+            fitting = fits(mem, trie, after, env)
             if fitting < 0:
                 return fitting
-        for j in range(trie.token_start[i], trie.token_start[i + 1]):
-            token = trie.tokens[j]
-            if fitting != 0:
-                row[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
-            else:
-                row[token >> 5] &= ~(nb.int32(1) << nb.int32(token & 31))
-        mem[at_state + depth] = raw
-        mem[at_env + depth] = env
-        member[depth] = inside
+        if fitting != 0:
+            allow(trie.tokens, first, behind, row)
+        else:
+            forbid(trie.tokens, first, behind, row)
+        mem[at_state + depth], mem[at_env + depth], member[depth] = after, env, inside
         i += 1
     for i in range(out.shape[0]):
         out[i] |= row[i]

@@ -331,6 +331,53 @@ class CharsetTables(NamedTuple):
 CHARSETS = nb.types.NamedTuple((I2, I2, I1, I1, I, I), CharsetTables)
 
 
+@inner_kernel(nb.void(I1, I, I, I1), inlined=True)
+def allow(tokens: Int32, first: int, behind: int, out: Int32) -> None:
+    """Set the bits of tokens[first:behind] in ``out``."""
+    for i in range(first, behind):
+        out[tokens[i] >> 5] |= nb.int32(1) << nb.int32(tokens[i] & 31)
+
+
+class Table(NamedTuple):
+    """Where the arena has what a walk needs for each byte. (It does not move during a walk.)"""
+
+    class_of: int
+    delta: int
+    classes: int
+    states: int
+
+
+TABLE = nb.types.NamedUniTuple(I, 4, Table)
+
+
+@inner_kernel(TABLE(MEM), inlined=True)
+def table_of(mem: Int32) -> Table:
+    """The table of an arena."""
+    return Table(I(mem[L.H_CLASS_OF]), I(mem[L.AT_DELTA]), I(mem[L.H_CLASSES]), I(mem[L.AT_STATE]))
+
+
+@inner_kernel(nb.types.UniTuple(I, 2)(MEM, TABLE, I2L, I, I, I), inlined=True)
+def advance(mem: Int32, table: Table, known: Int64, state: int, handle: int, byte: int) -> tuple[int, int]:
+    """(core state, handle) after one byte. The state is L.DEAD, or an error.
+
+    known [a power of two, 4]: results of `local_apply` in this walk: raw state, handle; core state, handle. In a loop
+    that may return to its caller (such as an identifier), every byte pops and pushes, with the same result.
+    """
+    cls = mem[table.class_of + byte]
+    raw = I(mem[table.delta + state * table.classes + cls])
+    if raw < 0:
+        raw = step(mem, state, cls)
+    if raw <= 0 or mem[table.states + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX == 0:
+        return raw, handle
+    slot = (raw ^ 5 * handle) & (known.shape[0] - 1)
+    if known[slot, 0] != raw or known[slot, 1] != handle:
+        core = local_apply(mem, raw, handle)
+        if core < 0:
+            return core, handle
+        known[slot, 0], known[slot, 1], known[slot, 2], known[slot, 3] = raw, handle, core, mem[L.H_OUT]
+    return known[slot, 2], known[slot, 3]
+
+
 @inner_kernel(I(MEM, TRIE, I, I, I, I, I1))
 def walk(
     mem: Int32,
@@ -344,86 +391,45 @@ def walk(
     """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows (and after which
     the remaining tokens suffice, if there is a limit). 0, or an error.
 
-    In a loop that may return to its caller (such as an identifier), every byte pops and pushes. The classes that lead
-    from the last such place back to it are remembered, so a byte costs a look-up. Long walks also remember all pops and
-    pushes (for the first or the last byte of a character in such a loop), and skip subtrees whose bytes stay in a loop.
+    The configuration after each node is that after its parent, which is remembered by depth, and the node's byte. If it
+    is dead, the subtree is skipped; so it is if all its bytes stay in a loop, and then all its tokens are allowed.
     """
+    table = table_of(mem)
     t_byte, t_depth, t_end, t_token_start, t_tokens, _, _ = trie
-    delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
-    states = mem[L.AT_STATE]
     at_state, at_env = mem[L.H_WALK_STATE], mem[L.H_WALK_ENV]
-    mem[at_state] = state
-    mem[at_env] = handle
-    loop_state, loop_env = I(-1), I(-1)
-    stays = allocate.zero_flags(256)  # by class
-    slots = 1024 if high - low > _LONG_WALK else 1
-    known = np.full((slots, 4), -1, np.int64)  # raw state and handle, and the result of `local_apply` for them
-    is_limited = mem[L.H_LEFT] > 0
+    mem[at_state], mem[at_env] = state, handle
+    is_long, is_limited = high - low > _LONG_WALK, mem[L.H_LEFT] > 0
+    known = np.full((1024 if is_long else 16, 4), -1, np.int64)
     asked_state, asked_env, fitting = I(-1), I(-1), I(1)
-    takes_all = slots > 1 and high == trie.main_end and not is_limited
+    takes_all = is_long and high == trie.main_end and not is_limited
     loops = new_loops(takes_all)
     i = low
     while i < high:
         depth = t_depth[i]
-        s, env = I(mem[at_state + depth - 1]), I(mem[at_env + depth - 1])
-        cls = mem[class_of + t_byte[i]]
-        if s == loop_state and stays[cls] and env == loop_env:
-            raw = s
-        else:
-            raw = I(mem[delta + s * classes + cls])
-            if raw <= 0:
-                if raw < 0:
-                    raw = step(mem, s, cls)
-                    if raw < 0:
-                        return raw
-                if raw == L.DEAD:
-                    i = t_end[i]
-                    continue
-            if mem[states + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX:
-                before = env
-                slot = (raw ^ 5 * env) & (slots - 1)
-                if known[slot, 0] == raw and known[slot, 1] == env:
-                    raw = known[slot, 2]
-                    env = known[slot, 3]
-                else:
-                    known[slot, 0], known[slot, 1] = raw, env
-                    raw = local_apply(mem, raw, env)
-                    if raw < 0:
-                        return raw
-                    env = I(mem[L.H_OUT])
-                    known[slot, 2], known[slot, 3] = raw, env
-                if raw == L.DEAD:
-                    i = t_end[i]
-                    continue
-                if raw == s and env == before:
-                    if s != loop_state or env != loop_env:
-                        loop_state, loop_env = s, env
-                        stays[:] = False
-                    stays[cls] = True
+        before, before_env = I(mem[at_state + depth - 1]), I(mem[at_env + depth - 1])
+        after, env = advance(mem, table, known, before, before_env, I(t_byte[i]))
+        if after < 0:
+            return after
+        if after == L.DEAD:
+            i = t_end[i]
+            continue
         if takes_all and t_end[i] - i > LEAST_BELOW:
-            is_loop = raw == s and env == mem[at_env + depth - 1]
-            taken = stays_below(mem, trie, loops, raw, env, i, is_loop)
-            if taken < 0:
-                return taken
-            if taken != 0:
-                for j in range(t_token_start[i], t_token_start[t_end[i]]):
-                    token = t_tokens[j]
-                    out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
+            is_loop = after == before and env == before_env  # (as an argument, this would count references to the trie)
+            stays = stays_below(mem, trie, loops, after, env, i, is_loop)
+            if stays < 0:
+                return stays
+            if stays != 0:
+                allow(t_tokens, I(t_token_start[i]), I(t_token_start[t_end[i]]), out)
                 i = t_end[i]
                 continue
-        mem[at_state + depth] = raw
-        mem[at_env + depth] = env
-        first, behind = t_token_start[i], t_token_start[i + 1]
-        if is_limited and first < behind:
-            if raw != asked_state or env != asked_env:
-                asked_state, asked_env, fitting = raw, env, fits(mem, trie, raw, env)
-                if fitting < 0:
-                    return fitting
-            if fitting == 0:
-                first = behind
-        for j in range(first, behind):
-            token = t_tokens[j]
-            out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
+        mem[at_state + depth], mem[at_env + depth] = after, env
+        first, behind = I(t_token_start[i]), I(t_token_start[i + 1])
+        if is_limited and first < behind and (after != asked_state or env != asked_env):
+            asked_state, asked_env, fitting = after, env, fits(mem, trie, after, env)
+            if fitting < 0:
+                return fitting
+        if fitting != 0:
+            allow(t_tokens, first, behind, out)
         i += 1
     return 0
 
