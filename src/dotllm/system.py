@@ -87,16 +87,17 @@ class _Pages(mmap.mmap):
     """Anonymous memory that a thread gives back after its last reference has gone."""
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():  # (a thread that starts then may never run)
+        if not (sys.is_finalizing() or self.closed):  # (a thread that starts then may never run)
             with suppress(RuntimeError):  # there can be no more threads: this one gives them back
                 # (``Thread.start`` would wait for the thread.)
                 _thread.start_new_thread(self._give_back, ())
 
     def _give_back(self) -> None:
         if hasattr(mmap, "MADV_DONTNEED"):
-            for start in range(0, len(self), _PIECE):
-                self.madvise(mmap.MADV_DONTNEED, start, min(_PIECE, len(self) - start))
-                time.sleep(_REST_S)
+            with suppress(OSError):  # pages that are locked go back at once
+                for start in range(0, len(self), _PIECE):
+                    self.madvise(mmap.MADV_DONTNEED, start, min(_PIECE, len(self) - start))
+                    time.sleep(_REST_S)
         self.close()
 
 

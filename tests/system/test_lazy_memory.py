@@ -83,6 +83,21 @@ def test_memory_that_is_given_back_keeps_no_other_thread_waiting() -> None:
     assert min(ours) < sorted(whole)[2] / 3, (ours, whole)
 
 
+def test_memory_that_there_is_not_leaves_nothing_to_give_back() -> None:
+    code = """if True:
+        import time
+        import numpy as np
+        from dotllm.system import reserved
+        try:
+            reserved(1 << 60, np.uint8)
+        except MemoryError:
+            time.sleep(0.2)  # a thread may say something
+            print("none")
+        """
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=300, capture_output=True, text=True)
+    assert done.stdout == "none\n" and not done.stderr
+
+
 def test_a_process_ends_that_still_has_memory() -> None:
     code = "import numpy as np; from dotllm.system import reserved; array = reserved(1 << 24, np.uint8); array[:] = 1"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
