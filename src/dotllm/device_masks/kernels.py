@@ -117,8 +117,8 @@ def apply_rows(
 
     logits: float [rows, vocabulary], last dimension contiguous. slots: int32 [count or more], a row of ``table`` for
     each. table: int32 [slots, words], 32 tokens a word; tokens beyond the last word are not allowed. where: int32
-    [count or more], rows of logits, distinct; None: the first row of each request. (If a slot or a place is below 0,
-    there is no mask.) fresh: int32 [count or more], the row of ``brought`` that the table gets first at this slot;
+    [count or more], rows of logits, distinct; None: the first row of each request. (Where a slot or a place is below 0,
+    nothing is masked.) fresh: int32 [count or more], the row of ``brought`` that the table gets first at this slot;
     below 0: the slot has its row; None: all slots have. brought: int32 [rows, words]. (``slots``, ``where``, ``fresh``
     and ``brought`` may lie in the host's pinned memory.)
 

@@ -9,8 +9,7 @@ from dotllm.grammar import Grammar
 
 
 def choice_to_grammar(choices: Sequence[str]) -> Grammar:
-    """The Grammar of the strings in ``choices``; duplicates are harmless, and a choice may be empty or
-    a prefix of another.
+    """The Grammar of the strings in ``choices``. A choice may be empty, come twice, or begin another.
 
     Raises:
         InvalidSpecError: ``choices`` is not a list or is empty, or a choice is not a string or contains a lone

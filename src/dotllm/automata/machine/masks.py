@@ -321,7 +321,7 @@ class Loop(NamedTuple):
     """An `endless_loop`."""
 
     number: int
-    """Of its set; -1: there is no loop; below -1: an error."""
+    """The number of its set. Without a loop, -1; after an error, a code below that."""
     state: int
     handle: int
 
