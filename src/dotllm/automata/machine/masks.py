@@ -317,7 +317,7 @@ def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
     return number if after == state and I(mem[L.H_OUT]) == handle else -1
 
 
-class Loop(NamedTuple):
+class EndlessLoop(NamedTuple):
     """An `endless_loop`."""
 
     number: int
@@ -326,28 +326,28 @@ class Loop(NamedTuple):
     handle: int
 
 
-LOOP = nb.types.NamedUniTuple(I, 3, Loop)
+ENDLESS_LOOP = nb.types.NamedUniTuple(I, 3, EndlessLoop)
 
 
-@inner_kernel(LOOP(MEM, I, I, I2))
-def likely_loop(mem: Int32, state: int, handle: int, sets: Int32) -> Loop:
+@inner_kernel(ENDLESS_LOOP(MEM, I, I, I2))
+def likely_loop(mem: Int32, state: int, handle: int, sets: Int32) -> EndlessLoop:
     """An endless loop that is one byte away from (state, handle)."""
     for i in range(_PROBES.shape[0]):
         loop = take_byte(mem, state, handle, I(_PROBES[i]))
         if loop < 0:
-            return Loop(loop, 0, 0)
+            return EndlessLoop(loop, 0, 0)
         if loop == 0 or loop == state:
             continue
         loop_handle = I(mem[L.H_OUT])
         number = endless_loop(mem, loop, loop_handle, sets)
         if number != -1:
-            return Loop(number, loop, loop_handle)
-    return Loop(I(-1), I(0), I(0))
+            return EndlessLoop(number, loop, loop_handle)
+    return EndlessLoop(I(-1), I(0), I(0))
 
 
-@inner_kernel(I(MEM, TRIE, CHARSETS, LOOP, I, I, I1))
+@inner_kernel(I(MEM, TRIE, CHARSETS, ENDLESS_LOOP, I, I, I1))
 def allow_as_loop(
-    mem: Int32, trie: Trie, charsets: CharsetTables, loop: Loop, state: int, handle: int, row: Int32
+    mem: Int32, trie: Trie, charsets: CharsetTables, loop: EndlessLoop, state: int, handle: int, row: Int32
 ) -> int:
     """Write into ``row`` the tokens that begin with characters of the set, as if the first one led from (state, handle)
     into the loop. 0, or an error."""
@@ -375,8 +375,8 @@ def forbid(tokens: Int32, first: int, behind: int, out: Int32) -> None:
         out[tokens[i] >> 5] &= ~(nb.int32(1) << nb.int32(tokens[i] & 31))
 
 
-@inner_kernel(I(MEM, TRIE, LOOP, nb.int64[:, ::1], I, I, I), inlined=True)
-def is_as_loop(mem: Int32, trie: Trie, loop: Loop, loops: Int64, state: int, handle: int, node: int) -> int:
+@inner_kernel(I(MEM, TRIE, ENDLESS_LOOP, nb.int64[:, ::1], I, I, I), inlined=True)
+def is_as_loop(mem: Int32, trie: Trie, loop: EndlessLoop, loops: Int64, state: int, handle: int, node: int) -> int:
     """Whether (state, handle), the configuration after a trie node whose bytes all belong to characters of the set,
     allows the same tokens below the node as the loop: 1, 0 (or it is not known), or an error."""
     if state == loop.state and handle == loop.handle:
