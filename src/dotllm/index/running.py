@@ -35,16 +35,13 @@ _WORTH = 6.0
 _LATELY = 0.25  # the weight of the latest step in the mean of new masks
 
 
-@kernel(I(I1, I1, I1, I1))
-def rows_at(places: Int32, rows: Int32, out: Int32, missing: Int32) -> int:
-    """out[i] = the row at places[i]; NEEDS_ROW where places[i] is below 0. ``missing`` lists the positions that are
-    NEEDS_ROW. Returns how many there are."""
+@kernel(I(I1, I1, I1))
+def rows_at(places: Int32, rows: Int32, out: Int32) -> int:
+    """out[i] = the row at places[i]; NEEDS_ROW where places[i] is below 0. Returns how many are NEEDS_ROW."""
     count = 0
     for i in range(places.shape[0]):
         out[i] = rows[places[i]] if places[i] >= 0 else NEEDS_ROW
-        if out[i] == NEEDS_ROW:
-            missing[count] = i
-            count += 1
+        count += out[i] == NEEDS_ROW
     return count
 
 
@@ -218,13 +215,13 @@ class Running:
         run, or its mask was not found."""
         self.end_look()
         _, places, absent = self._places_of(names)
-        rows, missing = np.empty((2, len(places)), np.int32)
-        count = rows_at(places, self._rows, rows, missing)
+        rows = np.empty(len(places), np.int32)
+        count = rows_at(places, self._rows, rows)
         new, self._found = self._found + count - len(absent), 0
         self._new_masks += _LATELY * (new - self._new_masks)
         if count == len(absent):
             return rows, absent
-        without = missing[:count].tolist()
+        without = np.flatnonzero(rows == NEEDS_ROW).tolist()
         asked = {i: place for i in without if (place := places.item(i)) >= 0}
         indexes = [self._guides[place].index for place in asked.values()]
         with Locks(indexes):

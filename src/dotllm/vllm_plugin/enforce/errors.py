@@ -108,7 +108,9 @@ class Failures:
         """Put the reasons into vLLM's ``outputs``, by client."""
         ended, self._ended = self._ended or {}, None
         for client in outputs.values():
-            for output in [output for output in client.outputs if output.finish_reason is not None]:
+            for output in client.outputs:
+                if output.finish_reason is None:
+                    continue
                 request = ended.get(output.request_id) or self._scheduler.requests[output.request_id]
                 how = str(output.finish_reason)
                 if how == "stop":

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dotllm.vllm_plugin import vllm_types
-from dotllm.vllm_plugin.enforce.compile_hook import backend_of
 from dotllm.vllm_plugin.enforce.scheduler import BATCH, Part, takes_part
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.speed.look_ahead import early_tokens
@@ -50,13 +49,20 @@ WAIT_S = 0.001
 """How long the masks of a step wait for threads; the engine has already spent about as long on each of these masks."""
 
 
+def _accepted(request: Request, tokens: list[int]) -> bool:
+    """In place of the manager's ``accept_tokens``, once all guides of a step have taken their tokens."""
+    return True
+
+
 class BatchAccept(Part):
     """Lets grammars accept the tokens of a step, and validates drafts, before vLLM asks each of them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
+        from vllm.v1.core.sched.output import GrammarOutput
         from vllm.v1.request import RequestStatus
 
         super().__init__(scheduler)
+        self._grammar_output = GrammarOutput
         config, manager = scheduler.vllm_config, scheduler.structured_output_manager
         self._accepts_batches = not config.model_config.is_diffusion  # (this has not been tried)
         self._may_reason = manager.reasoner_cls is not None and not manager.enable_in_reasoning
@@ -91,8 +97,7 @@ class BatchAccept(Part):
 
     def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
         """The masks of a step without drafts. The guides of its plain requests run from now on."""
-        backend = backend_of(self.scheduler.structured_output_manager)
-        sender = None if backend is None else backend.step_masks
+        sender = getattr(self.scheduler.structured_output_manager.backend, "step_masks", None)  # (another has none)
         drafts = self.scheduler.num_spec_tokens or step.scheduled_spec_decode_tokens
         if not (self._accepts_batches and step.has_structured_output_requests and sender is not None) or drafts:
             return None
@@ -112,14 +117,13 @@ class BatchAccept(Part):
     def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:
         """The masks of a step's requests. A row is found in one of three ways: the guide runs; a thread finds it; or
         the grammar is asked. None: no request is constrained, or vLLM must ask all of them."""
-        from vllm.v1.core.sched.output import GrammarOutput
-
         slow, until = self._slow, time.perf_counter() + WAIT_S
         if slow is not None and slow.steps:
             slow.settle(self._waiting(names, slow), running, until)
-        for i in running.absent(names):
-            self._run_if_plain(names[i], running)
-        absent = running.absent(names)
+        if absent := running.absent(names):
+            for i in absent:
+                self._run_if_plain(names[i], running)
+            absent = running.absent(names)
         rows, missing = running.rows(names)
         if missing or (slow is not None and slow.steps):
             late = {} if slow is None else self._late(names, {*missing}.difference(absent), running, slow, until)
@@ -130,7 +134,7 @@ class BatchAccept(Part):
             has_row[missing] = False
             has_row[[*others]], rows[[*others]] = True, [*others.values()]
             names, rows = [*compress(names, has_row.tolist())], rows[has_row]
-        return GrammarOutput(names, sender.message(None, rows)) if names else None
+        return self._grammar_output(names, sender.message(None, rows)) if names else None
 
     def _asked(self, names: list[str], positions: list[int], sender: StepMasks) -> dict[int, int] | None:
         """The rows of the constrained requests among those at ``positions``; None if a grammar is another backend's."""
@@ -239,7 +243,7 @@ class BatchAccept(Part):
                 requests[name].structured_output_request.grammar.fail("accept", error)  # type: ignore[union-attr]
             return names, tokens
         if not others:
-            vars(manager)["accept_tokens"] = lambda request, own: True
+            vars(manager)["accept_tokens"] = _accepted
             return [], []
         taken, accept_tokens = {*names}.difference([names[i] for i in others]), manager.accept_tokens
         vars(manager)["accept_tokens"] = lambda request, own: request.request_id in taken or accept_tokens(request, own)
