@@ -143,7 +143,7 @@ class _Search:
                     yield properties[name], scope, pointer / "properties" / name, "properties"
         elif schema.get("type") == "array":
             least, items = int(schema.get("minItems", 0)), schema.get("items", True)
-            tuples = "prefixItems" if "prefixItems" in relevant else "items" if isinstance(items, list) else ""
+            tuples = "items" if isinstance(items, list) else "prefixItems" if "prefixItems" in relevant else ""
             prefix = schema[tuples] if tuples else []
             for i, child in enumerate(prefix[:least]):
                 yield child, scope, pointer / tuples / i, tuples

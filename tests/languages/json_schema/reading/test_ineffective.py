@@ -59,6 +59,7 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"if": {}}, [("/if", "without 'then' or 'else'")]),
     ({"exclusiveMaximum": True, "items": {}, "additionalItems": False},
      [("/exclusiveMaximum", "without 'maximum'"), ("/additionalItems", "list of schemas")]),
+    ({"prefixItems": [{}], "items": [{}], "additionalItems": False}, []),
     ({"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/a", "maxLength": 3, "title": "t",
       "definitions": {"a": {"type": "string"}}}, [("/maxLength", "next to $ref")]),
     ({"type": "string", "nullable": True}, []),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema.algebra import arrays, objects
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
@@ -34,17 +35,15 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ArrayConstraint | None:
     """The constraint that a schema's keywords of arrays make; None if no array satisfies them."""
-    prefix: tuple[Node, ...] = ()
-    rest = TRUE
     items = schema.get("items", True)
-    if scope.dialect >= Dialect.DRAFT2020 and "prefixItems" in schema:
-        prefix = tuple(reader.nodes(schema["prefixItems"], scope))
-        rest = reader.node(items, scope)
-    elif isinstance(items, list):
-        prefix = tuple(reader.node(item, scope) for item in items)
-        rest = reader.node(schema.get("additionalItems", True), scope)
-    else:
-        rest = reader.node(items, scope)
+    tuples = schema.get("prefixItems", ()) if scope.dialect >= Dialect.DRAFT2020 else ()
+    if isinstance(items, list):  # of an earlier draft; those who write for several drafts write both keywords
+        if tuples and tuples != items:
+            wrong = "prefixItems and a list in items must be the same list"
+            raise InvalidSpecError(wrong, keyword="items", help="leave one of them out")
+        tuples, items = items, schema.get("additionalItems", True)
+    prefix = tuple(reader.nodes(tuples, scope))
+    rest = reader.node(items, scope)
     contains: tuple[Contains, ...] = ()
     if "contains" in schema and scope.dialect >= Dialect.DRAFT6:
         low, high = 1, None

@@ -387,7 +387,7 @@ def _about_neighbours(keyword: str, value: Any, node: Mapping[str, Any]) -> str 
             )
     if keyword == "if" and "then" not in node and "else" not in node:
         return "'if' asserts nothing without 'then' or 'else'"
-    if keyword == "additionalItems" and ("prefixItems" in node or not isinstance(node.get("items"), list)):
+    if keyword == "additionalItems" and not isinstance(node.get("items"), list):
         return "'additionalItems' asserts nothing without a list of schemas in 'items'"
     return None
 

@@ -124,10 +124,10 @@ class Unevaluated:
             keys = ANY_STRING
         items: int | None = 0
         matching: frozenset[Node] = frozenset()
-        if "prefixItems" in schema:
-            items = None if "items" in schema else len(schema["prefixItems"])
-        elif isinstance(schema.get("items"), list):
+        if isinstance(schema.get("items"), list):
             items = None if "additionalItems" in schema else len(schema["items"])
+        elif "prefixItems" in schema:
+            items = None if "items" in schema else len(schema["prefixItems"])
         elif "items" in schema:
             items = None
         if "unevaluatedItems" in schema:
