@@ -52,6 +52,10 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"type": "string", "format": "starts_with"}, [("/format", "not known")]),
     ({"type": "string", "format": "jwt", "pattern": "^x"}, [("/format", "not enforced")]),
     ({"type": "string", "format": "multi-host-uri"}, [("/format", "write a pattern")]),
+    ({"type": "string", "format": "byte"}, [("/format", "write \"format\": \"base64\"")]),
+    ({"type": "string", "format": "byte", "contentEncoding": "base64"}, [("/format", "write \"format\": \"base64\"")]),
+    ({"type": "string", "format": "decimal"}, [("/format", "write a pattern")]),
+    ({"type": "string", "format": "decimal", "pattern": "^[0-9]+$"}, []),
     ({"type": "integer", "format": "int32"}, [("/format", "write \"minimum\": -2147483648")]),
     ({"type": "string", "format": "int32"}, [("/format", "not known and asserts nothing")]),
     ({"anyOf": [{"type": "string"}, {"type": "array"}], "minLength": 1}, []),  # some values are strings

@@ -104,6 +104,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"items": {"$id": "bar", "items": {"$ref": "#foo"}}, "$defs": {"a": _S | {"$anchor": "foo"}}}, "/items/items/$ref",
      "points to nothing", """relative to 'bar', and write "#foo\""""),
     ({"$ref": "https://example.org/a"}, "/$ref", "another document", "bundle it under $defs"),
+    ({"items": {"$ref": "1"}}, "/items/$ref", "another document", "a relative JSON Pointer is not a reference"),
+    ({"items": {"$ref": "2/a/0"}}, "/items/$ref", "another document", 'write the pointer from the root, "#/…"'),
     ({"$ref": _S}, "/$ref", "must be a string", "the schema itself"),
     ({"$schema": None}, "/$schema", "must be a string", "leave it out"),
     ({"$schema": "draft-07"}, "/$schema", "not a dialect", 'write "http://json-schema.org/draft-07/schema#"'),

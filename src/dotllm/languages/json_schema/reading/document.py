@@ -29,6 +29,7 @@ from dotllm.languages.json_schema.reading.subschemas import below, reached, valu
 from dotllm.suggestions import did_you_mean
 
 _NAME = re.compile("[/#]")
+_RELATIVE_POINTER = re.compile("[0-9]+(/.*)?")  # zod-to-json-schema writes them with ``$refStrategy: "relative"``
 _COPY_COMPONENT = 'only the schema is read, not the document around it: put the component under "$defs" of the schema'
 
 
@@ -309,6 +310,8 @@ def _last_name(reference: str) -> str:
 
 def _bundle(reference: str) -> str:
     """How to make the target of ``reference`` a part of the document."""
+    if _RELATIVE_POINTER.fullmatch(reference):
+        return 'a relative JSON Pointer is not a reference: write the pointer from the root, "#/…"'
     name = _last_name(reference)
     is_name = name and "://" not in reference
     return f'put it under "$defs", and write "#/$defs/{name}"' if is_name else "bundle it under $defs"

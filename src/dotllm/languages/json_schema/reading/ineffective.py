@@ -68,6 +68,8 @@ _NOT_ENFORCED = {
     "json-string": "the content of a string is not checked",
     "password": "it is a hint of OpenAPI for forms",
     "binary": "it is OpenAPI's name for any bytes",
+    "byte": 'it is OpenAPI\'s name for base64; write "format": "base64"',
+    "decimal": "it is a library's name for a number in a string; write a pattern",
     "multi-host-uri": "it is Pydantic's name for the addresses of several hosts; write a pattern",
     **dict.fromkeys(("cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid"), "it is a library's format; write its pattern"),
     **dict.fromkeys(("path", "file-path", "directory-path"), "whether a path exists is not known here"),
@@ -101,13 +103,13 @@ _MEANT = {
 }
 
 
-_OF_ZOD = frozenset(
+_WITH_PATTERNS = frozenset(
     {"starts_with", "ends_with", "includes", "lowercase", "uppercase", "emoji", "e164", "mac", "cidrv4", "cidrv6"}
-    | {"cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid", "guid", "hex", "template_literal"}
+    | {"cuid", "cuid2", "ulid", "nanoid", "ksuid", "xid", "guid", "hex", "template_literal", "decimal"}
     | {f"{name}_{spelling}" for name in ("md5", "sha1", "sha256", "sha384", "sha512")
        for spelling in ("hex", "base64", "base64url")}
 )  # fmt: skip
-"""Names of zod 4, which writes the pattern that a name means next to it, or several patterns in allOf."""
+"""Names of zod 4 and drf-spectacular, which write the pattern that a name means next to it, or several in allOf."""
 _LISTS = ("allOf", "anyOf", "oneOf")
 _LONG = 64  # characters; longer keywords are not cached
 _DEEPEST = 4  # levels of a wrapper that are searched
@@ -413,7 +415,7 @@ def _about_content(keyword: str, value: Any, node: Mapping[str, Any], dialect: D
 
 
 def _about_format(name: str, node: Mapping[str, Any]) -> str | None:
-    if name in _OF_ZOD and any("pattern" in part for part in (node, *_parts(node)) if isinstance(part, dict)):
+    if name in _WITH_PATTERNS and any("pattern" in part for part in (node, *_parts(node)) if isinstance(part, dict)):
         return None
     if _is_known(name):
         return None
