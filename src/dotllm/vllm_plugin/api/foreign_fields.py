@@ -20,6 +20,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
+from dotllm.languages.json_schema.reading.subschemas import ANNOTATIONS, children
 from dotllm.vllm_plugin.specification import KINDS, OPTIONS
 
 DEPTH = 4
@@ -30,19 +32,10 @@ _LEVELS = 8
 """How many levels of a value are examined to tell whether it is a schema."""
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-_KEYWORDS = frozenset({
-    "$schema", "$id", "$anchor", "$defs", "$ref", "$comment", "$dynamicRef", "$dynamicAnchor", "$vocabulary",
-    "definitions", "type", "enum", "const", "properties", "patternProperties", "additionalProperties",
-    "propertyNames", "required", "minProperties", "maxProperties", "unevaluatedProperties", "dependentRequired",
-    "dependentSchemas", "dependencies", "items", "prefixItems", "additionalItems", "contains", "minContains",
-    "maxContains", "minItems", "maxItems", "uniqueItems", "unevaluatedItems", "pattern", "format", "minLength",
-    "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "allOf", "anyOf",
-    "oneOf", "not", "if", "then", "else", "title", "description", "default", "examples", "example", "deprecated",
-    "readOnly", "writeOnly", "contentEncoding", "contentMediaType", "nullable", "strict", "name",
-})  # fmt: skip
-_OF_SCHEMAS = ("items", "additionalProperties", "contains", "not", "if", "propertyNames", "unevaluatedProperties")
-_OF_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_OF_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_KEYWORDS = frozenset().union(*ASSERTIONS.values(), ANNOTATIONS) | {
+    "$schema", "$id", "$anchor", "$defs", "$dynamicAnchor", "$vocabulary", "definitions", "example",
+    "contentEncoding", "contentMediaType", "nullable", "strict", "name",
+}  # fmt: skip
 
 _NOTES = ("metadata", "prediction", "user", "prompt_cache_key", "safety_identifier")
 _WRAPPERS = frozenset({
@@ -154,15 +147,8 @@ def is_schema(value: object, levels: int = _LEVELS) -> bool:
     value = _parsed(value)
     if not isinstance(value, dict) or not levels:
         return False
-    for name, part in value.items():
-        parts = (
-            [part] if name in _OF_SCHEMAS
-            else part if name in _OF_LISTS and isinstance(part, list)
-            else part.values() if name in _OF_NAMES and isinstance(part, dict)
-            else ()
-        )  # fmt: skip
-        if any(isinstance(inner, dict) and is_schema(inner, levels - 1) for inner in parts):
-            return True
+    if any(isinstance(child, dict) and is_schema(child, levels - 1) for child, _ in children(value)):
+        return True
     if isinstance(value.get("$schema"), str) or isinstance(value.get("$ref"), str):
         return True
     types = value.get("type")

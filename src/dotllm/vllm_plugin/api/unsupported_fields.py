@@ -275,7 +275,7 @@ def _may_be_called(request: Mapping[str, object]) -> bool:
     return bool(request.get("tools")) and request.get("tool_choice") not in ("none", {"type": "none"})
 
 
-def _refuse_in_choice(read: Mapping[str, object], instead: Mapping[str, str], of_api: str = "") -> None:
+def _refuse_in_choice(read: Mapping[str, object], instead: Mapping[str, str], of_api: str) -> None:
     """Refuse a ``tool_choice`` that asks for at most one call in a field other than ``of_api``."""
     choice = read.get("tool_choice")
     fields = choice if isinstance(choice, dict) else {}
@@ -315,23 +315,23 @@ def _refuse_each_tool(tools: object, parameters: str, before: str, may_be_called
                     refuse(message, f"{place}.{name}", "unknown_field")
 
 
-def _split(
-    request: Mapping[str, object], request_class: type[BaseModel]
-) -> tuple[dict[str, object], dict[str, object]]:
-    """The fields of ``request`` that ``request_class`` reads, and the others."""
-    fields = request_class.model_fields
-    known = {*fields, *(field.alias for field in fields.values() if field.alias)}
-    others = {name: value for name, value in request.items() if name not in known and name != _REFUSAL}
-    return {name: value for name, value in request.items() if name in known}, others
+def _refuse_others(
+    request: Mapping[str, object], request_class: type[BaseModel], single_call: str = ""
+) -> dict[str, object]:
+    """Refuse a constraint where ``request_class`` does not read it. Returns the fields that it reads.
+    ``single_call``: the field of ``tool_choice`` that asks for at most one call in this API."""
+    instead, fields = _INSTEAD[request_class.__name__], request_class.model_fields
+    known = {*fields, *(field.alias for field in fields.values() if field.alias), _REFUSAL}
+    read = {name: value for name, value in request.items() if name in known}
+    _refuse_foreign(read, {name: value for name, value in request.items() if name not in known}, instead)
+    _refuse_in_arguments(read, instead)
+    _refuse_in_choice(read, instead, single_call)
+    return read
 
 
 def _refuse_openai(request: Mapping[str, object], request_class: type[BaseModel]) -> None:
     """Refuse a request if a part of it is lost when vLLM parses it."""
-    instead = _INSTEAD[request_class.__name__]
-    read, others = _split(request, request_class)
-    _refuse_foreign(read, others, instead)
-    _refuse_in_arguments(read, instead)
-    _refuse_in_choice(read, instead)
+    instead, read = _INSTEAD[request_class.__name__], _refuse_others(request, request_class)
     _refuse_structured(request.get("structured_outputs"))
     if request_class.__name__ == "ResponsesRequest":
         text = request.get("text")
@@ -393,10 +393,7 @@ def _messages_to_parse(request: Mapping[str, object], request_class: type[BaseMo
         error.details = {"error_code": "thread_unsupported_request"}  # then Anthropic's SDK does so
         raise error
     instead = _INSTEAD[request_class.__name__]
-    read, others = _split(request, request_class)
-    _refuse_foreign(read, others, instead)
-    _refuse_in_arguments(read, instead)
-    _refuse_in_choice(read, instead, "disable_parallel_tool_use")
+    read = _refuse_others(request, request_class, "disable_parallel_tool_use")
     config = request.get("output_config")
     if isinstance(config, dict):
         form = config.get("format")
