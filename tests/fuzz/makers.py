@@ -396,11 +396,12 @@ def foreign_fields(random: Random) -> tuple[str, dict[str, Any], bool]:
             holder = {random.choice(_WORDS): constraint}
             constraint = random.choice([holder, [holder]])
         fields[random.choice(_FOREIGN)] = constraint
-    kind = random.choice(["chat", "batch", "completion", "response", "message"])
+    kind = random.choice(["chat", "batch", "completion", "response", "message", "tokens"])
     messages = {"messages": [{"role": "user", "content": "?"}]}
     bodies: dict[str, dict[str, Any]] = {
         "chat": messages, "batch": {"messages": [messages["messages"]]}, "completion": {"prompt": "?"},
         "response": {"input": "?"}, "message": {**messages, "max_tokens": 8},
+        "tokens": {"token_ids": [1], "sampling_params": {"max_tokens": 8}},
     }  # fmt: skip
     return kind, {"model": "m", **bodies[kind], **fields}, is_constraint
 

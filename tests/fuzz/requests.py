@@ -23,6 +23,7 @@ CLASSES = {
     "completion": "vllm.entrypoints.openai.completion.protocol:CompletionRequest",
     "response": "vllm.entrypoints.openai.responses.protocol:ResponsesRequest",
     "message": "vllm.entrypoints.anthropic.protocol:AnthropicMessagesRequest",
+    "tokens": "vllm.entrypoints.scale_out.token_in_token_out.protocol:GenerateRequest",
 }
 
 
@@ -68,6 +69,8 @@ class Outcome(NamedTuple):
 
 def asks(kind: str, body: Any) -> bool:
     """Whether a request demands a constraint, so that its answer must not be free."""
+    if kind == "tokens":
+        body = body.get("sampling_params") or {}
     structured = body.get("structured_outputs")
     if kind != "message" and isinstance(structured, dict) and any(structured.get(name) for name in _SPECIFICATIONS):
         return True
@@ -97,7 +100,8 @@ def ask(kind: str, body: Any, backend: str = "auto") -> Outcome:
             request = AnthropicServingMessages.to_chat_completion_request(request)
         elif kind == "batch":
             request = request.to_chat_completion_request(request.messages[0])
-        parameters = with_tools(request).to_sampling_params(8, {})
+        is_ready = kind == "tokens"  # its parameters come with it
+        parameters = request.sampling_params if is_ready else with_tools(request).to_sampling_params(8, {})
         if backend == "auto" and parameters.structured_outputs is not None:
             validation.specification_of(parameters, config)  # type: ignore[arg-type]
     except (ValidationError, VLLMValidationError, SpecError, ValueError) as error:  # HTTP 400

@@ -131,16 +131,24 @@ def test_responses(openai_client: Any, fields: Any, reason: str, stream: bool) -
         openai_client.responses.create(model=NAME, input="?", max_output_tokens=5, stream=stream, extra_body=fields)
 
 
+TOKENS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"structured_outputs": {"json": BAD}}, "unknown type"),
+    ({}, {"structured_outputs": {"regex": "a", "json_schema": SCHEMA}}, "no field 'json_schema'"),
+    ({}, {"guided_json": SCHEMA}, "sampling_params.guided_json.*use 'sampling_params.structured_outputs.json'"),
+    ({"response_format": RESPONSE_FORMAT}, {}, "response_format.*use 'sampling_params.structured_outputs'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "parameters", "reason"), TOKENS)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_tokens(openai_client: Any, stream: bool) -> None:
+def test_tokens(openai_client: Any, fields: Any, parameters: Any, reason: str, stream: bool) -> None:
     from openai import BadRequestError
 
     url = str(openai_client.base_url).replace("/v1/", "/inference/v1/generate")
-    params = {"max_tokens": 5, "structured_outputs": {"json": BAD}}
-    with pytest.raises(BadRequestError, match="unknown type"):
-        openai_client.post(
-            url, body={"model": NAME, "token_ids": [5], "stream": stream, "sampling_params": params}, cast_to=object
-        )
+    body = {"model": NAME, "token_ids": [5], "stream": stream, "sampling_params": {"max_tokens": 5, **parameters}}
+    with pytest.raises(BadRequestError, match=reason) as caught:
+        openai_client.post(url, body={**body, **fields}, cast_to=object)
+    assert str(caught.value.code).startswith("dotllm.")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

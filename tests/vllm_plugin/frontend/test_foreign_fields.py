@@ -35,6 +35,7 @@ BASE: dict[str, dict[str, Any]] = {
     "completion": {"model": "m", "prompt": "?"},
     "response": {"model": "m", "input": "?"},
     "message": {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "?"}]},
+    "tokens": {"model": "m", "token_ids": [1], "sampling_params": {"max_tokens": 5}},
 }
 OPENAI = ("chat", "batch", "completion", "response")
 
@@ -126,9 +127,33 @@ def test_a_constraint_that_is_not_read_is_refused(kind: str, name: str, value: A
     assert outcome.error is None and outcome.refusal is not None, "answered as if it had not been asked for"
     assert outcome.code == "unknown_field" and (outcome.param or "").split(".")[0] == name
     remedy = outcome.refusal.partition(": use ")[2]
-    theirs = {"response": "text.format|structured_outputs|tool", "message": "output_config|tool|/v1/chat"}
+    theirs = {
+        "response": "text.format|structured_outputs|tool",
+        "message": "output_config|tool|/v1/chat",
+        "tokens": "sampling_params.structured_outputs|sampling_params.extra_args|/v1/chat/completions/render",
+    }
     words = theirs.get(kind, "response_format|structured_outputs|tool").split("|")
     assert any(word in remedy for word in [*words, "vllm_xargs"]), outcome.refusal
+
+
+OF_PARAMETERS = ("guided_json", "guided_regex", "guided_decoding", "response_format", "regex", "json_schema", "ebnf")
+
+
+@pytest.mark.parametrize(("name", "value"), [case for case in FOREIGN if case[0] in OF_PARAMETERS])
+def test_the_parameters_of_the_tokens_api(name: str, value: Any) -> None:
+    for fields, at in (({name: value}, name), ({"extra_args": {name: value}}, f"vllm_xargs.{name}")):
+        outcome = ask("tokens", {**BASE["tokens"], "sampling_params": fields})
+        assert outcome.code == "unknown_field"
+        assert outcome.param in (
+            at,
+            f"sampling_params.{at}",
+            f"sampling_params.{at}.json",
+            f"sampling_params.{at}.regex",
+        )
+    passes = ask(
+        "tokens", {**BASE["tokens"], "sampling_params": {"temperature": 0, "extra_args": {"foo": 1}, "foo": 1}}
+    )
+    assert passes == Outcome(is_free=True)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +175,7 @@ def test_what_tgi_names_a_grammar(value: Any, remedy: str) -> None:
 @pytest.mark.parametrize("kind", BASE)
 def test_what_is_no_constraint_passes(kind: str) -> None:
     for fields in HARMLESS:
-        if kind == "batch" and "dotllm_finish" in str(fields):  # vLLM's batches have no vllm_xargs
+        if kind in ("batch", "tokens") and "dotllm_finish" in str(fields):  # they have no vllm_xargs
             continue
         assert ask(kind, {**BASE[kind], **fields}) == Outcome(is_free=True), fields
 
@@ -173,6 +198,8 @@ def test_a_removed_field_may_repeat_what_is_said(kind: str) -> None:
         form = {"type": "json_schema", "json_schema": NAMED}
         own.append(({"response_format": form}, {"guided_json": SCHEMA, "extra_body": {"response_format": form}}))
         own.append(({"response_format": {"type": "json_object"}}, {"json_mode": True}))
+    if kind == "tokens":
+        own = [({"sampling_params": read}, repeated) for read, repeated in own if "structured_outputs" in read]
     others = {"guided_json": {"type": "null"}, "guided_grammar": LARK, "guided_regex": "b", "guided_choice": ["b"]}
     for read, repeated in own:
         assert ask(kind, {**BASE[kind], **read, **repeated}) == Outcome(), (read, repeated)
@@ -195,6 +222,9 @@ HALF_KNOWN: list[tuple[str, dict[str, Any], str]] = [
     ("chat", {"response_format": "json_object"}, "response_format"),
     ("chat", {"response_format": SCHEMA}, "response_format.type"),
     ("chat", {"structured_outputs": {"json_schema": SCHEMA}}, "structured_outputs.json_schema"),
+    ("tokens", {"sampling_params": {"structured_outputs": {"json_schema": SCHEMA}}}, "structured_outputs.json_schema"),
+    ("tokens", {"sampling_params": {"structured_outputs": {"regex": "a", "jsn": SCHEMA}}}, "structured_outputs.jsn"),
+    ("tokens", {"sampling_params": {"structured_outputs": [1]}}, "structured_outputs"),
     ("chat", {"tools": [{**TOOL, "strict": True}]}, "tools[0].strict"),
     ("chat", {"tools": [{"type": "function", "function": {"name": "f"}, "parameters": SCHEMA}]}, "tools[0].parameters"),
     ("chat", {"tools": [{"type": "function", "function": {"name": "f", "input_schema": SCHEMA}}]}, "tools[0].function.input_schema"),
@@ -294,8 +324,13 @@ def test_a_schema_that_is_spread_among_the_fields_is_refused(kind: str, fields: 
 @pytest.mark.parametrize("kind", sorted(BASE.keys() - {"batch"}))
 def test_an_operator_may_read_any_field_of_vllm_xargs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's own logits processors may read any field."""
-    fields = {"vllm_xargs": {"regex": PATTERN, "choice": ["a"]}}
-    assert ask(kind, {**BASE[kind], **fields}).code == "unknown_field"
+
+    def asked(fields: dict[str, Any]) -> Outcome:
+        arguments = {"sampling_params": {"extra_args": fields}} if kind == "tokens" else {"vllm_xargs": fields}
+        return ask(kind, {**BASE[kind], **arguments})
+
+    fields = {"regex": PATTERN, "choice": ["a"]}
+    assert asked(fields).code == "unknown_field"
     monkeypatch.setattr("dotllm.vllm_plugin.enforce.errors._installed_processors", lambda: ("mine",))
-    assert ask(kind, {**BASE[kind], **fields}) == Outcome(is_free=True)
-    assert ask(kind, {**BASE[kind], "vllm_xargs": {"dotllm_x": 1}}).code == "unknown_field", "ours all the same"
+    assert asked(fields) == Outcome(is_free=True)
+    assert asked({"dotllm_x": 1}).code == "unknown_field", "ours all the same"

@@ -40,7 +40,7 @@ _KEYWORDS = frozenset().union(*ASSERTIONS.values(), ANNOTATIONS) | {
 _NOTES = ("metadata", "prediction", "user", "prompt_cache_key", "safety_identifier")
 _WRAPPERS = frozenset({
     "extra_body", "extra_json", "extra_params", "model_kwargs", "additional_model_request_fields",
-    "sampling_params", "parameters", "nvext", "generation_config", "inference_config", "options",
+    "sampling_params", "parameters", "nvext", "generation_config", "inference_config", "options", "vllm_xargs",
 })  # fmt: skip
 """Fields of clients and other servers that hold fields of a request."""
 

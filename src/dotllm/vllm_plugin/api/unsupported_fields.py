@@ -6,11 +6,11 @@ older releases, ``response_format`` in a Responses request, ``structured_outputs
 API (`_INSTEAD`). Two constraints in one request are refused, too, because one of them would silently win.
 
 All request classes drop unknown keys of ``structured_outputs``: they read ``{"json_schema": …}`` as an empty object,
-ignore an unknown key next to a known one, and answer a list with HTTP 500 and no reason. Anthropic's class drops all
-keys that it does not know. One validator of vLLM's models sees the request as it was sent; we replace it where pydantic
-keeps it. An OpenAI request parses even if it is refused, and keeps the reason for `refuse_fields`, which is called when
-the request becomes sampling parameters (`endpoints`). Otherwise the first request that does not parse would end a whole
-``run-batch``, which parses them one after another.
+ignore an unknown key next to a known one, and answer a list with HTTP 500 and no reason. Anthropic's class and that of
+the tokens API drop all keys that they do not know. One validator of each sees the request as it was sent; we replace it
+where pydantic keeps it. An OpenAI request parses even if it is refused, and keeps the reason for `refuse_fields`, which
+is called when the request becomes sampling parameters (`endpoints`). Otherwise the first request that does not parse
+would end a whole ``run-batch``, which parses them one after another.
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ _INSTEAD = {
         **{name: _CHATS[name] for name in ("tools", "tool_choice", "vllm_xargs")},
         "single_call": "'disable_parallel_tool_use': true in 'tool_choice'",
     },
+    "GenerateRequest": {
+        **{name: f"'sampling_params.structured_outputs.{name}'" for name in (*KINDS, *OPTIONS)},
+        **dict.fromkeys(("format", "structured_outputs"), "'sampling_params.structured_outputs'"),
+        **dict.fromkeys(("tools", "tool_choice", "single_call"), "the answer of /v1/chat/completions/render"),
+        "vllm_xargs": "'sampling_params.extra_args'",
+    },
 }
 """By request class and kind of constraint: the field to use in place of one that the API does not read."""
 
@@ -75,10 +81,14 @@ _MESSAGES = Target(
     "vllm.entrypoints.anthropic.protocol", "AnthropicMessagesRequest.apply_return_mm_kwargs_alias", ("cls", "data")
 )
 
+_TOKENS = Target(
+    "vllm.entrypoints.scale_out.token_in_token_out.protocol", "GenerateRequest._validate_cache_salt", ("cls", "data")
+)
+
 HOOK = Hook(
     name="unsupported-fields",
     summary="a constraint in a field that an API does not have is refused, and the message names the field",
-    targets=(_BASE, _MESSAGES),
+    targets=(_BASE, _MESSAGES, _TOKENS),
     apply=lambda: _see_requests_as_sent(),
     without_it="vLLM silently ignores such a field, or answers with a dump of an empty object",
 )
@@ -275,14 +285,6 @@ def _may_be_called(request: Mapping[str, object]) -> bool:
     return bool(request.get("tools")) and request.get("tool_choice") not in ("none", {"type": "none"})
 
 
-def _refuse_in_choice(read: Mapping[str, object], instead: Mapping[str, str], of_api: str) -> None:
-    """Refuse a ``tool_choice`` that asks for at most one call in a field other than ``of_api``."""
-    choice = read.get("tool_choice")
-    fields = choice if isinstance(choice, dict) else {}
-    others = {name: fields[name] for name in foreign_fields.SINGLE_CALL if name in fields and name != of_api}
-    _refuse_foreign(read, others, instead, "tool_choice")
-
-
 def _refuse_each_tool(tools: object, parameters: str, before: str, may_be_called: bool) -> None:
     from dotllm.languages.json_schema.reading.ineffective import says_something
 
@@ -315,17 +317,18 @@ def _refuse_each_tool(tools: object, parameters: str, before: str, may_be_called
                     refuse(message, f"{place}.{name}", "unknown_field")
 
 
-def _refuse_others(
-    request: Mapping[str, object], request_class: type[BaseModel], single_call: str = ""
-) -> dict[str, object]:
-    """Refuse a constraint where ``request_class`` does not read it. Returns the fields that it reads.
-    ``single_call``: the field of ``tool_choice`` that asks for at most one call in this API."""
+def _refuse_others(request: Mapping[str, object], request_class: type[BaseModel], own: str = "") -> dict[str, object]:
+    """Refuse a constraint where ``request_class`` does not read it. Returns the fields that it reads. ``own``: the
+    field of ``tool_choice`` that asks for at most one call in this API."""
     instead, fields = _INSTEAD[request_class.__name__], request_class.model_fields
     known = {*fields, *(field.alias for field in fields.values() if field.alias), _REFUSAL}
     read = {name: value for name, value in request.items() if name in known}
     _refuse_foreign(read, {name: value for name, value in request.items() if name not in known}, instead)
     _refuse_in_arguments(read, instead)
-    _refuse_in_choice(read, instead, single_call)
+    choice = read.get("tool_choice")
+    if isinstance(choice, dict):
+        others = {name: choice[name] for name in foreign_fields.SINGLE_CALL if name in choice and name != own}
+        _refuse_foreign(read, others, instead, "tool_choice")
     return read
 
 
@@ -372,10 +375,8 @@ def _too_deep(request: object) -> dict[str, object] | None:
     fields = request if isinstance(request, dict) else {}
     structured = fields.get("structured_outputs")
     tag = structured.get("structural_tag") if isinstance(structured, dict) else None
-    for place, value in (
-        ("structured_outputs.structural_tag", tag),
-        ("response_format", fields.get("response_format")),
-    ):
+    places = {"structured_outputs.structural_tag": tag, "response_format": fields.get("response_format")}
+    for place, value in places.items():
         levels = _levels(value)
         if levels > _MANY_LEVELS:
             return _refused(fields, _TOO_DEEP.format(place, levels), place, "too_deep")
@@ -407,11 +408,27 @@ def _messages_to_parse(request: Mapping[str, object], request_class: type[BaseMo
     return request
 
 
+def _tokens_to_parse(request: Mapping[str, object], request_class: type[BaseModel]) -> Mapping[str, object]:
+    """``request`` to the API of token ids, whose constraint is in vLLM's own parameters. Raises as `refuse` does."""
+    from vllm.sampling_params import SamplingParams
+
+    params, instead = request.get("sampling_params"), _INSTEAD[request_class.__name__]
+    if isinstance(params, dict):
+        read = {name: value for name, value in params.items() if name in SamplingParams.__struct_fields__}
+        unread = {name: value for name, value in request.items() if name not in request_class.model_fields}
+        unread["sampling_params"] = {name: value for name, value in params.items() if name not in read}
+        _refuse_foreign(read, unread, instead)
+        _refuse_in_arguments({**read, "vllm_xargs": read.get("extra_args")}, instead)
+        _refuse_structured(read.get("structured_outputs"))
+    return request
+
+
 def _see_requests_as_sent() -> None:
     """Replace vLLM's validators that run before all others and see a request as it was sent."""
     validators = []
-    for module, name, validator, to_parse in _parsed_classes():
-        request_class = getattr(importlib.import_module(module), name)
+    for target, to_parse in _parsed():
+        name, _, validator = target.name.partition(".")
+        request_class = getattr(importlib.import_module(target.module), name)
         decorator = request_class.__pydantic_decorators__.model_validators[validator]
         ours = _parsing(to_parse, request_class)
         require_that_it_fits(decorator, "func", ours)
@@ -421,17 +438,17 @@ def _see_requests_as_sent() -> None:
         request_class.model_rebuild(force=True)
 
 
-def _parsed_classes() -> Iterator[tuple[str, str, str, Callable[..., Mapping[str, object]]]]:
-    base, messages = (target.name.rpartition(".")[2] for target in (_BASE, _MESSAGES))
-    openai = "vllm.entrypoints.openai"
+def _parsed() -> Iterator[tuple[Target, Callable[..., Mapping[str, object]]]]:
+    """The validators that see requests as they were sent, and what each of them parses instead."""
     for module, name in (
-        (f"{openai}.chat_completion.protocol", "ChatCompletionRequest"),
-        (f"{openai}.chat_completion.protocol", "BatchChatCompletionRequest"),
-        (f"{openai}.completion.protocol", "CompletionRequest"),
-        (f"{openai}.responses.protocol", "ResponsesRequest"),
+        ("chat_completion", "ChatCompletionRequest"),
+        ("chat_completion", "BatchChatCompletionRequest"),
+        ("completion", "CompletionRequest"),
+        ("responses", "ResponsesRequest"),
     ):
-        yield module, name, base, _openai_to_parse
-    yield _MESSAGES.module, "AnthropicMessagesRequest", messages, _messages_to_parse
+        inherited = _BASE.name.rpartition(".")[2]
+        yield Target(f"vllm.entrypoints.openai.{module}.protocol", f"{name}.{inherited}"), _openai_to_parse
+    yield from ((_MESSAGES, _messages_to_parse), (_TOKENS, _tokens_to_parse))
 
 
 def _parsing(to_parse: Callable[..., Mapping[str, object]], request_class: type[BaseModel]) -> Callable[..., object]:
