@@ -397,6 +397,8 @@ def foreign_fields(random: Random) -> tuple[str, dict[str, Any], bool]:
             constraint = random.choice([holder, [holder]])
         fields[random.choice(_FOREIGN)] = constraint
     kind = random.choice(["chat", "batch", "completion", "response", "message", "tokens"])
+    if kind == "tokens" and not isinstance(fields.get("sampling_params", {}), dict):  # this API reads an object there
+        fields["sampling_params"] = {random.choice(_WORDS): fields["sampling_params"]}
     messages = {"messages": [{"role": "user", "content": "?"}]}
     bodies: dict[str, dict[str, Any]] = {
         "chat": messages, "batch": {"messages": [messages["messages"]]}, "completion": {"prompt": "?"},
