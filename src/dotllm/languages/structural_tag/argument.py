@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
+from dotllm.errors import UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_schema import Options
@@ -18,7 +18,7 @@ from dotllm.languages.json_schema.emission.prelude import from_prelude
 from dotllm.languages.quoted import Quoting, quoted
 from dotllm.languages.regex import regex_to_expression
 from dotllm.languages.structural_tag import markup
-from dotllm.languages.structural_tag.compiler import Fields, TagCompiler
+from dotllm.languages.structural_tag.compiler import Fields, TagCompiler, located
 from dotllm.languages.structural_tag.styles import STYLES
 from dotllm.suggestions import did_you_mean
 
@@ -37,10 +37,8 @@ def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, opti
 
     def content(closing: str, *excludes: str, in_json: bool = False) -> Expression:
         quoting = Quoting((closing, *excludes) if not in_json else excludes, in_json=in_json)
-        try:
+        with located(inner.at("definition")):
             return quoted(source, grammar, quoting, closing)
-        except SpecError as error:
-            raise error.at(inner.at("definition").around(error.location)) from error
 
     if style == "json":
         colon = grammar.optional(grammar.literal(" ")) if options.any_whitespace else grammar.empty()
@@ -77,16 +75,10 @@ def _source(compiler: TagCompiler, inner: Fields) -> Grammar:
     """The grammar in ``input_grammar``. Raises SpecError if it is refused, or its syntax is unknown."""
     syntax, definition = inner.string("syntax"), inner.string("definition")
     if syntax not in SYNTAXES:
-        raise InvalidSpecError(
-            f"'syntax' must be one of {', '.join(SYNTAXES)}, not {syntax!r}",
-            location=inner.at("syntax"),
-            keyword="syntax",
-        )
-    try:
+        raise inner.wrong("syntax", f"'syntax' must be one of {', '.join(SYNTAXES)}, not {syntax!r}")
+    with located(inner.at("definition")):
         if syntax == "lark":
             return grammar_to_grammar(definition, "lark", compiler.token_names)
         source = Grammar()
         source.start = regex_to_expression(definition, source, search=False)
-    except SpecError as error:
-        raise error.at(inner.at("definition").around(error.location)) from error
     return source

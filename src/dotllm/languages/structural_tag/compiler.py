@@ -4,7 +4,8 @@ schemas."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dotllm import cancellation
@@ -37,6 +38,10 @@ class Fields:
         """The JSON Pointer of a field."""
         return self.pointer / name
 
+    def wrong(self, name: str, message: str, help: str = "") -> InvalidSpecError:
+        """The refusal of the value of a field."""
+        return InvalidSpecError(message, location=self.at(name), keyword=name, help=help)
+
     def has(self, name: str) -> bool:
         """Whether a field is present (null counts as absent)."""
         return self._value.get(name) is not None
@@ -56,16 +61,13 @@ class Fields:
     def check_text(self, name: str, text: str, pointer: Pointer) -> None:
         """Raise InvalidSpecError for a text of the field ``name`` that contains a lone surrogate."""
         if not is_unicode(text):
-            raise InvalidSpecError(
-                f"{name!r} contains a lone surrogate, which no Unicode text contains",
-                location=pointer,
-                keyword=name,
-            )
+            wrong = f"{name!r} contains a lone surrogate, which no Unicode text contains"
+            raise InvalidSpecError(wrong, location=pointer, keyword=name)
 
     def _of(self, name: str, kind: type[T], what: str, default: Any) -> T:
         value: T = self.any(name, default)
         if value is not default and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise InvalidSpecError(f"{name!r} must be {what}", location=self.at(name), keyword=name)
+            raise self.wrong(name, f"{name!r} must be {what}")
         return value
 
     def string(self, name: str, default: Any = _MISSING) -> str:
@@ -80,7 +82,7 @@ class Fields:
         """An integer of at least ``minimum``. Raises InvalidSpecError for any other value."""
         number = self._of(name, int, "an integer", default)
         if number is not default and not minimum <= number < 2**30:
-            raise InvalidSpecError(f"{name!r} is out of range", location=self.at(name), keyword=name)
+            raise self.wrong(name, f"{name!r} is out of range")
         return number
 
     def items(self, name: str, default: Any = _MISSING) -> list[Any]:
@@ -91,7 +93,7 @@ class Fields:
         """A list. Raises InvalidSpecError if it is empty."""
         items = self.items(name)
         if not items:
-            raise InvalidSpecError(f"{name!r} must not be empty", location=self.at(name), keyword=name)
+            raise self.wrong(name, f"{name!r} must not be empty")
         return items
 
     def strings(self, name: str) -> list[str]:
@@ -99,9 +101,7 @@ class Fields:
         texts = self.items(name, [])
         for i, text in enumerate(texts):
             if not isinstance(text, str) or not text:
-                raise InvalidSpecError(
-                    f"{name!r} must hold non-empty strings", location=self.at(name) / i, keyword=name
-                )
+                raise self.wrong(name, f"{name!r} must hold non-empty strings").at(self.at(name) / i)
             self.check_text(name, text, self.at(name) / i)
         return texts
 
@@ -109,13 +109,8 @@ class Fields:
         """Raise InvalidSpecError for unread fields: ignoring a field could mean not enforcing it."""
         for name in self._value:
             if name not in self._read and self._value[name] is not None:
-                raise InvalidSpecError(
-                    f"unknown field {name!r}",
-                    location=self.at(str(name)),
-                    keyword=str(name),
-                    code="unknown_field",
-                    help=did_you_mean(str(name), self._read),
-                )
+                error = self.wrong(str(name), f"unknown field {name!r}", did_you_mean(str(name), self._read))
+                raise error.replaced(code="unknown_field")
 
 
 def _of_json(value: Any) -> str:
@@ -123,6 +118,19 @@ def _of_json(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return "a string" if isinstance(value, str) else "a list" if isinstance(value, list) else "a number"
+
+
+@contextmanager
+def located(pointer: Pointer) -> Iterator[None]:
+    """A context that gives refusals of the text or schema at ``pointer`` their place in the whole.
+
+    Raises:
+        SpecError: the refusal raised within, with its place.
+    """
+    try:
+        yield
+    except SpecError as error:
+        raise error.at(pointer.around(error.location)) from error
 
 
 MAX_NESTING = 64
@@ -228,7 +236,7 @@ class TagCompiler:
         value, pointer = tag.any(name), tag.at(name)
         if not isinstance(value, Mapping) or value.get("type", "token") != "token":
             help = 'a token is {"type": "token", "token": …}'
-            raise InvalidSpecError(f"{name!r} must be {what}", location=pointer, keyword=name, help=help)
+            raise tag.wrong(name, f"{name!r} must be {what}", help)
         fields = Fields(value, pointer)
         fields.any("type", None)
         token = self.token(fields.any("token"), fields.at("token"))
@@ -268,10 +276,8 @@ class TagCompiler:
             key = f"the schema at {pointer}"
         call = self._schemas.get(key)
         if call is None:
-            try:
+            with located(pointer):
                 body = schema_expression(schema, self.grammar, options)
-            except SpecError as error:
-                raise error.at(pointer.around(error.location)) from error
             rule = self.grammar.rule("json")
             self.grammar.define(rule, body)
             call = self._schemas[key] = self.grammar.call(rule)

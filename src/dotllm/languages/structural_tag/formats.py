@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError
+from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_input import read_json
@@ -14,7 +14,7 @@ from dotllm.languages.json_schema import Options
 from dotllm.languages.regex import regex_to_expression
 from dotllm.languages.structural_tag import markup
 from dotllm.languages.structural_tag.argument import argument, unknown_style
-from dotllm.languages.structural_tag.compiler import Ends, Fields, Format, TagCompiler
+from dotllm.languages.structural_tag.compiler import Ends, Fields, Format, TagCompiler, located
 from dotllm.languages.structural_tag.styles import STYLES, some_characters, styled_expression
 from dotllm.languages.tag_dispatch import token_tag_dispatch
 
@@ -53,7 +53,7 @@ def _tag_rest(compiler: TagCompiler, fields: Fields, outer: Ends) -> Expression:
         return compiler.grammar.seq([inner, compiler.grammar.tokens([token])])
     ends = [end] if isinstance(end, str) else end
     if not isinstance(ends, list) or not ends or not all(isinstance(text, str) for text in ends):
-        raise InvalidSpecError("'end' must be a string, strings, or a token", location=fields.at("end"), keyword="end")
+        raise fields.wrong("end", "'end' must be a string, strings, or a token")
     for i, text in enumerate(ends):
         fields.check_text("end", text, fields.at("end") / i)
     own: Ends = tuple(text for text in ends if text)
@@ -137,7 +137,7 @@ def _token_triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> 
         tag.any("type", None)
         token = compiler.token_of_format(tag, "begin")
         if token not in triggers:
-            raise InvalidSpecError("no trigger token begins this tag", location=tag.at("begin"), keyword="begin")
+            raise tag.wrong("begin", "no trigger token begins this tag")
         tags.append((token, _tag_rest(compiler, tag, ends)))
         tag.finish()
     at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
@@ -208,7 +208,7 @@ def _sequence(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
 def _any_of(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     elements = fields.items("elements")
     if not elements:
-        raise InvalidSpecError("'or' needs at least one element", location=fields.at("elements"), keyword="elements")
+        raise fields.wrong("elements", "'or' needs at least one element")
     return compiler.grammar.alt([compiler.format(e, fields.at("elements") / i, ends) for i, e in enumerate(elements)])
 
 
@@ -219,7 +219,7 @@ def _content(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
 def _repeat(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     low, high = fields.count("min"), fields.count("max", minimum=-1)
     if 0 <= high < low:
-        raise InvalidSpecError("'max' is below 'min'", location=fields.at("max"), keyword="max")
+        raise fields.wrong("max", "'max' is below 'min'")
     return compiler.grammar.repeat(_content(compiler, fields, ends), low, None if high < 0 else high)
 
 
@@ -236,11 +236,7 @@ def _json_schema(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
         options = options._replace(whitespace_pattern=rf"[ \t\n\r]{{0,{blanks}}}")
     pattern = fields.string("whitespace_pattern", "")
     if pattern and blanks is not None:
-        raise InvalidSpecError(
-            "'whitespace_pattern' cannot be combined with 'max_whitespace_cnt'",
-            location=fields.at("whitespace_pattern"),
-            keyword="whitespace_pattern",
-        )
+        raise fields.wrong("whitespace_pattern", "'whitespace_pattern' cannot be combined with 'max_whitespace_cnt'")
     if pattern and options.any_whitespace:
         options = options._replace(whitespace_pattern=pattern)
     options = options._replace(excludes=tuple(fields.strings("excludes")))
@@ -258,31 +254,25 @@ def _styled(compiler: TagCompiler, schema: Any, fields: Fields, style: str, opti
     if options.excludes and style in markup.STYLES:
         wrong = f"'excludes' is not supported in the style {style!r}"
         raise UnsupportedError(wrong, location=fields.at("excludes"), keyword="excludes")
-    try:
+    with located(fields.at("json_schema")):
         if style in markup.STYLES:
             return markup.markup_expression(schema, compiler.grammar, options, style, compiler.text)
         if style in STYLES:
             return styled_expression(schema, compiler.grammar, options, STYLES[style], compiler.text)
-    except SpecError as error:
-        raise error.at(fields.at("json_schema").around(error.location)) from error
     raise unknown_style(style, fields)
 
 
 def _grammar(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
     text = fields.string("grammar")
-    try:
+    with located(fields.at("grammar")):
         other = grammar_to_grammar(text, token_names=compiler.token_names)
-    except SpecError as error:
-        raise error.at(fields.at("grammar").around(error.location)) from error
     return compiler.grammar.include(other)
 
 
 def _regex(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
     pattern = fields.string("pattern")
-    try:
+    with located(fields.at("pattern")):
         return regex_to_expression(pattern, compiler.grammar, search=False)
-    except SpecError as error:
-        raise error.at(fields.at("pattern").around(error.location)) from error
 
 
 def _any_text(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
