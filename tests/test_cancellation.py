@@ -16,7 +16,7 @@ from dotllm.grammar.transform import prepare
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.regex import regex_to_grammar
-from dotllm.languages.structural_tag import structural_tag_to_grammar
+from dotllm.languages.structural_tag.build import structural_tag_to_grammar
 
 
 class After(threading.Event):

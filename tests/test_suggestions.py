@@ -8,7 +8,7 @@ import pytest
 
 from dotllm.cli.explain import CODES
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
-from dotllm.languages.json_schema.strings.formats import FORMATS
+from dotllm.languages.json_schema.strings.formats.registry import FORMATS
 from dotllm.suggestions import closest
 from dotllm.vllm_plugin.specification import OURS
 

@@ -166,7 +166,7 @@ class Index(GrammarIndex):
         """Texts of a structural tag (a dict or JSON text), in either request form (docs/structural-tags.md); options as
         in `from_json_schema`."""
         from dotllm.languages.json_schema import Options
-        from dotllm.languages.structural_tag import structural_tag_to_grammar
+        from dotllm.languages.structural_tag.build import structural_tag_to_grammar
 
         options = Options(
             any_whitespace,

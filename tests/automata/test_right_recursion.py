@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dotllm import Index
-from dotllm.languages.lark import lark_to_grammar
+from dotllm.languages.lark.build import lark_to_grammar
 from dotllm.vocabulary import Vocabulary
 from tests.effort import at_most
 from tests.grammar.reference import Recogniser

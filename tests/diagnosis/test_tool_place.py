@@ -10,7 +10,7 @@ import pytest
 
 from dotllm.diagnosis import json_places, openai_error
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, Pointer, SpecError
-from dotllm.languages.structural_tag import structural_tag_to_grammar
+from dotllm.languages.structural_tag.build import structural_tag_to_grammar
 
 GOOD: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
 BAD: dict[str, Any] = {"type": "object", "properties": {"a/b": {"type": "strin"}}}

@@ -41,7 +41,7 @@ from dotllm.languages.json_schema.reading import meta_schema
 from dotllm.languages.json_schema.reading.dialect import Dialect
 from dotllm.languages.json_schema.reading.ineffective import ineffective_keywords, looks_like_schema
 from dotllm.languages.json_schema.reading.subschemas import below
-from dotllm.languages.json_schema.strings import formats
+from dotllm.languages.json_schema.strings.formats import registry as formats
 from dotllm.languages.json_schema.vanishing import vanishing
 from tests.conftest import SHARED_DATA
 from tests.fuzz import makers, peers, tags
@@ -317,7 +317,7 @@ def grammars(random: Random) -> None:
 @target
 def recursions(random: Random) -> None:
     """Masks of rules that may all end together, against the recogniser."""
-    from dotllm.languages.lark import lark_to_grammar
+    from dotllm.languages.lark.build import lark_to_grammar
     from tests.grammar.reference import Recogniser
 
     text = makers.recursion(random)
@@ -343,7 +343,7 @@ def recursions(random: Random) -> None:
 @target
 def terminals(random: Random) -> None:
     """``lazy`` and ``suffix`` under operators, against their definition; tools with free text, against llguidance."""
-    from dotllm.languages.lark import lark_to_grammar
+    from dotllm.languages.lark.build import lark_to_grammar
     from tests.grammar.reference import accepts
     from tests.languages.lark import test_lazy as lazy
 

@@ -9,7 +9,7 @@ import pytest
 
 from dotllm.errors import SpecError
 from dotllm.languages.cfg import grammar_to_grammar
-from dotllm.languages.structural_tag import structural_tag_to_grammar
+from dotllm.languages.structural_tag.build import structural_tag_to_grammar
 
 GRAMMARS = [
     ('root: "a"', "line 1, column 1", "no rule 'start'", "rename 'root' to 'start'"),

@@ -28,7 +28,7 @@ def prepare() -> None:
     for module in MODULES:
         importlib.import_module(f"dotllm.{module}")
     from dotllm import jit
-    from dotllm.languages.json_schema.strings import formats
+    from dotllm.languages.json_schema.strings.formats import registry as formats
 
     formats.build_ahead()
     jit.imported()
@@ -56,7 +56,8 @@ def build(specification: Specification, vocabulary: Any) -> Any:
 def grammar_of(specification: Specification, token_names: Callable[[], TokenNames | None]) -> Grammar:
     """The language of a specification; ``token_names`` gives the tokens that it may name, and is called only if needed.
     Raises `dotllm.errors.SpecError` if the specification is refused."""
-    from dotllm.languages import cfg, choice, json_schema, regex, structural_tag
+    from dotllm.languages import cfg, choice, json_schema, regex
+    from dotllm.languages.structural_tag.build import structural_tag_to_grammar
 
     text, options = specification.text, dict[str, Any](specification.options)
     match specification.kind:
@@ -71,7 +72,7 @@ def grammar_of(specification: Specification, token_names: Callable[[], TokenName
         case Kind.GRAMMAR:
             return cfg.grammar_to_grammar(text, token_names=token_names(), **options)
     tag_options = json_schema.Options(**options)
-    return structural_tag.structural_tag_to_grammar(text, token_names=token_names(), options=tag_options)
+    return structural_tag_to_grammar(text, token_names=token_names(), options=tag_options)
 
 
 def load_index(data: bytes, vocabulary: Any) -> Any:

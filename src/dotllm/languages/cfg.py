@@ -51,7 +51,7 @@ def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenN
 
         grammar = ebnf_to_grammar(text, token_names)
     elif dialect == "lark":
-        from dotllm.languages.lark import lark_to_grammar
+        from dotllm.languages.lark.build import lark_to_grammar
 
         grammar = lark_to_grammar(text, token_names)
     else:

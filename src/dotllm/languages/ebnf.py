@@ -445,6 +445,3 @@ class _EbnfCompiler:
         token = self.token
         what_is_there = "the end of the grammar" if token.kind == "END" else repr(token.text)
         return self.source.invalid(f"expected {what}, found {what_is_there}", token.at)
-
-
-__all__ = ["ebnf_to_grammar"]

@@ -10,7 +10,7 @@ import pytest
 
 from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 from dotllm.languages.json_schema import json_schema_to_grammar
-from dotllm.languages.structural_tag import structural_tag_to_grammar
+from dotllm.languages.structural_tag.build import structural_tag_to_grammar
 from tests.grammar.reference import accepts
 from tests.languages.lark.test_lazy import BYTES
 

@@ -56,7 +56,7 @@ from pydantic import (
 from typing_extensions import NotRequired, TypedDict
 
 from dotllm import Index
-from dotllm.languages.json_schema.strings import formats
+from dotllm.languages.json_schema.strings.formats import registry as formats
 from tests.cases import EVERY
 from tests.languages.json_schema import pydantic_types
 from tests.languages.json_schema.test_walks import walk

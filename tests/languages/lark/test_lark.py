@@ -11,7 +11,7 @@ import pytest
 from dotllm.cancellation import Cancelled, cancellable
 from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar.kinds import ExpressionKind
-from dotllm.languages.lark import lark_to_grammar
+from dotllm.languages.lark.build import lark_to_grammar
 from dotllm.languages.token_names import TokenNames
 from tests.effort import at_most
 from tests.grammar.reference import Recogniser, accepts

@@ -12,7 +12,7 @@ import pytest
 
 from dotllm.errors import SpecError, UnsupportedError
 from dotllm.languages.cfg import grammar_to_grammar
-from dotllm.languages.lark import lark_to_grammar
+from dotllm.languages.lark.build import lark_to_grammar
 from tests.cases import few
 from tests.effort import at_most
 from tests.grammar.reference import accepts

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from dotllm.grammar.transform import prepare
-from dotllm.languages.lark import lark_to_grammar
+from dotllm.languages.lark.build import lark_to_grammar
 from tests.grammar.reference import Recogniser
 
 factory = pytest.importorskip("mistral_common.guidance.grammar_factory")

@@ -15,7 +15,7 @@ import dotllm.languages
 from dotllm import BudgetExceededError, Index, InvalidSpecError, UnsupportedError, Vocabulary
 from dotllm.automata.dfa import Budget
 from dotllm.errors import SpecError
-from dotllm.languages.structural_tag import structural_tag_to_grammar
+from dotllm.languages.structural_tag.build import structural_tag_to_grammar
 from tests.effort import at_most
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}

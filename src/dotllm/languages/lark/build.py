@@ -280,6 +280,3 @@ class _LarkCompiler:
             for x in choices
         ]
         return grammar.repeat(grammar.alt(bodies))
-
-
-__all__ = ["lark_to_grammar"]

@@ -79,6 +79,3 @@ def _without_format(spec: Fields, kind: str) -> InvalidSpecError:
     if kind == "structural_tag":
         return InvalidSpecError("the field 'format' is missing", location=Pointer(), keyword="format", help=help)
     return InvalidSpecError("'type' must be 'structural_tag'", location=Pointer() / "type", keyword="type", help=help)
-
-
-__all__ = ["structural_tag_to_grammar"]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dotllm.errors import UnsupportedError
 from dotllm.languages.json_schema import json_schema_to_grammar
-from dotllm.languages.json_schema.strings import formats
+from dotllm.languages.json_schema.strings.formats import registry as formats
 from dotllm.languages.json_schema.strings.formats.regex import is_pattern
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from tests.cases import few

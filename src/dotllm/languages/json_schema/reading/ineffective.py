@@ -34,7 +34,7 @@ from dotllm.languages.json_schema.reading.subschemas import (
     subschemas,
     values_in,
 )
-from dotllm.languages.json_schema.strings import formats
+from dotllm.languages.json_schema.strings.formats import registry as formats
 from dotllm.suggestions import closest, did_you_mean
 
 _OF_OPENAPI = frozenset({"discriminator", "xml", "externalDocs", "example"})

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, NUMERIC
-from dotllm.languages.json_schema.strings import formats
+from dotllm.languages.json_schema.strings.formats import registry as formats
 from dotllm.suggestions import did_you_mean
 
 TYPE_NAMES = ("null", "boolean", "number", "integer", "string", "array", "object")

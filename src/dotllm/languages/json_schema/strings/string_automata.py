@@ -11,7 +11,8 @@ from sys import getsizeof
 from typing import Literal, NamedTuple
 
 from dotllm.automata.dfa import Budget, Dfa
-from dotllm.languages.json_schema.strings import formats, string_network
+from dotllm.languages.json_schema.strings import string_network
+from dotllm.languages.json_schema.strings.formats import registry as formats
 from dotllm.languages.memo import memoised
 from dotllm.languages.regex import regex_to_bounded_dfas, regex_to_dfa
 

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from dotllm.automata.dfa import Classes, Dfa, union_of
 from dotllm.errors import BudgetExceededError
-from dotllm.languages.json_schema.strings import formats, spelling
+from dotllm.languages.json_schema.strings import spelling
+from dotllm.languages.json_schema.strings.formats import registry as formats
 from dotllm.languages.json_schema.strings.string_automata import (
     NO_TEXTS,
     Atom,

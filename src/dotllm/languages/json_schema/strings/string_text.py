@@ -7,8 +7,9 @@ from functools import partial
 from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
-from dotllm.languages.json_schema.strings import additional_keys, formats, spelling, string_network
+from dotllm.languages.json_schema.strings import additional_keys, spelling, string_network
 from dotllm.languages.json_schema.strings.forbidden_substrings import ForbiddenSubstrings, inside
+from dotllm.languages.json_schema.strings.formats import registry as formats
 from dotllm.languages.json_schema.strings.string_automata import (
     StringConstraint,
     format_length,

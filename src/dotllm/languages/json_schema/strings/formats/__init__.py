@@ -5,22 +5,3 @@ Pydantic's and OpenAPI's, if a reference defines their strings. Names without a 
 names) are annotations, which `ineffective_keywords` reports. What is not regular in a standard is named where its
 format is.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from dotllm.exports import exports
-
-if TYPE_CHECKING:
-    from dotllm.languages.json_schema.strings.formats.registry import (
-        FORMATS,
-        build_ahead,
-        find,
-        fragment,
-        fragment_of_length,
-    )
-
-__all__ = ["FORMATS", "build_ahead", "find", "fragment", "fragment_of_length"]
-
-__getattr__, __dir__ = exports(__name__, registry="FORMATS build_ahead find fragment fragment_of_length")

@@ -12,8 +12,6 @@ from dotllm.languages.json_schema.strings.formats.format import Format
 from dotllm.languages.json_schema.strings.formats.regex import REGEX_FORMATS
 from dotllm.languages.json_schema.strings.formats.regular import FORMATS as REGULAR_FORMATS
 
-__all__ = ["FORMATS", "Format", "build_ahead", "find", "fragment"]
-
 FORMATS: dict[str, Format] = {known.name: known for known in (*REGULAR_FORMATS, *REGEX_FORMATS)}
 
 _OF_OTHERS = frozenset(
