@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from dotllm import cancellation
 from dotllm.charset import ANY_CHAR, CharSet, Range
 from dotllm.grammar import Expression, Grammar, Rule
-from dotllm.languages.source import Source
+from dotllm.languages.source import OPERATORS, Source, Token, TokenReader
 from dotllm.languages.substring import substring_expression
 from dotllm.languages.tag_dispatch import refuse_excluded, tag_dispatch, token_tag_dispatch
 from dotllm.languages.token_names import TokenNames, token_expression
@@ -36,15 +35,7 @@ _HINTS = {
 }
 
 
-class EbnfToken(NamedTuple):
-    """``kind`` is a group of the expression above, the sign itself, or "END". (In GBNF a NUMBER may name a rule.)"""
-
-    kind: str
-    text: str
-    at: int
-
-
-def tokenise(source: Source) -> list[EbnfToken]:
+def tokenise(source: Source) -> list[Token]:
     """The tokens of a grammar, ending in END. Raises InvalidSpecError where no token begins."""
     text, at, tokens = source.text, 0, []
     while at < len(text):
@@ -55,9 +46,9 @@ def tokenise(source: Source) -> list[EbnfToken]:
         kind = match.lastgroup
         assert kind is not None  # every alternative is a group
         if kind != "SPACE":
-            tokens.append(EbnfToken(match.group() if kind == "SIGN" else kind, match.group(), at))
+            tokens.append(Token(match.group() if kind == "SIGN" else kind, match.group(), at))
         at = match.end()
-    tokens.append(EbnfToken("END", "", len(text)))
+    tokens.append(Token("END", "", len(text)))
     return tokens
 
 
@@ -143,103 +134,18 @@ MACROS = frozenset({"Token", "ExcludeToken", "TagDispatch", "TokenTagDispatch", 
 class Macro(NamedTuple):
     """A use of a macro: its name, its positional arguments and its named ones. A tuple is a list."""
 
-    name: EbnfToken
-    values: list[EbnfToken | list[EbnfToken]]
-    named: dict[str, tuple[EbnfToken, EbnfToken | list[EbnfToken]]]
-
-
-def expand(macro: Macro, grammar: Grammar, rules: Mapping[str, Rule], source: Source) -> Expression:
-    """The expression a macro stands for. Raises InvalidSpecError for arguments it does not take."""
-    return _Expansion(macro, grammar, rules, source).expression()
-
-
-class _Expansion:
-    def __init__(self, macro: Macro, grammar: Grammar, rules: Mapping[str, Rule], source: Source) -> None:
-        self.macro = macro
-        self.grammar = grammar
-        self.rules = rules
-        self.source = source
-
-    def expression(self) -> Expression:
-        name, grammar = self.macro.name.text, self.grammar
-        if name in ("TagDispatch", "TokenTagDispatch"):
-            return self._dispatch(tokens=name == "TokenTagDispatch")
-        for key, _ in self.macro.named.values():
-            if name == "Regex" and key.text == "flags":
-                raise self.source.unsupported(
-                    "flags of Regex are not supported: write them into the expression, as (?i)", key.at, key.text
-                )
-            raise self.source.invalid(f"{name} has no argument {key.text}", key.at, key.text)
-        if name in ("Token", "ExcludeToken"):
-            ids = [self._number(value) for value in self.macro.values]
-            if not ids:
-                raise self._wrong()
-            return grammar.tokens(ids, exclude=name == "ExcludeToken")
-        texts = [self._string(value) for value in self.macro.values]
-        if name == "Substring":
-            return substring_expression(texts, grammar)
-        if len(texts) != 1:
-            raise self._wrong()
-        from dotllm.languages.regex import regex_to_expression  # few grammars need it
-
-        with self.source.inside(self.macro.name.at):
-            return regex_to_expression(texts[0], grammar, search=False)
-
-    def _dispatch(self, *, tokens: bool) -> Expression:
-        loop, excludes = True, []
-        for name, (key, value) in self.macro.named.items():
-            if name == "loop_after_dispatch" and isinstance(value, EbnfToken) and value.text in ("true", "false"):
-                loop = value.text == "true"
-            elif name == "excludes" and isinstance(value, list):
-                excludes = value
-            else:
-                raise self.source.invalid(f"invalid argument {name} for {self.macro.name.text}", key.at, name)
-        pairs = [self._pair(value) for value in self.macro.values]
-        if tokens:
-            by_id = [(self._number(tag), expression) for tag, expression in pairs]
-            return token_tag_dispatch(self.grammar, by_id, [self._number(x) for x in excludes], loop=loop)
-        by_text = [(self._string(tag), expression) for tag, expression in pairs]
-        excluded = [self._string(x) for x in excludes]
-        with self.source.inside(self.macro.name.at):
-            refuse_excluded((tag for tag, _ in by_text), excluded)
-        return tag_dispatch(self.grammar, by_text, excluded, loop=loop)
-
-    def _pair(self, value: EbnfToken | list[EbnfToken]) -> tuple[EbnfToken, Expression]:
-        if not isinstance(value, list) or len(value) != 2 or value[1].kind != "NAME":
-            raise self._wrong()
-        rule = self.rules.get(value[1].text)
-        if rule is None:
-            raise self.source.undefined("rule ", value[1].text, value[1].at, self.rules)
-        return value[0], self.grammar.call(rule)
-
-    def _number(self, value: EbnfToken | list[EbnfToken]) -> int:
-        if not isinstance(value, EbnfToken) or value.kind != "NUMBER" or len(value.text) > 9:
-            raise self._wrong()
-        return int(value.text)
-
-    def _string(self, value: EbnfToken | list[EbnfToken]) -> str:
-        if not isinstance(value, EbnfToken) or value.kind != "STRING":
-            raise self._wrong()
-        text = string(self.source, value.at, value.at + len(value.text))
-        if not text and self.macro.name.text == "TagDispatch":
-            raise self._wrong()
-        return text
-
-    def _wrong(self) -> Exception:
-        name = self.macro.name
-        return self.source.invalid(f"invalid arguments for {name.text}", name.at, name.text)
+    name: Token
+    values: list[Token | list[Token]]
+    named: dict[str, tuple[Token, Token | list[Token]]]
 
 
 # GBNF and xgrammar EBNF → Grammar, in one pass over the tokens.
 #
 # There is no recursion: for each open parenthesis a frame holds what has been read inside it.
 
-MAX_COUNT = 2**30 - 1
 WITHOUT_EFFECT = frozenset({"capture", "capture_name"})
 ROOT = "root"
-_NAMES = ("NAME", "NUMBER")
-
-_OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_NAMES = ("NAME", "NUMBER")  # (in GBNF a NUMBER may name a rule)
 
 
 def ebnf_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
@@ -262,18 +168,13 @@ class _EbnfFrame:
         self.parts: list[Expression] = []
 
 
-class _EbnfCompiler:
+class _EbnfCompiler(TokenReader):
     def __init__(self, text: str, token_names: TokenNames | None) -> None:
-        self.source = Source(text)
-        self.tokens = tokenise(self.source)
-        self.i = 0
+        source = Source(text)
+        super().__init__(source, tokenise(source))
         self.token_names = token_names
         self.grammar = Grammar()
         self.rules: dict[str, Rule] = {}
-
-    @property
-    def token(self) -> EbnfToken:
-        return self.tokens[self.i]
 
     def compile(self) -> Grammar:
         for i, token in enumerate(self.tokens):
@@ -287,7 +188,7 @@ class _EbnfCompiler:
         while self.token.kind != "END":
             cancellation.check()
             if not self._is_head(self.i):
-                raise self._unexpected("a rule: name ::= …")
+                raise self.unexpected("a rule: name ::= …")
             rule = self.rules[self.token.text]
             self.i += 1
             if self.token.kind == "CLASS":
@@ -305,7 +206,7 @@ class _EbnfCompiler:
         following = [token.kind for token in self.tokens[i + 1 : i + 3]]
         return following[:1] == ["::="] or following == ["CLASS", "::="]
 
-    def _check_options(self, token: EbnfToken) -> None:
+    def _check_options(self, token: Token) -> None:
         """Refuse all options but ``[capture]`` and ``[capture="…"]``, which, as in Lark, only say what to report."""
         for option in token.text[1:-1].split(","):
             name = option.split("=")[0].strip()
@@ -344,7 +245,7 @@ class _EbnfCompiler:
         grammar, token = self.grammar, self.token
         end = token.at + len(token.text)
         if token.kind == "NAME" and token.text in MACROS and token.text not in self.rules:
-            return expand(self._macro(), grammar, self.rules, self.source)
+            return self._expanded(self._macro())
         self.i += 1
         if token.kind == "STRING":
             return grammar.literal(string(self.source, token.at, end))
@@ -353,10 +254,7 @@ class _EbnfCompiler:
         if token.kind == ".":
             return grammar.chars(ANY_CHAR)
         if token.kind in _NAMES:
-            rule = self.rules.get(token.text)
-            if rule is None:
-                raise self.source.undefined("rule ", token.text, token.at, self.rules)
-            return grammar.call(rule)
+            return self._call(token)
         if token.kind == "TOKEN":
             name = token.text.removeprefix("!")
             tokens = token_expression(name, self.token_names, grammar, self.source, token.at)
@@ -365,44 +263,31 @@ class _EbnfCompiler:
             ids, exclude = grammar.token_sets[grammar.a[tokens]]
             return grammar.tokens(ids, exclude=not exclude)
         self.i -= 1
-        raise self._unexpected("an expression")
+        raise self.unexpected("an expression")
+
+    def _call(self, name: Token) -> Expression:
+        rule = self.rules.get(name.text)
+        if rule is None:
+            raise self.source.undefined("rule ", name.text, name.at, self.rules)
+        return self.grammar.call(rule)
 
     def _repeated(self, expression: Expression) -> Expression:
         """The expression with the repetitions that follow it."""
         while True:  # bounded: by the text
             kind = self.token.kind
-            if kind in _OPERATORS:
+            if kind in OPERATORS:
                 self.i += 1
-                expression = self.grammar.repeat(expression, *_OPERATORS[kind])
+                expression = self.grammar.repeat(expression, *OPERATORS[kind])
             elif kind == "{":
-                expression = self.grammar.repeat(expression, *self._bounds())
+                expression = self.grammar.repeat(expression, *self.counts())
             else:
                 return expression
-
-    def _bounds(self) -> tuple[int, int | None]:
-        at = self.token.at
-        self.i += 1
-        low = 0 if self.token.kind == "," else self._count()
-        high: int | None = low
-        if self.token.kind == ",":
-            self.i += 1
-            high = self._count() if self.token.kind == "NUMBER" else None
-        self._expect("}", "'}'")
-        if high is not None and high < low:
-            raise self.source.invalid(f"the minimum count {low} exceeds the maximum {high}", at)
-        return low, high
-
-    def _count(self) -> int:
-        token = self._expect("NUMBER", "a number")
-        if len(token.text) > 10 or int(token.text) > MAX_COUNT:
-            raise self.source.invalid(f"{token.text} repetitions are too many", token.at)
-        return int(token.text)
 
     def _macro(self) -> Macro:
         """``Name(value, (value, value), key=value)``."""
         macro = Macro(self.token, [], {})
         self.i += 1
-        self._expect("(", "'('")
+        self.expect("(", "'('")
         while self.token.kind != ")":  # bounded: by the text
             if self.token.kind == "NAME" and self.tokens[self.i + 1].kind == "=":
                 key = self.token
@@ -413,16 +298,16 @@ class _EbnfCompiler:
             if self.token.kind != ",":
                 break
             self.i += 1
-        self._expect(")", "')'")
+        self.expect(")", "')'")
         return macro
 
-    def _value(self) -> EbnfToken | list[EbnfToken]:
+    def _value(self) -> Token | list[Token]:
         token = self.token
         self.i += 1
         if token.kind != "(":
             if token.kind not in ("STRING", "NUMBER", "NAME"):
                 self.i -= 1
-                raise self._unexpected("a value")
+                raise self.unexpected("a value")
             return token
         values = []
         while self.token.kind in ("STRING", "NUMBER", "NAME"):  # bounded: by the text
@@ -431,17 +316,72 @@ class _EbnfCompiler:
             if self.token.kind != ",":
                 break
             self.i += 1
-        self._expect(")", "')'")
+        self.expect(")", "')'")
         return values
 
-    def _expect(self, kind: str, what: str) -> EbnfToken:
-        token = self.token
-        if token.kind != kind:
-            raise self._unexpected(what)
-        self.i += 1
-        return token
+    def _expanded(self, macro: Macro) -> Expression:
+        """The expression a macro stands for. Raises InvalidSpecError for arguments it does not take."""
+        name, grammar = macro.name.text, self.grammar
+        if name in ("TagDispatch", "TokenTagDispatch"):
+            return self._dispatch(macro, tokens=name == "TokenTagDispatch")
+        for key, _ in macro.named.values():
+            if name == "Regex" and key.text == "flags":
+                raise self.source.unsupported(
+                    "flags of Regex are not supported: write them into the expression, as (?i)", key.at, key.text
+                )
+            raise self.source.invalid(f"{name} has no argument {key.text}", key.at, key.text)
+        if name in ("Token", "ExcludeToken"):
+            ids = [self._number(macro, value) for value in macro.values]
+            if not ids:
+                raise self._wrong(macro)
+            return grammar.tokens(ids, exclude=name == "ExcludeToken")
+        texts = [self._string(macro, value) for value in macro.values]
+        if name == "Substring":
+            return substring_expression(texts, grammar)
+        if len(texts) != 1:
+            raise self._wrong(macro)
+        from dotllm.languages.regex import regex_to_expression  # few grammars need it
 
-    def _unexpected(self, what: str) -> Exception:
-        token = self.token
-        what_is_there = "the end of the grammar" if token.kind == "END" else repr(token.text)
-        return self.source.invalid(f"expected {what}, found {what_is_there}", token.at)
+        with self.source.inside(macro.name.at):
+            return regex_to_expression(texts[0], grammar, search=False)
+
+    def _dispatch(self, macro: Macro, *, tokens: bool) -> Expression:
+        loop, excludes = True, []
+        for name, (key, value) in macro.named.items():
+            if name == "loop_after_dispatch" and isinstance(value, Token) and value.text in ("true", "false"):
+                loop = value.text == "true"
+            elif name == "excludes" and isinstance(value, list):
+                excludes = value
+            else:
+                raise self.source.invalid(f"invalid argument {name} for {macro.name.text}", key.at, name)
+        pairs = [self._pair(macro, value) for value in macro.values]
+        if tokens:
+            by_id = [(self._number(macro, tag), expression) for tag, expression in pairs]
+            return token_tag_dispatch(self.grammar, by_id, [self._number(macro, x) for x in excludes], loop=loop)
+        by_text = [(self._string(macro, tag), expression) for tag, expression in pairs]
+        excluded = [self._string(macro, x) for x in excludes]
+        with self.source.inside(macro.name.at):
+            refuse_excluded((tag for tag, _ in by_text), excluded)
+        return tag_dispatch(self.grammar, by_text, excluded, loop=loop)
+
+    def _pair(self, macro: Macro, value: Token | list[Token]) -> tuple[Token, Expression]:
+        if not isinstance(value, list) or len(value) != 2 or value[1].kind != "NAME":
+            raise self._wrong(macro)
+        return value[0], self._call(value[1])
+
+    def _number(self, macro: Macro, value: Token | list[Token]) -> int:
+        if not isinstance(value, Token) or value.kind != "NUMBER" or len(value.text) > 9:
+            raise self._wrong(macro)
+        return int(value.text)
+
+    def _string(self, macro: Macro, value: Token | list[Token]) -> str:
+        if not isinstance(value, Token) or value.kind != "STRING":
+            raise self._wrong(macro)
+        text = string(self.source, value.at, value.at + len(value.text))
+        if not text and macro.name.text == "TagDispatch":
+            raise self._wrong(macro)
+        return text
+
+    def _wrong(self, macro: Macro) -> Exception:
+        name = macro.name
+        return self.source.invalid(f"invalid arguments for {name.text}", name.at, name.text)

@@ -1,10 +1,11 @@
-"""The text of a grammar, and places in it as lines and columns."""
+"""The text of a grammar, places in it as lines and columns, and what the readers of both notations share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from dotllm.errors import Code, InvalidSpecError, LineColumn, Offset, Pointer, SpecError, UnsupportedError
 from dotllm.suggestions import did_you_mean
@@ -91,3 +92,70 @@ class Source:
             elif inner != Pointer():
                 location = replace(location, inner=inner)
             raise error.at(location) from error
+
+
+class Token(NamedTuple):
+    """``kind`` is a group of the notation's expression for tokens, the sign itself, or "END"."""
+
+    kind: str
+    text: str
+    at: int
+    value: Any = None  # the JSON value that follows a directive of Lark
+
+
+MAX_COUNT = 2**30 - 1  # of repetitions
+OPERATORS: Mapping[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+
+
+class TokenReader:
+    """Reads tokens, the last of which is END, from first to last."""
+
+    def __init__(self, source: Source, tokens: Sequence[Token]) -> None:
+        self.source = source
+        self.tokens = tokens
+        self.i = 0
+
+    @property
+    def token(self) -> Token:
+        """The next token, not yet consumed."""
+        return self.tokens[self.i]
+
+    def expect(self, kind: str, what: str) -> Token:
+        """Consume a token of this kind. Raises InvalidSpecError for another."""
+        token = self.token
+        if token.kind != kind:
+            raise self.unexpected(what)
+        self.i += 1
+        return token
+
+    def unexpected(self, what: str) -> InvalidSpecError:
+        """The refusal of the next token, in whose place ``what`` belongs."""
+        token = self.token
+        ends = {"END": "the end of the grammar", "NEWLINE": "the end of the line"}
+        return self.source.invalid(f"expected {what}, found {ends.get(token.kind, repr(token.text))}", token.at)
+
+    def count(self) -> int:
+        """A number of repetitions. Raises InvalidSpecError if it is too large."""
+        token = self.expect("NUMBER", "a number")
+        if not token.text.isdigit():
+            raise self.source.invalid(f"{token.text} is not a number of repetitions", token.at)
+        if len(token.text) > 10 or int(token.text) > MAX_COUNT:
+            raise self.source.invalid(f"{token.text} repetitions are too many", token.at)
+        return int(token.text)
+
+    def counts(self) -> tuple[int, int | None]:
+        """``{n}``, ``{n,}``, ``{,m}`` or ``{n,m}``."""
+        at = self.expect("{", "'{'").at
+        low = 0 if self.token.kind == "," else self.count()
+        high: int | None = low
+        if self.token.kind == ",":
+            self.i += 1
+            high = self.count() if self.token.kind == "NUMBER" else None
+        self.expect("}", "'}'")
+        return self.in_order(low, high, at)
+
+    def in_order(self, low: int, high: int | None, at: int) -> tuple[int, int | None]:
+        """Both counts. Raises InvalidSpecError if the first is larger."""
+        if high is not None and high < low:
+            raise self.source.invalid(f"the minimum count {low} exceeds the maximum {high}", at)
+        return low, high

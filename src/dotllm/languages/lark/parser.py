@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dotllm import cancellation
 from dotllm.errors import BudgetExceededError, InvalidSpecError
-from dotllm.languages.source import Source
+from dotllm.languages.source import OPERATORS, Source, Token, TokenReader
 
 # The syntax of a Lark grammar, before names are resolved: nodes in one list, children before their parents.
 #
@@ -126,16 +126,7 @@ _JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse_constant)
 _JSON_SPACE = re.compile(r"[ \t\r\n]*")
 
 
-class LarkToken(NamedTuple):
-    """``kind`` is a group of the expression above, the sign itself, or "END"."""
-
-    kind: str
-    text: str
-    at: int
-    value: Any = None  # the JSON value of a DIRECTIVE that has one
-
-
-def tokenise(source: Source) -> list[LarkToken]:
+def tokenise(source: Source) -> list[Token]:
     """The tokens of a grammar, ending in END. Raises InvalidSpecError where no token begins."""
     text, at, tokens = source.text, 0, []
     while at < len(text):
@@ -155,10 +146,10 @@ def tokenise(source: Source) -> list[LarkToken]:
         if kind == "DIRECTIVE" and match.group() in JSON_DIRECTIVES:
             space = _JSON_SPACE.match(text, at)
             value, at = _json(source, space.end() if space else at, match.group())
-            tokens.append(LarkToken(kind, match.group(), begin, value))
+            tokens.append(Token(kind, match.group(), begin, value))
         else:
-            tokens.append(LarkToken(match.group() if kind == "SIGN" else kind, match.group(), begin))
-    tokens.append(LarkToken("END", "", len(text)))
+            tokens.append(Token(match.group() if kind == "SIGN" else kind, match.group(), begin))
+    tokens.append(Token("END", "", len(text)))
     return tokens
 
 
@@ -208,11 +199,9 @@ def unescape(text: str, source: Source, at: int) -> str:
     return _ESCAPE.sub(replace, text)
 
 
-MAX_COUNT = 2**30 - 1
 MAX_NESTED = 32  # levels of nested grammars
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-_OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _REGEX = re.compile(r"/(.*)/([a-z]*)", re.DOTALL)
 _WITHOUT_EFFECT = frozenset({"capture", "capture_name", "stop_capture", "stop_capture_name"})
 _INSTEAD = {
@@ -244,20 +233,14 @@ class _LarkFrame:
         self.negations = 0
 
 
-class Parser:
+class Parser(TokenReader):
     """One parse of one text."""
 
     def __init__(self, text: str) -> None:
-        self.source = Source(text)
-        self.tokens = tokenise(self.source)
-        self.i = 0
+        source = Source(text)
+        super().__init__(source, tokenise(source))
         self.nested = 0  # the number of open %lark
         self.document = LarkGrammar([], {}, {}, {}, [], {})
-
-    @property
-    def token(self) -> LarkToken:
-        """The next token, not yet consumed."""
-        return self.tokens[self.i]
 
     def parse(self) -> LarkGrammar:
         """The whole grammar. Raises `InvalidSpecError` or `UnsupportedError` with line and column."""
@@ -276,7 +259,7 @@ class Parser:
             else:
                 self._definition()
             if self.token.kind not in ("NEWLINE", end):
-                raise self._unexpected("the end of the line")
+                raise self.unexpected("the end of the line")
 
     def _nested_grammar(self, at: int) -> int:
         """``{`` a grammar with names of its own ``}``."""
@@ -284,7 +267,7 @@ class Parser:
             raise self.source.invalid(f"grammars are nested more than {MAX_NESTED} deep", at, "%lark", "too_deep")
         while self.token.kind == "NEWLINE":  # bounded: by the text
             self.i += 1
-        self._expect("{", "'{'")
+        self.expect("{", "'{'")
         outer, self.document = self.document, LarkGrammar([], {}, {}, {}, [], {})
         self.nested += 1
         grammar = self._grammar("}")
@@ -299,16 +282,16 @@ class Parser:
         while self.token.kind in ("!", "?"):  # bounded: by the text
             self.i += 1
         at = self.token.at
-        name = self._expect("NAME", "a rule, a terminal or a statement").text
+        name = self.expect("NAME", "a rule, a terminal or a statement").text
         parameters = self._parameters() if self.token.kind == "{" else ()
         if self.token.kind == ".":  # a priority: it chooses between parses, and does not change the language
             self.i += 1
-            self._expect("NUMBER", "a priority")
+            self.expect("NUMBER", "a priority")
         first = len(self.document.nodes)
         lazy, suffix = self._attributes() if self.token.kind == "[" else (False, None)
         if self.token.kind in ("=", "->"):
             raise self._other_definition(name)
-        self._expect(":", "':'")
+        self.expect(":", "':'")
         if self.token.kind == "=":
             raise self._other_definition(name)
         definition = Definition(name, first, self._expansions(), at, parameters, lazy, suffix)
@@ -323,11 +306,11 @@ class Parser:
         names = []
         self.i += 1
         while True:  # bounded: by the text
-            names.append(self._expect("NAME", "a parameter").text)
+            names.append(self.expect("NAME", "a parameter").text)
             if self.token.kind != ",":
                 break
             self.i += 1
-        self._expect("}", "'}'")
+        self.expect("}", "'}'")
         return tuple(names)
 
     def _attributes(self) -> tuple[bool, int | None]:
@@ -335,7 +318,7 @@ class Parser:
         lazy, suffix = False, None
         self.i += 1
         while self.token.kind != "]":  # bounded: by the text
-            key = self._expect("NAME", "an attribute")
+            key = self.expect("NAME", "an attribute")
             has_value = self.token.kind == "="
             self.i += has_value
             if key.text in _REFUSED:
@@ -351,7 +334,7 @@ class Parser:
             if self.token.kind != ",":
                 break
             self.i += 1
-        self._expect("]", "']'")
+        self.expect("]", "']'")
         return lazy or suffix is not None, suffix
 
     def _statement(self) -> None:
@@ -375,28 +358,28 @@ class Parser:
             raise self.source.invalid(f"unexpected {token.text}", token.at, token.text)
 
     def _import(self) -> None:
-        module = self._expect("NAME", "'common'")
+        module = self.expect("NAME", "'common'")
         if module.text != "common":
             raise self.source.unsupported("only the library 'common' can be imported", module.at, "%import")
         self.i += self.token.kind == "."
         if self.token.kind == "(":
             self.i += 1
-            names = [self._expect("NAME", "a terminal of 'common'")]
+            names = [self.expect("NAME", "a terminal of 'common'")]
             while self.token.kind == ",":  # bounded: by the text
                 self.i += 1
-                names.append(self._expect("NAME", "a terminal of 'common'"))
-            self._expect(")", "')'")
+                names.append(self.expect("NAME", "a terminal of 'common'"))
+            self.expect(")", "')'")
             for name in names:
                 self._add_import(name.text, name)
             return
-        name = self._expect("NAME", "a terminal of 'common'")
+        name = self.expect("NAME", "a terminal of 'common'")
         local = name.text
         if self.token.kind == "->":
             self.i += 1
-            local = self._expect("NAME", "a name").text
+            local = self.expect("NAME", "a name").text
         self._add_import(local, name)
 
-    def _add_import(self, local: str, name: LarkToken) -> None:
+    def _add_import(self, local: str, name: Token) -> None:
         document = self.document
         if local in document.imports or local in document.terminals or local in document.rules:
             raise self.source.invalid(f"{local} is defined twice", name.at, local)
@@ -432,9 +415,9 @@ class Parser:
                 frame.negations += 1
             elif kind == "->" and len(frames) == 1:  # an alternative's name only shapes the parse tree
                 self.i += 1
-                self._expect("NAME", "a name")
+                self.expect("NAME", "a name")
                 if self.token.kind not in ("NEWLINE", "|", "END", "}"):
-                    raise self._unexpected("'|' or the end of the line")
+                    raise self.unexpected("'|' or the end of the line")
             elif kind == "NEWLINE" and (len(frames) > 1 or self._continues()):
                 self.i += 1
             elif kind in ("NEWLINE", "END") or (kind == "}" and len(frames) == 1 and self.nested):
@@ -477,7 +460,7 @@ class Parser:
         if kind == "STRING":
             if self.token.kind == "..":
                 self.i += 1
-                last = self._expect("STRING", "a character")
+                last = self.expect("STRING", "a character")
                 ends = (self._character(token), self._character(last))
                 if ends[0] > ends[1]:
                     raise self.source.invalid("this range ends before it begins", token.at)
@@ -504,9 +487,9 @@ class Parser:
         if kind == "DIRECTIVE" and text not in JSON_DIRECTIVES:
             raise self.source.unsupported(f"{text} is not supported here", token.at, text)
         self.i -= 1
-        raise self._unexpected("an expression")
+        raise self.unexpected("an expression")
 
-    def _character(self, token: LarkToken) -> str:
+    def _character(self, token: Token) -> str:
         text = unescape(token.text[1:-1], self.source, token.at) if token.text.endswith('"') else ""
         if len(text) != 1:
             raise self.source.invalid("the ends of a range are strings of one character", token.at)
@@ -529,38 +512,20 @@ class Parser:
         """The repetition at the current token, if there is one."""
         kind = self.token.kind
         following = self.tokens[self.i + 1].kind if kind != "END" else ""
-        if kind in _OPERATORS:
+        if kind in OPERATORS:
             self.i += 1
-            return _OPERATORS[kind]
+            return OPERATORS[kind]
         at = self.token.at
         if kind == "~" and following == "NUMBER":
             self.i += 1
-            low = high = self._count()
+            low = high = self.count()
             if self.token.kind == "..":
                 self.i += 1
-                high = self._count()
-            return self._checked(low, high, at)
+                high = self.count()
+            return self.in_order(low, high, at)
         if kind == "{" and following in ("NUMBER", ","):
-            self.i += 1
-            low = 0 if self.token.kind == "," else self._count()
-            upper: int | None = low
-            if self.token.kind == ",":
-                self.i += 1
-                upper = self._count() if self.token.kind == "NUMBER" else None
-            self._expect("}", "'}'")
-            return self._checked(low, upper, at)
+            return self.counts()
         return None
-
-    def _count(self) -> int:
-        token = self._expect("NUMBER", "a number")
-        if not token.text.isdigit() or len(token.text) > 10 or int(token.text) > MAX_COUNT:
-            raise self.source.invalid(f"{token.text} is not a number of repetitions", token.at)
-        return int(token.text)
-
-    def _checked(self, low: int, high: int | None, at: int) -> tuple[int, int | None]:
-        if high is not None and high < low:
-            raise self.source.invalid(f"the minimum count {low} exceeds the maximum {high}", at)
-        return low, high
 
     def _close(self, frame: _LarkFrame) -> int:
         if frame.opener == "{":
@@ -589,23 +554,7 @@ class Parser:
         self.document.nodes.append(LarkNode(kind, value, children, at))
         return len(self.document.nodes) - 1
 
-    # --- tokens
-
-    def _expect(self, kind: str, what: str) -> LarkToken:
-        token = self.token
-        if token.kind != kind:
-            raise self._unexpected(what)
-        self.i += 1
-        return token
-
     def _other_definition(self, name: str) -> Exception:
         help = f"write {name}: … (Lark), or {name} ::= … in every rule (EBNF)"
         sign = ":=" if self.tokens[self.i - 1].kind == ":" else self.token.text
         return self.source.invalid(f"expected ':', found {sign!r}", self.token.at, help=help)
-
-    def _unexpected(self, what: str) -> Exception:
-        token = self.token
-        what_is_there = {"END": "the end of the grammar", "NEWLINE": "the end of the line"}.get(
-            token.kind, repr(token.text)
-        )
-        return self.source.invalid(f"expected {what}, found {what_is_there}", token.at)
