@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 from dotllm.charset import ANY_CHAR, CharSet
@@ -24,6 +23,7 @@ from dotllm.languages.regex.syntax import (
     Text,
     alt,
     charset_of,
+    children,
     repeat,
     seq,
 )
@@ -45,22 +45,10 @@ def length_bounds(node: Node) -> Bounds:
         if high == 0:
             return 0, 0
         return low * node.minimum, None if high is None or node.maximum is None else high * node.maximum
-    if isinstance(node, Seq):
-        least, most = 0, 0
-        unlimited = False
-        for part in node.parts:
-            low, high = length_bounds(part)
-            least += low
-            if high is None:
-                unlimited = True
-            else:
-                most += high
-        return least, None if unlimited else most
-    if isinstance(node, Alt):
-        bounds = [length_bounds(choice) for choice in node.choices]
-        tops = [high for _, high in bounds]
-        longest = None if None in tops else max(high for high in tops if high is not None)
-        return min(low for low, _ in bounds), longest
+    if isinstance(node, (Seq, Alt)):
+        lows, highs = zip(*map(length_bounds, children(node)), strict=True)
+        least, most = (sum, sum) if isinstance(node, Seq) else (min, max)
+        return least(lows), None if None in highs else most(highs)
     if isinstance(node, Atomic):
         return length_bounds(node.body)
     return 0, 0  # Empty, Never, Assertion, Look
@@ -68,13 +56,7 @@ def length_bounds(node: Node) -> Bounds:
 
 def has_looks(node: Node) -> bool:
     """Whether ``node`` contains assertions (`Assertion` or `Look`)."""
-    if isinstance(node, (Assertion, Look)):
-        return True
-    if isinstance(node, (Repeat, Atomic)):
-        return has_looks(node.body)
-    if isinstance(node, Seq):
-        return any(map(has_looks, node.parts))
-    return isinstance(node, Alt) and any(map(has_looks, node.choices))
+    return isinstance(node, (Assertion, Look)) or any(map(has_looks, children(node)))
 
 
 def first_chars(node: Node) -> tuple[CharSet, bool]:
@@ -401,25 +383,12 @@ def _is(node: Node, kind: AssertionKind) -> bool:
 
 def _charset(node: Node) -> CharSet:
     """The characters of all matches of ``node``."""
-    charset = NO_CHARS
-    for part in _atoms(node):
-        charset = charset | part
+    if isinstance(node, Text):
+        return CharSet.of(node.text)
+    charset = node.charset if isinstance(node, Chars) else NO_CHARS
+    for child in children(node):
+        charset = charset | _charset(child)
     return charset
-
-
-def _atoms(node: Node) -> Iterator[CharSet]:
-    if isinstance(node, Seq):
-        for part in node.parts:
-            yield from _atoms(part)
-    elif isinstance(node, Alt):
-        for choice in node.choices:
-            yield from _atoms(choice)
-    elif isinstance(node, Repeat):
-        yield from _atoms(node.body)
-    elif hasattr(node, "text"):
-        yield CharSet.of(node.text)
-    elif (charset := charset_of(node)) is not None:
-        yield charset
 
 
 def _widened(node: Node, seen: CharSet) -> Node:

@@ -42,6 +42,7 @@ from dotllm.languages.regex.syntax import (
     alt,
     chars,
     charset_of,
+    children,
     repeat,
     seq,
 )
@@ -53,13 +54,9 @@ def size(node: Node) -> int:
     """The approximate number of states that `connect` makes for ``node``."""
     if isinstance(node, Text):
         return len(node.text)
-    if isinstance(node, Seq):
-        return len(node.parts) + sum(map(size, node.parts))
-    if isinstance(node, Alt):
-        return sum(map(size, node.choices))
     if isinstance(node, Repeat):
         return (1 + size(node.body)) * (max(node.minimum, 1) if node.maximum is None else node.maximum)
-    return 0
+    return (len(node.parts) if isinstance(node, Seq) else 0) + sum(map(size, children(node)))
 
 
 def plain_automaton(
@@ -264,11 +261,10 @@ def _count_assertions(node: Node, factor: int, times: dict[_Key, int]) -> None:
     """Count how often one match of ``node`` can pass each assertion; a number above 1 means "more than once"."""
     if isinstance(node, (Assertion, Look)):
         times[_key(node)] = times.get(_key(node), 0) + factor
-    elif isinstance(node, Repeat):
-        _count_assertions(node.body, factor if node.maximum == 1 else 2, times)
-    elif isinstance(node, (Seq, Alt)):
-        for part in node.parts if isinstance(node, Seq) else node.choices:
-            _count_assertions(part, factor, times)
+    if isinstance(node, Repeat) and node.maximum != 1:
+        factor = 2
+    for child in children(node):
+        _count_assertions(child, factor, times)
 
 
 def _where_body_matches(look: Look, mark: Node) -> Node:

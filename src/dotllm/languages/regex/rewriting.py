@@ -28,8 +28,10 @@ from dotllm.languages.regex.syntax import (
     Text,
     alt,
     charset_of,
+    children,
     repeat,
     seq,
+    with_children,
 )
 
 # Resolves ``^`` and ``$`` outside look-around in the syntax tree; they need no automaton.
@@ -59,11 +61,7 @@ def contains(node: Node, kind: AssertionKind) -> bool:
     """Whether ``node`` contains an anchor outside look-around."""
     if isinstance(node, Assertion):
         return node.kind is kind
-    if isinstance(node, Repeat):
-        return contains(node.body, kind)
-    if isinstance(node, Seq):
-        return any(contains(part, kind) for part in node.parts)
-    return isinstance(node, Alt) and any(contains(choice, kind) for choice in node.choices)
+    return any(contains(child, kind) for child in children(node))
 
 
 class _Resolver:
@@ -138,13 +136,7 @@ class _Resolver:
         """The version of ``node`` inside: something precedes it."""
         if isinstance(node, Assertion):
             return NEVER if node.kind is self.kind else node
-        if isinstance(node, Seq):
-            return seq([self.inside(part) for part in node.parts])
-        if isinstance(node, Alt):
-            return alt([self.inside(choice) for choice in node.choices])
-        if isinstance(node, Repeat):
-            return repeat(self.inside(node.body), node.minimum, node.maximum)
-        return node
+        return with_children(node, [self.inside(child) for child in children(node)])
 
     def nothing(self, node: Node) -> Node:
         """The condition under which ``node`` matches the empty text at the edge."""
@@ -152,10 +144,8 @@ class _Resolver:
             return node
         if isinstance(node, Assertion):
             return EMPTY if node.kind is self.kind else node
-        if isinstance(node, Seq):
-            return seq([self.nothing(part) for part in node.parts])
-        if isinstance(node, Alt):
-            return alt([self.nothing(choice) for choice in node.choices])
+        if isinstance(node, (Seq, Alt)):
+            return with_children(node, [self.nothing(child) for child in children(node)])
         if isinstance(node, Repeat):
             return EMPTY if node.minimum == 0 else self.nothing(node.body)
         return NEVER

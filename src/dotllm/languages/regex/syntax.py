@@ -120,6 +120,22 @@ ANY = Chars(ANY_CHAR)
 ANY_TEXT = Repeat(ANY, 0, None)
 
 
+def children(node: Node) -> tuple[Node, ...]:
+    """The expressions that ``node`` consists of, without those inside look-around."""
+    if isinstance(node, Seq):
+        return node.parts
+    if isinstance(node, Alt):
+        return node.choices
+    return (node.body,) if isinstance(node, (Repeat, Atomic)) else ()
+
+
+def with_children(node: Node, parts: Sequence[Node]) -> Node:
+    """``node`` with other `children`."""
+    if isinstance(node, Repeat):
+        return repeat(parts[0], node.minimum, node.maximum)
+    return seq(parts) if isinstance(node, Seq) else alt(parts) if isinstance(node, Alt) else node
+
+
 def chars(charset: CharSet) -> Node:
     """One code point of ``charset``."""
     if not charset:
