@@ -43,24 +43,6 @@ class ValueCondition(ObjectCondition):
 
 
 @dataclass(slots=True, eq=False)
-class PresenceCondition(ObjectCondition):
-    """The key ``name`` is present."""
-
-    name: str
-
-    def broken(self, nodes: Nodes) -> ObjectConstraint:
-        return mentioning({self.name: FALSE})
-
-    def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
-        if value_of(constraint, self.name) == FALSE:
-            return Breaks.ALWAYS
-        return Breaks.NEVER if self.name in constraint.required else Breaks.SOMETIMES
-
-    def as_clause(self) -> Clause:
-        return frozenset([(self.name, True)])
-
-
-@dataclass(slots=True, eq=False)
 class RequiredValueCondition(ObjectCondition):
     """The key ``name`` is present, and its value is of ``node``."""
 
@@ -77,6 +59,9 @@ class RequiredValueCondition(ObjectCondition):
         if _within(nodes, mine, self.node):
             return Breaks.NEVER if self.name in constraint.required else Breaks.SOMETIMES
         return Breaks.ALWAYS if nodes.are_apart(mine, self.node) else Breaks.SOMETIMES
+
+    def as_clause(self) -> Clause | None:
+        return frozenset([(self.name, True)]) if self.node == TRUE else None
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +143,7 @@ def conditions(constraint: ObjectConstraint) -> list[ObjectCondition]:
     out: list[ObjectCondition] = []
     for name, node in constraint.properties.items():
         if name in constraint.required:
-            out.append(PresenceCondition(name) if node == TRUE else RequiredValueCondition(name, node))
+            out.append(RequiredValueCondition(name, node))
         elif node != TRUE:
             out.append(ValueCondition(name, node))
     out.extend(KeyClassCondition(i, node) for i, (_, node) in enumerate(constraint.key_classes) if node != TRUE)
@@ -180,7 +165,7 @@ def restricted(constraint: ObjectConstraint, kept: list[ObjectCondition]) -> Obj
     for condition in kept:
         if isinstance(condition, (ValueCondition, RequiredValueCondition)):
             values[condition.name] = condition.node
-        if isinstance(condition, (PresenceCondition, RequiredValueCondition)):
+        if isinstance(condition, RequiredValueCondition):
             required.add(condition.name)
         elif isinstance(condition, ClauseCondition):
             clauses.add(condition.clause)

@@ -90,7 +90,9 @@ def _choose_discriminator(constraint: ObjectConstraint, split: frozenset[str]) -
         condition.name
         for other in constraint.negated
         for condition in conditions(other)
-        if isinstance(condition, (ValueCondition, RequiredValueCondition)) and condition.name not in split
+        if isinstance(condition, (ValueCondition, RequiredValueCondition))
+        and condition.node != TRUE
+        and condition.name not in split
     )
     name, count = min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
     return name if count > 1 else None
