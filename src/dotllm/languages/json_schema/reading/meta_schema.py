@@ -24,15 +24,17 @@ from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.reading import remedies
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, REFERENCES, Dialect, detect, identifier_of
 from dotllm.languages.json_schema.reading.ineffective import is_clear
-from dotllm.languages.json_schema.reading.subschemas import Path, pointer
+from dotllm.languages.json_schema.reading.subschemas import (
+    LISTS_OF_SCHEMAS,
+    MAPS_OF_SCHEMAS,
+    SCHEMAS,
+    Path,
+    pointer,
+)
 from dotllm.languages.regex.parser import parse
 
 NOT_A_SCHEMA = "a schema must be an object or a boolean"
 _NAMES = "must be a list of strings"
-_ANCHORS = {
-    Dialect.DRAFT2019: re.compile("[A-Za-z][-A-Za-z0-9.:_]*"),
-    Dialect.DRAFT2020: re.compile("[A-Za-z_][-A-Za-z0-9._]*"),
-}
 
 Check = Callable[[Any], str]
 """The fault of a value, as a text to put after the keyword's name; "" if there is none."""
@@ -86,11 +88,8 @@ def _schemas(value: Any) -> str:
 
 
 def _vocabulary(value: Any) -> str:
-    return (
-        ""
-        if isinstance(value, dict) and all(isinstance(part, bool) for part in value.values())
-        else ("must be an object of booleans")
-    )
+    is_right = isinstance(value, dict) and all(isinstance(part, bool) for part in value.values())
+    return "" if is_right else "must be an object of booleans"
 
 
 _STRING, _BOOLEAN, _LIST, _MAP = (
@@ -105,45 +104,36 @@ _CHECKS: dict[str, Check | None] = {
     **dict.fromkeys(("allOf", "anyOf", "oneOf"), _schemas), "prefixItems": _LIST, "items": None,
     **dict.fromkeys(("properties", "patternProperties", "dependentSchemas", "dependencies", "dependentRequired"), _MAP),
 }  # fmt: skip
-_ALSO: dict[Dialect, dict[str, Check | None]] = {
+
+
+def _anchor(name: str) -> Check:
+    pattern = re.compile(name)
+    return lambda value: "" if isinstance(value, str) and pattern.fullmatch(value) else "must be a plain name"
+
+
+_NAME_2019, _NAME_2020 = _anchor("[A-Za-z][-A-Za-z0-9.:_]*"), _anchor("[A-Za-z_][-A-Za-z0-9._]*")
+_SINCE: dict[Dialect, dict[str, Check | None]] = {
     Dialect.DRAFT4: {**dict.fromkeys(("id", "$schema", "title", "description"), _STRING), "definitions": _MAP},
-}
-_ALSO[Dialect.DRAFT6] = {
-    **{name: check for name, check in _ALSO[Dialect.DRAFT4].items() if name != "id"}, "$id": _STRING, "examples": _LIST
+    Dialect.DRAFT6: {"id": None, "$id": _STRING, "examples": _LIST},
+    Dialect.DRAFT7: {
+        **dict.fromkeys(("$comment", "contentEncoding", "contentMediaType"), _STRING), "readOnly": _BOOLEAN
+    },
+    Dialect.DRAFT2019: {
+        **dict.fromkeys(("deprecated", "writeOnly", "$recursiveAnchor"), _BOOLEAN), "$anchor": _NAME_2019,
+        "$defs": _MAP, "$vocabulary": _vocabulary, "contentSchema": None,
+    },
+    Dialect.DRAFT2020: {
+        "$anchor": _NAME_2020, "$dynamicAnchor": _NAME_2020, "$recursiveRef": _STRING,
+        "$recursiveAnchor": _NAME_2020,  # a name, as in the meta-schema
+    },
 }  # fmt: skip
-_ALSO[Dialect.DRAFT7] = {
-    **_ALSO[Dialect.DRAFT6], **dict.fromkeys(("$comment", "contentEncoding", "contentMediaType"), _STRING),
-    "readOnly": _BOOLEAN,
-}  # fmt: skip
-_ALSO[Dialect.DRAFT2019] = {
-    **_ALSO[Dialect.DRAFT7], **dict.fromkeys(("deprecated", "writeOnly", "$recursiveAnchor"), _BOOLEAN),
-    "$defs": _MAP, "$vocabulary": _vocabulary, "contentSchema": None,
-}  # fmt: skip
-_ALSO[Dialect.DRAFT2020] = dict(_ALSO[Dialect.DRAFT2019])
-
-
-def _anchor(name: re.Pattern[str]) -> Check:
-    return lambda value: "" if isinstance(value, str) and name.fullmatch(value) else "must be a plain name"
-
-
-for _dialect, _name in _ANCHORS.items():
-    _ALSO[_dialect] |= {"$anchor": _anchor(_name)}
-_ALSO[Dialect.DRAFT2020] |= {
-    "$dynamicAnchor": _anchor(_ANCHORS[Dialect.DRAFT2020]),
-    "$recursiveRef": _STRING,
-    "$recursiveAnchor": _anchor(_ANCHORS[Dialect.DRAFT2020]),  # a name, as in the meta-schema
-}
-
+"""The keywords without assertions, from a dialect on."""
 _BY_DIALECT = {
-    dialect: {name: _CHECKS.get(name) for name in names} | _ALSO[dialect] for dialect, names in ASSERTIONS.items()
+    dialect: {name: _CHECKS.get(name) for name in names}
+    | {name: check for since, checks in _SINCE.items() if since <= dialect for name, check in checks.items()}
+    for dialect, names in ASSERTIONS.items()
 }
-_HOLD_ONE = frozenset(
-    {"additionalProperties", "unevaluatedProperties", "propertyNames", "additionalItems", "unevaluatedItems"}
-    | {"contains", "not", "if", "then", "else", "contentSchema", "items"}
-)
-_HOLD_SEVERAL = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
 _HOLD_NAMES = frozenset({"dependentRequired", "dependencies"})
-_HOLD_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 _CHECKED, _TYPED, _NAMES_HELD, _NAMED, _SEVERAL, _ONE, _PATTERN = range(7)
 """How the value of a keyword is handled: it is only checked, or its parts are examined, too, in one of these ways."""
@@ -157,7 +147,7 @@ the values."""
 
 
 def _rule(keyword: str, check: Check | None) -> _Rule:
-    ways = (("type",), _HOLD_NAMES, _HOLD_NAMED, _HOLD_SEVERAL, _HOLD_ONE, ("pattern",))
+    ways = (("type",), _HOLD_NAMES, MAPS_OF_SCHEMAS, LISTS_OF_SCHEMAS, SCHEMAS, ("pattern",))
     way = next((number for number, keywords in enumerate(ways, _TYPED) if keyword in keywords), _CHECKED)
     return check and _ALWAYS_RIGHT.get(check), check, way
 
@@ -277,7 +267,7 @@ def _look_into(place: _Place, keyword: str, value: Any, way: int, places: list[_
             (child, place[1], place, (keyword, at)) for at, child in enumerate(value) if not _has_only_texts(child)
         ]
     elif way in (_ONE, _SEVERAL):
-        if (way == _ONE or keyword in _HOLD_ONE) and not _has_only_texts(value):
+        if (way == _ONE or keyword in SCHEMAS) and not _has_only_texts(value):
             places.append((value, place[1], place, (keyword,)))
     elif not _may_be(place[0].get("type"), "string"):
         _check_pattern(place, (keyword,), keyword, value)

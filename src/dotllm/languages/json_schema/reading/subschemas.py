@@ -13,15 +13,15 @@ from typing import Any
 from dotllm.errors import SpecError, escaped
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, detect
 
-_MAPS_OF_SCHEMAS = frozenset(
+MAPS_OF_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
-_LISTS_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
-_SCHEMAS = frozenset(
+LISTS_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+SCHEMAS = frozenset(
     {"additionalProperties", "unevaluatedProperties", "propertyNames", "items", "additionalItems", "unevaluatedItems"}
     | {"contains", "not", "if", "then", "else", "contentSchema"}
 )
-HOLDING = _MAPS_OF_SCHEMAS | _LISTS_OF_SCHEMAS | _SCHEMAS
+HOLDING = MAPS_OF_SCHEMAS | LISTS_OF_SCHEMAS | SCHEMAS
 
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"}
@@ -70,11 +70,11 @@ def children(node: dict[str, Any]) -> list[tuple[Any, Path]]:
     if HOLDING.isdisjoint(node):
         return result
     for keyword, value in node.items():
-        if keyword in _MAPS_OF_SCHEMAS and isinstance(value, dict):
+        if keyword in MAPS_OF_SCHEMAS and isinstance(value, dict):
             result += [(child, (keyword, name)) for name, child in value.items()]
-        elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list):
+        elif keyword in LISTS_OF_SCHEMAS and isinstance(value, list):
             result += [(child, (keyword, number)) for number, child in enumerate(value)]
-        elif keyword in _SCHEMAS:
+        elif keyword in SCHEMAS:
             result.append((value, (keyword,)))
     return result
 
