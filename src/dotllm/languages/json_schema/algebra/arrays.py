@@ -76,15 +76,9 @@ def simplified(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | N
         return None
     if constraint.repeated:
         minimum = max(minimum, 2)
-    constraint = ArrayConstraint(
-        prefix,
-        rest,
-        minimum,
-        maximum,
-        tuple(contains),
-        constraint.unique and not few,
-        constraint.repeated,
-        constraint.negated,
+    unique = constraint.unique and not few
+    constraint = constraint._replace(
+        prefix=prefix, rest=rest, minimum=minimum, maximum=maximum, contains=tuple(contains), unique=unique
     )
     return _without_decided(nodes, constraint) if constraint.negated else constraint
 

@@ -288,16 +288,8 @@ def simplified(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint |
             maximum is not None and maximum < max(minimum, len(required))
         ):
             return None
-    constraint = ObjectConstraint(
-        properties,
-        constraint.key_classes,
-        required,
-        clauses,
-        minimum,
-        maximum,
-        constraint.negated,
-        constraint.mentioned,
-        constraint.named,
+    constraint = constraint._replace(
+        properties=properties, required=required, clauses=clauses, minimum=minimum, maximum=maximum
     )
     return _without_decided(nodes, constraint, constraint.negated) if constraint.negated else constraint
 

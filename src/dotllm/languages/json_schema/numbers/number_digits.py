@@ -41,16 +41,14 @@ def digit_groups(key: Key) -> tuple[tuple[int, ...], ...]:
 
 def decimal_places(value: Exact) -> int:
     """The digits that ``value`` needs after the point. Raises UnsupportedError if it has no finite decimal form."""
-    rest, places = value.denominator, 0
-    twos = fives = 0
+    rest, twos, fives = value.denominator, 0, 0
     while rest % 2 == 0:  # bounded: by the digits of a number
         rest, twos = rest // 2, twos + 1
     while rest % 5 == 0:  # bounded: by the digits of a number
         rest, fives = rest // 5, fives + 1
     if rest != 1:
         raise UnsupportedError(f"{value} has no finite decimal form", keyword="number")
-    places = max(twos, fives)
-    return places
+    return max(twos, fives)
 
 
 def _rest(numbers: RealSet, low: int, high: int) -> Part | None:

@@ -46,18 +46,10 @@ _OPENAPI_3_1 = re.compile(r"spec\.openapis\.org/oas/3\.[1-9]/dialect/[-a-z0-9]+"
 """The dialect of OpenAPI 3.1 and later is 2020-12 with further annotations."""
 _DRAFT = re.compile(r"draft-?0?([467])\b|(2019-09|2020-12)")
 
-_BY_NAME = {
-    "4": Dialect.DRAFT4,
-    "draft4": Dialect.DRAFT4,
-    "draft-04": Dialect.DRAFT4,
-    "6": Dialect.DRAFT6,
-    "draft6": Dialect.DRAFT6,
-    "draft-06": Dialect.DRAFT6,
-    "7": Dialect.DRAFT7,
-    "draft7": Dialect.DRAFT7,
-    "draft-07": Dialect.DRAFT7,
-    "2019-09": Dialect.DRAFT2019,
-    "2020-12": Dialect.DRAFT2020,
+_BY_NAME = {"2019-09": Dialect.DRAFT2019, "2020-12": Dialect.DRAFT2020} | {
+    name.format(int(dialect)): dialect
+    for dialect in (Dialect.DRAFT4, Dialect.DRAFT6, Dialect.DRAFT7)
+    for name in ("{}", "draft{}", "draft-0{}")
 }
 
 # By ``$schema`` without its scheme and without an empty fragment.

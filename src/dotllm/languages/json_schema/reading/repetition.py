@@ -40,17 +40,7 @@ class Repetitions:
         if depth > _MAX_DEPTH:
             key = object()
         elif isinstance(value, list):
-            key = (
-                None,
-                *[
-                    item
-                    if type(item) is str
-                    else self._number(item, depth + 1)
-                    if isinstance(item, (dict, list))
-                    else (type(item), item)
-                    for item in value
-                ],
-            )
+            key = (None, *[self._part(item, depth) for item in value])
         else:
             key = self._of_dictionary(value, depth)
         self._kept.append(value)
@@ -64,16 +54,14 @@ class Repetitions:
                 if name in _NAMES and isinstance(part, (str, bool)):
                     return object()
                 if name in _VALUES:
-                    parts.append(name)
-                    parts.append(repr(part))
+                    parts += name, repr(part)
                     continue
                 if name in _ANNOTATIONS and type(part) is str:
                     continue
-            parts.append(name)
-            if type(part) is str:
-                parts.append(part)
-            elif isinstance(part, (dict, list)):
-                parts.append(self._number(part, depth + 1))
-            else:
-                parts.append((type(part), part))
+            parts += name, self._part(part, depth)
         return tuple(parts)
+
+    def _part(self, part: Any, depth: int) -> object:
+        if type(part) is str:
+            return part
+        return self._number(part, depth + 1) if isinstance(part, (dict, list)) else (type(part), part)
