@@ -204,20 +204,12 @@ class _Automaton:
                 self._empty[layer[final]].append(end)
 
     def _closure(self, state: int) -> list[int]:
-        reached = {state: None}
-        for each in _in_order(reached):
-            for target in self._empty[each]:
-                reached.setdefault(target)
-        return list(reached)
-
-
-def _in_order(keys: dict[int, None]) -> Iterator[int]:
-    """The keys of a dictionary that grows while they are read."""
-    done = 0
-    while done < len(keys):  # bounded: by the states
-        for key in list(keys)[done:]:
-            done += 1
-            yield key
+        reached, seen = [state], {state}
+        for each in reached:  # bounded: by the states, each added once
+            new = dict.fromkeys(target for target in self._empty[each] if target not in seen)
+            seen |= new.keys()
+            reached += new
+        return reached
 
 
 class _Quoted:

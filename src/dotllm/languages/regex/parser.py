@@ -67,6 +67,10 @@ class Scanner:
         message = f"unsupported in a regular expression: {what} ({self.text[at : at + 8]!r}) {why}"
         return UnsupportedError(message, location=Offset(at), keyword=what, help=help)
 
+    def exceeded(self, what: str, keyword: str, at: int | None = None) -> BudgetExceededError:
+        """The refusal of more than the budget allows."""
+        return BudgetExceededError(what, location=Offset(self.at if at is None else at), keyword=keyword)
+
     def nul(self) -> str:
         """A NUL as an ordinary character; refused in ``python``."""
         if self.dialect == "python":
@@ -274,9 +278,7 @@ class ClassScanner(EscapeScanner):
     def _count(self, ranges: int) -> None:
         self._work += ranges + 10
         if self._work > _MAX_WORK:
-            raise BudgetExceededError(
-                "character classes with too many ranges", location=Offset(self.at), keyword="character class"
-            )
+            raise self.exceeded("character classes with too many ranges", "character class")
 
     def _any_class(self, start: int) -> CharSet:
         stack = [_Class(start, self.flags)]
@@ -304,11 +306,7 @@ class ClassScanner(EscapeScanner):
                 self.at += 2
                 if text[self.at] == "[":
                     if len(stack) >= MAX_NESTED_CLASSES:
-                        raise BudgetExceededError(
-                            f"classes nested deeper than {MAX_NESTED_CLASSES}",
-                            location=Offset(self.at),
-                            keyword="nesting",
-                        )
+                        raise self.exceeded(f"classes nested deeper than {MAX_NESTED_CLASSES}", "nesting")
                     self.at += 1
                     stack.append(_Class(self.at - 1, self.flags))
                     self._class_head(stack[-1])
@@ -626,9 +624,7 @@ class _Parser(GroupScanner):
                 opened = self.open_group(start)
                 if opened is not None:
                     if len(stack) >= MAX_NESTING:
-                        raise BudgetExceededError(
-                            f"groups nested deeper than {MAX_NESTING}", location=Offset(start), keyword="nesting"
-                        )
+                        raise self.exceeded(f"groups nested deeper than {MAX_NESTING}", "nesting", start)
                     stack.append(group)
                     group = opened
                 continue
@@ -747,9 +743,7 @@ class _Parser(GroupScanner):
             if high is not None and high < low:
                 raise self.invalid("the counts of a repetition are out of order")
             if max(low, high or 0) >= COUNT_LIMIT:
-                raise BudgetExceededError(
-                    f"a repetition of more than {COUNT_LIMIT - 1}", location=Offset(self.at), keyword="repetition"
-                )
+                raise self.exceeded(f"a repetition of more than {COUNT_LIMIT - 1}", "repetition")
         else:
             return node
         mode = text[end : end + 1]
@@ -766,11 +760,8 @@ class _Parser(GroupScanner):
     def _atomic(self, body: Node, start: int) -> Node:
         self.atomic += 1
         if self.atomic > MAX_ATOMIC:
-            raise BudgetExceededError(
-                f"more than {MAX_ATOMIC} atomic groups or possessive quantifiers",
-                location=Offset(start),
-                keyword="atomic group",
-            )
+            what = f"more than {MAX_ATOMIC} atomic groups or possessive quantifiers"
+            raise self.exceeded(what, "atomic group", start)
         return Atomic(body, start)
 
     def _at_quantifier(self) -> bool:

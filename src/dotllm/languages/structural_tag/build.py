@@ -49,7 +49,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
     """The expression of the whole specification. Raises InvalidSpecError for another ``type``, or without a format."""
     if spec.has("structures"):
         triggers = spec.strings("triggers")
-        items = [Fields(item, Pointer() / "structures" / i) for i, item in enumerate(spec.nonempty_list("structures"))]
+        items = [*spec.objects("structures")]
         tags = [legacy_tag(compiler, item) for item in items]
         spec.any("type", None)
         spec.finish()

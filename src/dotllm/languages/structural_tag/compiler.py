@@ -105,6 +105,10 @@ class Fields:
             self.check_text(name, text, self.at(name) / i)
         return texts
 
+    def objects(self, name: str) -> Iterator[Fields]:
+        """The objects of a non-empty list."""
+        return (Fields(value, self.at(name) / i) for i, value in enumerate(self.nonempty_list(name)))
+
     def finish(self) -> None:
         """Raise InvalidSpecError for unread fields: ignoring a field could mean not enforcing it."""
         for name in self._value:

@@ -68,8 +68,7 @@ def _tag_of(compiler: TagCompiler, begin: str, rest: Expression) -> Tag:
 def _tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> list[Tag]:
     """The tags of the field ``tags``, which must begin with strings."""
     tags = []
-    for i, value in enumerate(fields.nonempty_list("tags")):
-        tag = Fields(value, fields.at("tags") / i)
+    for tag in fields.objects("tags"):
         tag.any("type", None)
         begin, tail = tag.string("begin"), _tag_rest(compiler, tag, ends)
         tag.finish()
@@ -132,8 +131,7 @@ def _token_triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> 
     excluded = compiler.excluded_tokens(fields, ends)
     _require_triggers(triggers, "trigger_tokens", fields.at("trigger_tokens"), "the tokens that begin the tags")
     tags = []
-    for i, value in enumerate(fields.nonempty_list("tags")):
-        tag = Fields(value, fields.at("tags") / i)
+    for tag in fields.objects("tags"):
         tag.any("type", None)
         token = compiler.token_of_format(tag, "begin")
         if token not in triggers:
