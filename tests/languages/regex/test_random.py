@@ -14,6 +14,7 @@ from dotllm.automata.dfa import Dfa, dfa_to_grammar
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_grammar
+from dotllm.languages.regex.build import Writing
 from tests.cases import few
 from tests.grammar.reference import accepts
 
@@ -109,7 +110,12 @@ def test_spelling_of_characters_is_the_callers(pattern: str) -> None:
         if as_automaton:
             grammar.start = dfa_to_grammar(dfa, grammar, doubled)
         else:
-            grammar.start = regex_to_expression(pattern, grammar, search=False, lower_chars=doubled)
+            writing = Writing(
+                doubled,
+                lambda text, grammar=grammar: grammar.literal("".join(char * 2 for char in text)),
+                lambda dfa, low=0, high=None, grammar=grammar: dfa_to_grammar(dfa, grammar, doubled),
+            )
+            grammar.start = regex_to_expression(pattern, grammar, search=False, writing=writing)
         for text in SHORT:
             assert accepts(grammar, "".join(char * 2 for char in text).encode()) == dfa.accepts(text)
 

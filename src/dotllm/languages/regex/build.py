@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
 from dotllm.charset import ANY_CHAR, CharSet
@@ -20,7 +20,7 @@ from dotllm.languages.regex.lengths import (
     without_implied_limits,
 )
 from dotllm.languages.regex.lookaround import automaton
-from dotllm.languages.regex.parser import Dialect, Flags, parse
+from dotllm.languages.regex.parser import Dialect, parse
 from dotllm.languages.regex.rewriting import impossible, resolve_anchors, simplify_search, without_atomic
 from dotllm.languages.regex.syntax import ANY_TEXT, NO_CHARS, Alt, Chars, Empty, Node, Repeat, Seq, Text, seq
 
@@ -38,9 +38,6 @@ MAX_AUTOMATA = 200
 # The most states of a product with a length; beyond that the machine counts.
 MANY_STATES = 2_000
 
-LowerChars = Callable[[CharSet], Expression]
-LowerText = Callable[[str], Expression]
-
 
 class LowerDfa(Protocol):
     """The strings of an automaton with ``low`` to ``high`` characters, as an expression."""
@@ -49,28 +46,22 @@ class LowerDfa(Protocol):
         """The expression; ``high`` None: no limit."""
 
 
-class Lowering:
-    """Adds expressions to ``grammar``; the caller says how characters are spelled: plain, or as in a JSON string."""
+class Writing(NamedTuple):
+    """How texts are written: one character of a set, a literal text, and the strings of an automaton."""
 
-    def __init__(
-        self,
-        grammar: Grammar,
-        lower_chars: LowerChars | None,
-        lower_text: LowerText | None,
-        lower_dfa: LowerDfa | None,
-        budget: Budget,
-    ) -> None:
+    chars: Callable[[CharSet], Expression]
+    text: Callable[[str], Expression]
+    dfa: LowerDfa
+
+
+class Lowering:
+    """Adds expressions to ``grammar``; the caller says how texts are written: as they are, or as in a JSON string."""
+
+    def __init__(self, grammar: Grammar, writing: Writing | None, budget: Budget) -> None:
         self.grammar = grammar
         self.budget = budget
         self._automata = 0
-        self.chars = lower_chars or grammar.chars
-        self.dfa: LowerDfa = lower_dfa or self._with_length
-        if lower_text is not None:
-            self.text = lower_text
-        elif lower_chars is None:
-            self.text = grammar.literal
-        else:
-            self.text = self._spelled
+        self.chars, self.text, self.dfa = writing or Writing(grammar.chars, grammar.literal, self._with_length)
 
     def _with_length(self, dfa: Dfa, low: int = 0, high: int | None = None, /) -> Expression:
         counted = high if high is not None and high * len(dfa) > MANY_STATES else None
@@ -81,9 +72,6 @@ class Lowering:
         if counted is not None and (bounds is None or bounds[0] > counted):
             return self.grammar.never()
         return dfa_to_grammar(dfa, self.grammar, self.chars, counted or 0)
-
-    def _spelled(self, text: str) -> Expression:
-        return self.grammar.seq([self.chars(CharSet(((ord(char), ord(char)),))) for char in text])
 
     def plain(self, node: Node) -> Expression:
         """An expression without assertions."""
@@ -156,7 +144,6 @@ def regex_to_grammar(
     *,
     search: bool = False,
     dialect: Dialect = "python",
-    flags: Flags | None = None,
     budget: Budget | None = None,
 ) -> Grammar:
     """The Grammar of the texts that ``pattern`` matches as a whole, or, with ``search``, somewhere.
@@ -167,12 +154,12 @@ def regex_to_grammar(
         BudgetExceededError: the expression takes too much work.
     """
     grammar = Grammar()
-    grammar.start = regex_to_expression(pattern, grammar, search=search, dialect=dialect, flags=flags, budget=budget)
+    grammar.start = regex_to_expression(pattern, grammar, search=search, dialect=dialect, budget=budget)
     if not analyse(grammar).derives[grammar.start]:
         shared = Budget()  # all attempts together take no more work than one expression may
 
         def matches(other: str) -> bool:
-            dfa = regex_to_dfa(other, search=search, dialect=dialect, flags=flags, budget=shared)
+            dfa = regex_to_dfa(other, search=search, dialect=dialect, budget=shared)
             return not dfa.is_empty()
 
         refusal = impossible(pattern, matches, "regex")
@@ -186,23 +173,19 @@ def regex_to_expression(
     *,
     search: bool,
     dialect: Dialect = "python",
-    lower_chars: LowerChars | None = None,
-    lower_text: LowerText | None = None,
-    lower_dfa: LowerDfa | None = None,
+    writing: Writing | None = None,
     minimum: int = 0,
     maximum: int | None = None,
-    flags: Flags | None = None,
     budget: Budget | None = None,
 ) -> Expression:
     """``pattern`` as an expression of ``grammar``; `never` if no text matches.
 
-    ``lower_chars``, ``lower_text`` and ``lower_dfa`` spell one character of a set, a literal text and an automaton;
-    without them characters are written as UTF-8. ``minimum`` and ``maximum`` bound the length of the text in code
-    points. Raises as `regex_to_grammar` does.
+    ``writing``: how texts are written; without it, characters are written as UTF-8. ``minimum`` and ``maximum`` bound
+    the length of the text in code points. Raises as `regex_to_grammar` does.
     """
     budget = budget or Budget()
-    node = _syntax(pattern, search, dialect, flags, budget)
-    lowering = Lowering(grammar, lower_chars, lower_text, lower_dfa, budget)
+    node = _syntax(pattern, search, dialect, budget)
+    lowering = Lowering(grammar, writing, budget)
     if minimum == 0 and maximum is None:
         if not has_looks(node):
             return lowering.plain(node)
@@ -232,7 +215,7 @@ def regex_to_bounded_dfas(
     bound the length and would multiply the states (`split_by_length`); else None. Raises as `regex_to_grammar`
     does."""
     budget = Budget()
-    node = _syntax(pattern, search, dialect, None, budget)
+    node = _syntax(pattern, search, dialect, budget)
     parts = split_by_length(node) if has_looks(node) else None
     return None if parts is None else [(automaton(part, budget), low, high) for part, low, high in parts]
 
@@ -242,38 +225,23 @@ def regex_to_dfa(
     *,
     search: bool,
     dialect: Dialect = "python",
-    flags: Flags | None = None,
     budget: Budget | None = None,
 ) -> Dfa:
     """The language of ``pattern``; empty if no text matches. Raises as `regex_to_grammar` does."""
     budget = budget or Budget()
-    return automaton(_syntax(pattern, search, dialect, flags, budget), budget)
+    return automaton(_syntax(pattern, search, dialect, budget), budget)
 
 
-def _syntax(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, budget: Budget) -> Node:
-    """The syntax tree of the texts to match, without atomic groups and anchors."""
-    remembered = None
-    if flags is None and isinstance(pattern, str) and len(pattern) <= _SHORT:
-        remembered = _plain_syntax(pattern, search, dialect)
-    return _read(pattern, search, dialect, flags, budget) if remembered is None else remembered
+_parse_short = lru_cache(maxsize=256)(parse)  # many patterns are read twice, as an automaton and as an expression
 
 
-@lru_cache(maxsize=256)
-def _plain_syntax(pattern: str, search: bool, dialect: Dialect) -> Node | None:
-    """`_syntax` without flags; None if it needs a budget. Cached, because many patterns are read twice, as an
-    automaton and as an expression."""
-    parsed = parse(pattern, dialect, None)
-    return None if parsed.atomic else _whole(parsed.node, search, parsed.anchors)
-
-
-def _read(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, budget: Budget) -> Node:
-    parsed = parse(pattern, dialect, flags)
-    node = without_atomic(parsed.node, ANY_CHAR if search else NO_CHARS, budget) if parsed.atomic else parsed.node
-    return _whole(node, search, parsed.anchors)
-
-
-def _whole(node: Node, search: bool, anchors: bool) -> Node:
-    """``node`` as the expression of whole texts: with ``search``, any text may stand on both sides."""
+def _syntax(pattern: str, search: bool, dialect: Dialect, budget: Budget) -> Node:
+    """The syntax tree of whole texts, without atomic groups and anchors; with ``search``, any text may stand on both
+    sides of the match."""
+    is_short = isinstance(pattern, str) and len(pattern) <= _SHORT
+    node, anchors, atomic = (_parse_short if is_short else parse)(pattern, dialect)
+    if atomic:
+        node = without_atomic(node, ANY_CHAR if search else NO_CHARS, budget)
     if search:
         node = seq([ANY_TEXT, node, ANY_TEXT])
     if anchors:
@@ -281,4 +249,4 @@ def _whole(node: Node, search: bool, anchors: bool) -> Node:
     return simplify_search(node) if search else node
 
 
-__all__ = ["Dialect", "Flags", "regex_to_bounded_dfas", "regex_to_dfa", "regex_to_expression", "regex_to_grammar"]
+__all__ = ["Dialect", "regex_to_bounded_dfas", "regex_to_dfa", "regex_to_expression", "regex_to_grammar"]

@@ -260,9 +260,7 @@ def _common_class(text: str, dialect: Dialect, flags: Flags) -> CharSet | None:
 class ClassScanner(EscapeScanner):
     """Reads character classes."""
 
-    def __init__(self, text: str, dialect: Dialect, flags: Flags) -> None:
-        super().__init__(text, dialect, flags)
-        self._work = 0
+    _work = 0  # the ranges of all classes so far
 
     def char_class(self, start: int) -> CharSet:
         """A class; ``self.at`` is just past its ``[``. Nested classes are read only after an operator."""
@@ -471,9 +469,7 @@ class Group:
 class GroupScanner(ClassScanner):
     """Reads the openings of groups."""
 
-    def __init__(self, text: str, dialect: Dialect, flags: Flags) -> None:
-        super().__init__(text, dialect, flags)
-        self.inside_look = 0
+    inside_look = 0  # the number of open look-arounds
 
     def open_group(self, start: int) -> Group | None:
         """Read the text after ``(``; None if it opens no group (a comment or flags)."""
@@ -582,7 +578,7 @@ class Parsed(NamedTuple):
     """atomic groups or possessive quantifiers"""
 
 
-def parse(pattern: str, dialect: Dialect = "python", flags: Flags | None = None) -> Parsed:
+def parse(pattern: str, dialect: Dialect = "python") -> Parsed:
     """The syntax tree of ``pattern``.
 
     Raises:
@@ -597,14 +593,12 @@ def parse(pattern: str, dialect: Dialect = "python", flags: Flags | None = None)
         raise ValueError(f"dialect must be one of {tuple(_DOTS)}, not {dialect!r}")
     if len(pattern) > MAX_LENGTH:
         raise BudgetExceededError(f"a regular expression of more than {MAX_LENGTH:,} characters", keyword="length")
-    return _Parser(pattern, dialect, flags or Flags()).parse()
+    return _Parser(pattern, dialect, Flags()).parse()
 
 
 class _Parser(GroupScanner):
-    def __init__(self, text: str, dialect: Dialect, flags: Flags) -> None:
-        super().__init__(text, dialect, flags)
-        self.anchors = False
-        self.atomic = 0
+    anchors = False  # outside look-around
+    atomic = 0  # the number of atomic groups and possessive quantifiers
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 

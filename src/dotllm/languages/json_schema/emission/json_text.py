@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from dotllm.automata.dfa import Budget, Dfa
+from dotllm.automata.dfa import Dfa, dfa_to_grammar
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpecError, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
@@ -25,7 +25,6 @@ from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
-from dotllm.languages.regex.build import Lowering
 
 MAX_BLANKS, MAX_TABS = 32, 8
 """Of an indentation: 16 levels of two spaces, eight of four, or eight of one tab."""
@@ -72,7 +71,7 @@ class JsonText:
     def _separator(self, pattern: str, sign: str) -> Expression:
         if pattern == sign:
             return self.grammar.literal(sign)
-        return Lowering(self.grammar, None, None, None, Budget()).dfa(separator_texts(pattern, sign))
+        return dfa_to_grammar(separator_texts(pattern, sign), self.grammar, self.grammar.chars)
 
     def _then_space(self, token: Expression) -> Expression:
         return token if self.whitespace == self.grammar.empty() else self.grammar.seq([token, self.whitespace])
@@ -147,7 +146,7 @@ def whitespace(grammar: Grammar, options: Options) -> Expression:
             blanks = regex_to_expression(options.whitespace_pattern, grammar, search=False)
             blank = _blank_part(options.whitespace_pattern)
             if blank is not None:
-                blanks = Lowering(grammar, None, None, None, Budget()).dfa(blank)
+                blanks = dfa_to_grammar(blank, grammar, grammar.chars)
         except SpecError as error:
             raise error.replaced(
                 message=f"whitespace_pattern: {error.message}", location=None, keyword="whitespace_pattern"

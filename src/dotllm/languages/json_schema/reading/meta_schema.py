@@ -327,7 +327,7 @@ def _may_be(types: Any, name: str) -> bool:
 def _check_pattern(place: _Place, tokens: Path, keyword: str, pattern: str) -> None:
     """Refuse a pattern that no reader reads, because of the type, if it is not a regular expression."""
     try:
-        parse(pattern, "ecma", None)
+        parse(pattern, "ecma")
     except InvalidSpecError as error:
         location = _at(place, *tokens)
         raise InvalidSpecError(f"{keyword} {pattern!r}: {error.message}", location=location, keyword=keyword) from None

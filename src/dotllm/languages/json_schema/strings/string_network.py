@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dotllm import cancellation
 from dotllm.automata.dfa import Budget, Dfa
-from dotllm.automata.dfa.dfa import dfa_to_grammar
+from dotllm.automata.dfa.dfa import dfa_to_grammar, topological_order
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression, Grammar
@@ -323,7 +323,9 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
         else:
             leaving.setdefault(source, []).append((characters[which], target))
     accepting = dfa.accepting.tolist()
-    if any(state in leaving or not accepting[state] for state in loops) or _has_cycle(leaving, dfa.start):
+    onwards = [[target for _, target in leaving.get(state, ())] for state in range(len(dfa.table))]
+    has_cycle = len(topological_order(onwards, dfa.start)) < len(dfa)
+    if has_cycle or any(state in leaving or not accepting[state] for state in loops):
         return None
     states, last = 2, 1
     finals = [last]
@@ -352,19 +354,3 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
         if states > budget:
             raise BudgetExceededError(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
     return grammar.network(states, 0, finals, out)
-
-
-def _has_cycle(leaving: dict[int, list[tuple[CharSet, int]]], start: int) -> bool:
-    arrivals: dict[int, int] = {}
-    for edges in leaving.values():
-        for _, target in edges:
-            arrivals[target] = arrivals.get(target, 0) + 1
-    if arrivals.get(start):
-        return True
-    order = [start]
-    for state in order:  # bounded: by the states, each added once
-        for _, target in leaving.get(state, ()):
-            arrivals[target] -= 1
-            if not arrivals[target]:
-                order.append(target)
-    return any(arrivals.values())

@@ -18,6 +18,7 @@ from dotllm.languages.json_schema.strings.string_automata import (
 )
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.regex import regex_to_expression
+from dotllm.languages.regex.build import Writing
 
 
 def string_expression(language: StringLanguage, context: Context) -> Expression:
@@ -133,9 +134,11 @@ def _pattern(grammar: Grammar, constraint: StringConstraint, source: str) -> Exp
             grammar,
             search=True,
             dialect="ecma",
-            lower_chars=partial(spelling.character, grammar),
-            lower_text=partial(spelling.text_inside, grammar),
-            lower_dfa=partial(string_network.content, grammar),
+            writing=Writing(
+                partial(spelling.character, grammar),
+                partial(spelling.text_inside, grammar),
+                partial(string_network.content, grammar),
+            ),
             minimum=constraint.low,
             maximum=constraint.high,
         )

@@ -43,7 +43,7 @@ def is_pattern(text: str) -> bool:
     if _NOT_ECMA.match(text):
         return False
     try:
-        parse(text, "ecma", None)
+        parse(text, "ecma")
     except InvalidSpecError:
         return False
     except UnsupportedError:
