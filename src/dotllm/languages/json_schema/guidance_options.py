@@ -35,10 +35,10 @@ def guided(options: Options, schema: Any) -> Options:
                 raise _wrong("must be a regular expression or null", name)
         elif name == "json_allowed_escapes":
             if value is not None and (not isinstance(value, str) or frozenset(value) != _EVERY_ESCAPE):
-                raise _unsupported(name, "strings are escaped only where JSON requires it; leave it out")
+                raise _needless_escapes(name)
         elif name == "json_allow_general_unicode_escapes":
             if value is not False:
-                raise _unsupported(name, "strings are escaped only where JSON requires it; leave it out")
+                raise _needless_escapes(name)
         elif name not in ("whitespace_flexible", *_WITHOUT_EFFECT):
             raise _wrong(f"has no option {name!r}", name, "unknown_field")
         elif not isinstance(value, bool):
@@ -77,16 +77,11 @@ def _separator(name: str, value: Any, sign: str) -> str:
 
 
 def _wrong(message: str, name: str = "", code: Any = "invalid_value") -> InvalidSpecError:
-    place = Pointer() / KEYWORD
-    return InvalidSpecError(
-        f"{name or KEYWORD} {message}" if code == "invalid_value" else f"{KEYWORD} {message}",
-        location=place / name if name else place,
-        keyword=KEYWORD,
-        code=code,
-    )
+    place = Pointer() / KEYWORD / name if name else Pointer() / KEYWORD
+    about = name if name and code == "invalid_value" else KEYWORD
+    return InvalidSpecError(f"{about} {message}", location=place, keyword=KEYWORD, code=code)
 
 
-def _unsupported(name: str, remedy: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{name} of {KEYWORD} is not supported: {remedy}", location=Pointer() / KEYWORD / name, keyword=KEYWORD
-    )
+def _needless_escapes(name: str) -> UnsupportedError:
+    wrong = f"{name} of {KEYWORD} is not supported: strings are escaped only where JSON requires it; leave it out"
+    return UnsupportedError(wrong, location=Pointer() / KEYWORD / name, keyword=KEYWORD)

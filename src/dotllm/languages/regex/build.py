@@ -162,7 +162,7 @@ def regex_to_grammar(
             dfa = regex_to_dfa(other, search=search, dialect=dialect, budget=shared)
             return not dfa.is_empty()
 
-        refusal = impossible(pattern, matches, "regex")
+        refusal = impossible(pattern, matches)
         raise refusal
     return grammar
 

@@ -266,10 +266,9 @@ _BEHIND = "the expression matches the whole text, so nothing comes after its end
 _HELP = {"^": _BEFORE, "\\A": _BEFORE, "$": _BEHIND, "\\Z": _BEHIND, "\\z": _BEHIND}
 
 
-def impossible(pattern: str, matches: Callable[[str], bool], keyword: str) -> InvalidSpecError:
-    """The refusal of a ``pattern`` that no text matches. ``matches`` tells whether any text matches a pattern;
-    ``keyword`` is the keyword of the refusal. The assertion is a related place, because the whole expression is
-    refused."""
+def impossible(pattern: str, matches: Callable[[str], bool]) -> InvalidSpecError:
+    """The refusal of a ``pattern`` that no text matches. ``matches`` tells whether any text matches a pattern. The
+    assertion is a related place, because the whole expression is refused."""
     message = "no text matches the regular expression"
     for begin, end, name in _assertions(pattern):
         try:
@@ -285,8 +284,8 @@ def impossible(pattern: str, matches: Callable[[str], bool], keyword: str) -> In
         what = f"the {name} {_shortened(pattern[begin:end])!r}" if name not in _HELP else repr(name)
         related = (Related(Offset(begin), "it can never hold here"),)
         message = f"{message}: {what} at offset {begin} can never hold"
-        return InvalidSpecError(message, keyword=keyword, code="unsatisfiable", help=help, related=related)
-    return InvalidSpecError(message, keyword=keyword, code="unsatisfiable")
+        return InvalidSpecError(message, keyword="regex", code="unsatisfiable", help=help, related=related)
+    return InvalidSpecError(message, keyword="regex", code="unsatisfiable")
 
 
 def _shortened(text: str) -> str:

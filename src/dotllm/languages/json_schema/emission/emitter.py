@@ -64,11 +64,7 @@ class Emitter:
         while self._pending:
             cancellation.check()
             node, form, rule = self._pending.pop()
-            try:
-                body = self._alternatives(form)
-            except SpecError as error:
-                raise self._located(error, node) from error.__cause__
-            self.grammar.define(rule, body)  # type: ignore[arg-type]  # a Rule that went through a tuple
+            self.grammar.define(rule, self._written(node, form))  # type: ignore[arg-type]  # a Rule that went through a tuple
         additional_keys.define(self.text.context)
 
     def value(self, node: Node) -> Expression:
@@ -86,10 +82,7 @@ class Emitter:
                 self._pending.append((node, form, rule))
                 result = self.grammar.call(rule)
             else:
-                try:
-                    result = self._alternatives(form)
-                except SpecError as error:
-                    raise self._located(error, node) from error.__cause__
+                result = self._written(node, form)
             self._expressions[node] = result
         return result
 
@@ -144,10 +137,14 @@ class Emitter:
         """The objects of a form, constraint by constraint."""
         return [object_expression(self, constraint) for constraint in form.objects]
 
-    def _located(self, error: SpecError, node: Node) -> SpecError:
-        """The error with the place of a sub-schema that it comes from."""
-        schema = next(self._schemas(node), None)
-        return error if error.location or schema is None else self.keywords.located(error, schema)
+    def _written(self, node: Node, form: NormalForm) -> Expression:
+        """The texts of a form; errors get the place of a sub-schema that they come from."""
+        try:
+            return self._alternatives(form)
+        except SpecError as error:
+            schema = next(self._schemas(node), None)
+            located = error if error.location or schema is None else self.keywords.located(error, schema)
+            raise located from error.__cause__
 
     def _schemas(self, node: Node):  # type: ignore[no-untyped-def]
         pending, seen = [node], set()

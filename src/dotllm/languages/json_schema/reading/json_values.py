@@ -24,7 +24,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     ObjectConstraint,
 )
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
-from dotllm.languages.json_schema.reading.scalar_keywords import check_keys, check_text
+from dotllm.languages.json_schema.reading.scalar_keywords import check_text
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
@@ -48,7 +48,9 @@ def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
             items = tuple(node_of_value(algebra, item) for item in value)
             array_constraints.append(ArrayConstraint(items, FALSE, len(items), len(items)))
         elif isinstance(value, dict):
-            check_keys(value, "")
+            for name in value:
+                if not isinstance(name, str):  # which is possible in Python
+                    raise InvalidSpecError(f"the key {name!r} is not a string")
             check_text(value, "")
             members = {name: node_of_value(algebra, member) for name, member in value.items()}
             object_constraints.append(ObjectConstraint(members, NO_KEY_CLASSES, frozenset(members), named=ALL_NAMED))

@@ -27,7 +27,6 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 # The values of single keywords: numbers, counts, keys. `meta_schema` has refused malformed values.
 
 MAX_LENGTH = 2**30 - 1
-_STRINGS = {str}
 SMALL = 1_000  # bits; up to here a number is not too large
 
 
@@ -84,15 +83,6 @@ def count(schema: dict[str, Any], keyword: str) -> int | None:
     if keyword.startswith("max"):
         return None  # no text is that long
     raise BudgetExceededError(f"{keyword} is larger than {MAX_LENGTH}", keyword=keyword)
-
-
-def check_keys(value: dict[Any, Any], keyword: str) -> None:
-    """Raise InvalidSpecError for a key that is not a string, which is possible in Python."""
-    if {*map(type, value)} <= _STRINGS:  # nearly always
-        return
-    for name in value:
-        if not isinstance(name, str):
-            raise InvalidSpecError(f"the key {name!r} is not a string", keyword=keyword)
 
 
 def check_text(names: Iterable[str], keyword: str) -> None:
