@@ -7,11 +7,12 @@ texts; every text that it accepts is accepted here.) `lazy` says which texts a l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from dotllm import cancellation
+from dotllm.automata.dfa import Dfa
 from dotllm.errors import BudgetExceededError
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar.kinds import ExpressionKind
@@ -98,7 +99,8 @@ class _LarkCompiler:
             cancellation.check()
             rule, definition, arguments = self._agenda.pop()
             if definition.lazy:
-                body = self._lexeme(self._lazy_rule(definition))
+                expression, texts = self.terminals.expression(definition), partial(self.terminals.dfa, definition)
+                body = self._lexeme(self._used(expression, definition.name, definition.at, texts, lazy=True))
             else:
                 body = self._expression(definition, dict(zip(definition.parameters, arguments, strict=True)))
             grammar.define(rule, body)
@@ -167,17 +169,14 @@ class _LarkCompiler:
             elif kind is LarkNodeKind.REPEAT:
                 expression = grammar.repeat(parts[0], *value)
             elif kind in _TERMINAL_KINDS:
-                expression = self._lexeme(self._leaf(node, i))
+                texts = partial(self.terminals.node_dfa, i)
+                expression = self._lexeme(self._used(self.terminals.leaf(node), kind.value, node.at, texts))
             elif kind is LarkNodeKind.TOKEN:
                 token = token_expression(value, self.token_names, grammar, self.source, node.at)
-                if self.uses is not None:
-                    token = self.uses.add(token, value, node.at, None)
-                expression = self._lexeme(token)
+                expression = self._lexeme(self._used(token, value, node.at, None, is_regular=False))
             elif kind is LarkNodeKind.JSON:
                 schema = self._json(value, node.at)
-                if self.uses is not None:
-                    schema = self.uses.add(schema, "%json", node.at, json_texts)
-                expression = self._lexeme(schema)
+                expression = self._lexeme(self._used(schema, "%json", node.at, json_texts, is_regular=False))
             elif kind is LarkNodeKind.GRAMMAR:
                 inner = _LarkCompiler(value, self.source, grammar, self.token_names, self.uses)
                 expression = self._lexeme(inner.compile())
@@ -220,29 +219,27 @@ class _LarkCompiler:
 
     # --- terminals; if some are lazy, each use is separate
 
-    def _lazy_rule(self, definition: Definition) -> Expression:
-        terminals, expression = self.terminals, self.terminals.expression(definition)
+    def _used(
+        self,
+        expression: Expression,
+        name: str,
+        at: int,
+        texts: Callable[[], Dfa] | None,
+        *,
+        lazy: bool = False,
+        is_regular: bool = True,
+    ) -> Expression:
+        """The expression of a terminal at one place of the grammar (`Use`)."""
         if self.uses is None:
             return expression
-        texts = partial(terminals.dfa, definition)
-        return self.uses.add(expression, definition.name, definition.at, texts, lazy=True, lower=terminals.lower)
+        lower = self.terminals.lower if is_regular else None
+        return self.uses.add(expression, name, at, texts, lazy=lazy, lower=lower)
 
     def _terminal(self, node: LarkNode) -> Expression:
-        terminals, name = self.terminals, node.value
-        expression = terminals.named(name, node.at)
-        if self.uses is None:
-            return expression
-        definition = self.document.terminals.get(name)
+        name, definition = node.value, self.document.terminals.get(node.value)
         lazy = definition is not None and definition.lazy
-        texts = partial(terminals.named_dfa, name, node.at)
-        return self.uses.add(expression, name, node.at, texts, lazy=lazy, lower=terminals.lower)
-
-    def _leaf(self, node: LarkNode, number: int) -> Expression:
-        terminals, expression = self.terminals, self.terminals.leaf(node)
-        if self.uses is None:
-            return expression
-        texts = partial(terminals.node_dfa, number)
-        return self.uses.add(expression, node.kind.value, node.at, texts, lower=terminals.lower)
+        texts = partial(self.terminals.named_dfa, name, node.at)
+        return self._used(self.terminals.named(name, node.at), name, node.at, texts, lazy=lazy)
 
     def _json(self, schema: Any, at: int) -> Expression:
         from dotllm.languages.json_schema import Options, schema_expression  # a large package, needed by few grammars

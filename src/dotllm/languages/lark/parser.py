@@ -472,12 +472,8 @@ class Parser(TokenReader):
             match = _REGEX.fullmatch(text)
             assert match is not None  # the lexer's expression is narrower
             return self._node(LarkNodeKind.PATTERN, match.groups(), token.at)
-        if kind == "NAME":
-            return self._node(LarkNodeKind.NAME, text, token.at)
-        if kind == "TOKEN":
-            return self._node(LarkNodeKind.TOKEN, text, token.at)
-        if kind == "REFERENCE":
-            return self._node(LarkNodeKind.REFERENCE, text, token.at)
+        if kind in ("NAME", "TOKEN", "REFERENCE"):
+            return self._node(LarkNodeKind[kind], text, token.at)
         if kind == "DIRECTIVE" and text in ("%json", "%regex"):
             return self._node(
                 LarkNodeKind.JSON if text == "%json" else LarkNodeKind.STRUCTURED_REGEX, token.value, token.at
