@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Location, shown
@@ -66,25 +66,20 @@ def require_unicode(text: object, name: str) -> None:
         )
 
 
-class stack_limit:
+@contextmanager
+def stack_limit(what: str, location: Location | None = None) -> Iterator[None]:
     """A context in which a `RecursionError` becomes a `BudgetExceededError`: ``what`` is nested too deeply.
 
     Raises:
         BudgetExceededError: Python's stack was not deep enough.
     """
-
-    def __init__(self, what: str, location: Location | None = None) -> None:
-        self._what, self._location = what, location
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: object, __: object) -> None:
-        if isinstance(error, RecursionError):
-            raise BudgetExceededError(
-                f"{self._what} is nested too deeply",
-                location=self._location,
-                keyword="nesting",
-                code="too_deep",
-                help="use fewer levels",
-            ) from None
+    try:
+        yield
+    except RecursionError:
+        raise BudgetExceededError(
+            f"{what} is nested too deeply",
+            location=location,
+            keyword="nesting",
+            code="too_deep",
+            help="use fewer levels",
+        ) from None

@@ -29,6 +29,7 @@ from dotllm.languages.regex.syntax import (
     repeat,
     seq,
 )
+from dotllm.languages.source import OPERATORS
 
 # The base of all readers of a regular expression: the text, the place in it, the flags in force, and the errors.
 
@@ -565,6 +566,7 @@ _DOTS = {dialect: ~ends for dialect, ends in _LINE_ENDS.items()}
 # A run of characters that stand for themselves under every flag.
 _PLAIN = re.compile("[^\\\\.\\[\\](){}*+?|^$#\\s\0\ud800-\udfff]+")
 _VERBOSE = " \t\n\v\f\r#"  # white space that `re` skips under (?x), and the sign that begins a comment
+_BOUNDARIES = {"b": AssertionKind.WORD_BOUNDARY, "B": AssertionKind.NOT_WORD_BOUNDARY}
 _COUNT = re.compile(r"\{(?=[0-9,])([0-9]*)(?:(,)([0-9]*))?\}")
 
 
@@ -720,12 +722,8 @@ class _Parser(GroupScanner):
             else:
                 break
         char = text[self.at : self.at + 1]
-        if char == "*":
-            low, high, end = 0, None, self.at + 1
-        elif char == "+":
-            low, high, end = 1, None, self.at + 1
-        elif char == "?":
-            low, high, end = 0, 1, self.at + 1
+        if char in OPERATORS:
+            (low, high), end = OPERATORS[char], self.at + 1
         elif char == "{":
             counts = _COUNT.match(text, self.at)
             if counts is None:
@@ -779,20 +777,14 @@ class _Parser(GroupScanner):
             return anchor
         return alt([anchor, Look(chars(_LINE_ENDS[self.dialect]), kind is AssertionKind.END, False)])
 
-    def _boundary(self, kind: AssertionKind) -> Node:
-        return Assertion(kind, named_set("w", self.dialect, self.flags.unicode, self.flags.ascii))
-
     # -- escapes -----------------------------------------------------------------------------------------------------
 
     def _escape(self, start: int) -> Node:
         """An escape outside a class; ``self.at`` is just past the backslash."""
         char = self.text[self.at : self.at + 1]
-        if char == "b":
+        if char in _BOUNDARIES:
             self.at += 1
-            return self._boundary(AssertionKind.WORD_BOUNDARY)
-        if char == "B":
-            self.at += 1
-            return self._boundary(AssertionKind.NOT_WORD_BOUNDARY)
+            return Assertion(_BOUNDARIES[char], named_set("w", self.dialect, self.flags.unicode, self.flags.ascii))
         if char == "A" or char in ("Z", "z"):
             self.at += 1
             if not self.inside_look:

@@ -105,12 +105,7 @@ class StringLanguage:
     def excluding(cls, names: Iterable[str]) -> StringLanguage:
         """Every string but these."""
         excluded = frozenset(names)
-        if not excluded:
-            return ANY_STRING
-        # Already in canonical form; nearly every object has such a language.
-        out = cls.__new__(cls)
-        out.constraints, out.values, out._hash = frozenset((StringConstraint(excluded=excluded),)), NO_TEXTS, 0
-        return out
+        return cls((StringConstraint(excluded=excluded),)) if excluded else ANY_STRING
 
     @classmethod
     def further_keys(cls, names: Iterable[str], declared: Iterable[str]) -> StringLanguage:
@@ -119,10 +114,7 @@ class StringLanguage:
         if not beginnings:
             return cls.excluding(excluded)
         lacking = frozenset((Atom("beginning", beginnings),))
-        out = cls.__new__(cls)  # as above
-        out.constraints, out.values = frozenset((StringConstraint(lacking=lacking, excluded=excluded),)), NO_TEXTS
-        out._hash = 0
-        return out
+        return cls((StringConstraint(lacking=lacking, excluded=excluded),))
 
     @classmethod
     def union(cls, languages: Iterable[StringLanguage]) -> StringLanguage:

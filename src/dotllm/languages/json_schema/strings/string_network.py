@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,16 +163,6 @@ def _character(grammar: Grammar, characters: CharSet, once: bool) -> Expression:
     return character(grammar, characters, once=once)
 
 
-def _network(
-    grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints], most_edges: int = 0
-) -> Expression:
-    if not len(finals):
-        return grammar.never()
-    flat = [np.array([states, start, len(finals)], np.int32), np.asarray(finals, np.int32)]
-    flat.extend(part.ravel() for part in edges)
-    return grammar.flat_network(np.concatenate(flat, dtype=np.int32).tobytes(), most_edges)
-
-
 def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
     """The strings of ``dfa`` of ``low`` to ``high`` characters, counted state by state. Raises BudgetExceededError."""
     low, high = bounds(dfa, low, high)
@@ -219,8 +208,11 @@ def counting(
     looping = (source == to).astype(np.int32)
     for code in np.unique(2 * which + looping).tolist():
         written[code >> 1, code & 1] = write(grammar, characters[code >> 1], not code & 1)
-    parts = [_edges(source, written[which, looping], to)]
-    return _network(grammar, len(dfa.table), dfa.start, np.flatnonzero(dfa.accepting), parts, min(high, MAX_LENGTH))
+    finals = np.flatnonzero(dfa.accepting)
+    head = np.array([len(dfa.table), dfa.start, len(finals)])
+    edges = np.stack((source, written[which, looping], to), axis=1)
+    layout = np.concatenate((head, finals, edges.ravel()), dtype=np.int32)
+    return grammar.flat_network(layout.tobytes(), min(high, MAX_LENGTH))
 
 
 def strings_of_length(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expression:
@@ -288,12 +280,6 @@ def _read_once(grammar: Grammar, way: Spelling, times: int) -> Expression:
     rule = grammar.rule("character")
     grammar.define(rule, one_of(grammar, spelled(0, way.beyond)))
     return grammar.alt([grammar.byteset(way.ascii), grammar.call(rule)])
-
-
-def _edges(source: Any, expression: Any, target: Any) -> Ints:
-    edges = np.empty((len(source), 3), np.int32)
-    edges[:, 0], edges[:, 1], edges[:, 2] = source, expression, target
-    return edges
 
 
 def _bits(words: list[int]) -> int:
