@@ -29,6 +29,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 )
 from dotllm.languages.json_schema.build import closed_or_open, parse, read_schema
 from dotllm.languages.json_schema.emission.emitter import Emitter
+from dotllm.languages.json_schema.emission.json_text import JsonText
 from dotllm.languages.json_schema.emission.prelude import from_prelude
 from dotllm.languages.json_schema.guidance_options import refuse as refuse_guidance_options
 from dotllm.languages.json_schema.objects.members import object_expression
@@ -194,8 +195,8 @@ class _Writer(Emitter):
         return self.constants(form, NULL_BIT)
 
 
-class _Members:
-    """The top level's emitter, as `object_expression` needs it: members are written as parameters."""
+class _Members(JsonText):
+    """The top level's emitter and its text, as `object_expression` needs them: members are written as parameters."""
 
     def __init__(self, writer: _Writer) -> None:
         self.writer = writer

@@ -12,12 +12,12 @@ from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, ArrayC
 from dotllm.languages.json_schema.algebra.partition import partition_by
 from dotllm.languages.json_schema.arrays.runtime_unique import distinct_array_open
 from dotllm.languages.json_schema.arrays.unique import all_different, unique_expression
-from dotllm.languages.json_schema.writer import ArrayWriter
+from dotllm.languages.json_schema.writer import Writer
 
 Edge = tuple[int, Expression, int]
 
 
-def array_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
+def array_expression(writer: Writer, constraint: ArrayConstraint) -> Expression:
     """The texts of the arrays that a constraint allows."""
     if constraint.unique and all_different(writer.algebra, constraint):
         constraint = constraint._replace(unique=False)
@@ -29,7 +29,7 @@ def array_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expres
     return sequence(writer, constraint, writer.text.array_open)
 
 
-def sequence(writer: ArrayWriter, constraint: ArrayConstraint, array_open: Expression) -> Expression:
+def sequence(writer: Writer, constraint: ArrayConstraint, array_open: Expression) -> Expression:
     """The common case: a sequence of items with bounds on its length."""
     grammar, text = writer.grammar, writer.text
     prefix, minimum, maximum = constraint.prefix, constraint.minimum, constraint.maximum
@@ -79,7 +79,7 @@ class ItemState(NamedTuple):
 class _ItemAutomaton:
     """Arrays with `contains` or excluded constraints, state by state."""
 
-    def __init__(self, writer: ArrayWriter, constraint: ArrayConstraint) -> None:
+    def __init__(self, writer: Writer, constraint: ArrayConstraint) -> None:
         self.writer = writer
         self.constraint = constraint
         self.keyword = "not" if constraint.negated else "contains"

@@ -22,14 +22,14 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 )
 from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_substrings
 from dotllm.languages.json_schema.strings.string_language import ANY_STRING, StringLanguage
-from dotllm.languages.json_schema.writer import ArrayWriter
+from dotllm.languages.json_schema.writer import Writer
 
 _DEPTH = 8
 _KEYS = 64  # a set of more keys is not counted
 _MARGIN = 64  # values counted beyond those needed: an array of unique items uses up one for each item
 
 
-def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
+def distinct_array_open(writer: Writer, constraint: ArrayConstraint) -> Expression:
     """The opening bracket of a ``unique`` array. Raises UnsupportedError unless there are surely enough values."""
     if writer.options.source is not None:  # it may have fewer values than the array has items
         raise UnsupportedError(

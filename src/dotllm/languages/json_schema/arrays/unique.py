@@ -31,7 +31,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     item_of,
 )
 from dotllm.languages.json_schema.reading.json_values import form_of_values
-from dotllm.languages.json_schema.writer import ArrayWriter
+from dotllm.languages.json_schema.writer import Writer
 
 MAX_VALUES = 1000  # the most values that are listed
 MAX_EDGES = 25_000  # of one automaton: all subsets of 12 values
@@ -50,7 +50,7 @@ def all_different(algebra: Algebra, constraint: ArrayConstraint) -> bool:
     return all(are_disjoint(algebra, a, b) for i, a in enumerate(items) for b in items[:i])
 
 
-def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression | None:
+def unique_expression(writer: Writer, constraint: ArrayConstraint) -> Expression | None:
     """The texts of the arrays that a ``unique`` or ``repeated`` constraint allows; None if it is ``unique`` and an
     automaton is not enough.
 
@@ -101,7 +101,7 @@ def _listed(algebra: Algebra, constraint: ArrayConstraint) -> Listed | None:
     return Listed(positions, len(numbers))
 
 
-def _unordered(writer: ArrayWriter, constraint: ArrayConstraint, listed: Listed) -> Expression:
+def _unordered(writer: Writer, constraint: ArrayConstraint, listed: Listed) -> Expression:
     """The arrays in which each value occurs at most once."""
     grammar, text = writer.grammar, writer.text
     values = [text.item(writer.value(node)) for _, node in listed.positions[0]] if listed.positions else []
@@ -122,7 +122,7 @@ class Progress(NamedTuple):
     """Whether two of them are equal."""
 
 
-def _network(writer: ArrayWriter, constraint: ArrayConstraint, listed: Listed) -> Expression | None:
+def _network(writer: Writer, constraint: ArrayConstraint, listed: Listed) -> Expression | None:
     """The automaton; None if it has too many edges and is ``unique``. Raises as `unique_expression` does."""
     grammar, text = writer.grammar, writer.text
 

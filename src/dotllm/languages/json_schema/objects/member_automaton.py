@@ -17,7 +17,7 @@ from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, Clause
 from dotllm.languages.json_schema.algebra.partition import partition_by
 from dotllm.languages.json_schema.objects.unnamed_keys import counts_unnamed, key_classes_of, with_few_named
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
-from dotllm.languages.json_schema.writer import ObjectWriter
+from dotllm.languages.json_schema.writer import Writer
 
 MAX_UNORDERED = 5
 """Keys without a declared place may come in any order if there are at most this many; otherwise they come in the order
@@ -61,7 +61,7 @@ class _Later(NamedTuple):
 class _MemberAutomaton:
     """The general case, with states made as they are reached."""
 
-    def __init__(self, writer: ObjectWriter, constraint: ObjectConstraint) -> None:
+    def __init__(self, writer: Writer, constraint: ObjectConstraint) -> None:
         self.writer = writer
         is_stateful = counts_unnamed(constraint)
         constraint, others = (
@@ -389,7 +389,7 @@ class _MemberAutomaton:
         return result
 
 
-def general_expression(writer: ObjectWriter, constraint: ObjectConstraint) -> Expression:
+def general_expression(writer: Writer, constraint: ObjectConstraint) -> Expression:
     """The texts of the objects of any constraint. Raises `BudgetExceededError` if that takes too many edges."""
     return _MemberAutomaton(writer, constraint).expression()
 

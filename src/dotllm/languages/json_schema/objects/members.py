@@ -24,14 +24,14 @@ from dotllm.languages.json_schema.algebra.normal_form import FALSE, KeyClass, Ob
 from dotllm.languages.json_schema.objects.expansion import counts_members, expanded
 from dotllm.languages.json_schema.objects.member_automaton import Edge, general_expression
 from dotllm.languages.json_schema.objects.unnamed_keys import few_keys, special, unnamed_keys, without_named
-from dotllm.languages.json_schema.writer import ObjectWriter
+from dotllm.languages.json_schema.writer import Writer
 
 LONGEST_LINE = 2048
 LONGEST_RUN = 64
 """A line of more than `LONGEST_LINE` members becomes a line of runs of `LONGEST_RUN` members each."""
 
 
-def object_expression(writer: ObjectWriter, stated: ObjectConstraint) -> Expression:
+def object_expression(writer: Writer, stated: ObjectConstraint) -> Expression:
     """The texts of the objects of a constraint."""
     constraint = objects.closed(writer.algebra, stated, strictly=writer.options.additional_properties is False)
     if constraint is None:
@@ -52,7 +52,7 @@ def object_expression(writer: ObjectWriter, stated: ObjectConstraint) -> Express
         return parts
 
 
-def _expanded(writer: ObjectWriter, constraint: ObjectConstraint, *, counted: bool = False) -> Expression | None:
+def _expanded(writer: Writer, constraint: ObjectConstraint, *, counted: bool = False) -> Expression | None:
     """The union that `expansion` makes of a constraint with keys in any order; None if no union helps."""
     for by_value in (True, False):
         parts = expanded(writer.algebra, constraint, by_value=by_value, counted=counted)
@@ -71,7 +71,7 @@ Line = list[tuple[Expression, bool]]
 """Members in their order, and whether each is required."""
 
 
-def _line(writer: ObjectWriter, members: Line) -> Line:
+def _line(writer: Writer, members: Line) -> Line:
     """``members``, or runs of them if there are very many. Each run is a rule and has at least one of its members.
 
     Each of n states with optional members reaches all later ones, so the states would take n² / 2 words. A run is one
@@ -82,7 +82,7 @@ def _line(writer: ObjectWriter, members: Line) -> Line:
     return members
 
 
-def _run(writer: ObjectWriter, members: Line) -> tuple[Expression, bool]:
+def _run(writer: Writer, members: Line) -> tuple[Expression, bool]:
     """The texts of at least one of ``members``, with all required ones; and whether any is required."""
     grammar, comma = writer.grammar, writer.text.comma
     last_required = max([i for i, (_, is_required) in enumerate(members) if is_required], default=-1)
@@ -99,7 +99,7 @@ def _run(writer: ObjectWriter, members: Line) -> tuple[Expression, bool]:
     return grammar.call(rule), last_required >= 0
 
 
-def _chains(writer: ObjectWriter, constraint: ObjectConstraint, classes: Sequence[KeyClass]) -> Expression:
+def _chains(writer: Writer, constraint: ObjectConstraint, classes: Sequence[KeyClass]) -> Expression:
     """The common case: properties, required keys, and other keys, with at least one key of each set in ``classes``."""
     grammar, text = writer.grammar, writer.text
     properties, required = constraint.properties, constraint.required
