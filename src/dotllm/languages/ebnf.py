@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dotllm import cancellation
@@ -157,15 +158,13 @@ def ebnf_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar
     return _EbnfCompiler(text, token_names).compile()
 
 
+@dataclass(slots=True)
 class _EbnfFrame:
     """An open parenthesis: its finished alternatives, and the sequence so far."""
 
-    __slots__ = ("at", "choices", "parts")
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.choices: list[Expression] = []
-        self.parts: list[Expression] = []
+    at: int
+    choices: list[Expression] = field(default_factory=list)
+    parts: list[Expression] = field(default_factory=list)
 
 
 class _EbnfCompiler(TokenReader):

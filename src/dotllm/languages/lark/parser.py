@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Any, NamedTuple
@@ -217,20 +218,18 @@ _REFUSED = {
 }
 
 
+@dataclass(slots=True)
 class _LarkFrame:
     """An open bracket: its finished alternatives, the finished operands of ``&``, and the sequence so far."""
 
-    __slots__ = ("arguments", "at", "choices", "negations", "opener", "operands", "parts", "template")
-
-    def __init__(self, opener: str, at: int, template: str = "") -> None:
-        self.opener = opener
-        self.at = at
-        self.template = template
-        self.arguments: list[int] = []
-        self.choices: list[int] = []
-        self.operands: list[int] = []
-        self.parts: list[int] = []
-        self.negations = 0
+    opener: str
+    at: int
+    template: str = ""
+    arguments: list[int] = field(default_factory=list)
+    choices: list[int] = field(default_factory=list)
+    operands: list[int] = field(default_factory=list)
+    parts: list[int] = field(default_factory=list)
+    negations: int = 0
 
 
 class Parser(TokenReader):
@@ -250,8 +249,7 @@ class Parser(TokenReader):
         """Definitions and statements up to a token of kind ``end``."""
         while True:
             cancellation.check()
-            while self.token.kind == "NEWLINE":  # bounded: by the text
-                self.i += 1
+            self.i = self._after_newlines()
             if self.token.kind == end:
                 return self.document
             if self.token.kind == "DIRECTIVE":
@@ -265,8 +263,7 @@ class Parser(TokenReader):
         """``{`` a grammar with names of its own ``}``."""
         if self.nested == MAX_NESTED:
             raise self.source.invalid(f"grammars are nested more than {MAX_NESTED} deep", at, "%lark", "too_deep")
-        while self.token.kind == "NEWLINE":  # bounded: by the text
-            self.i += 1
+        self.i = self._after_newlines()
         self.expect("{", "'{'")
         outer, self.document = self.document, LarkGrammar([], {}, {}, {}, [], {})
         self.nested += 1
@@ -303,15 +300,17 @@ class Parser(TokenReader):
         group[name] = definition
 
     def _parameters(self) -> tuple[str, ...]:
-        names = []
         self.i += 1
-        while True:  # bounded: by the text
-            names.append(self.expect("NAME", "a parameter").text)
-            if self.token.kind != ",":
-                break
+        return tuple(name.text for name in self._names("a parameter", "}"))
+
+    def _names(self, what: str, close: str) -> list[Token]:
+        """Names with commas between them, and the sign that closes the list."""
+        names = [self.expect("NAME", what)]
+        while self.token.kind == ",":  # bounded: by the text
             self.i += 1
-        self.expect("}", "'}'")
-        return tuple(names)
+            names.append(self.expect("NAME", what))
+        self.expect(close, repr(close))
+        return names
 
     def _attributes(self) -> tuple[bool, int | None]:
         """``[lazy, suffix="…"]``: whether the definition is lazy, and the node of its suffix."""
@@ -364,12 +363,7 @@ class Parser(TokenReader):
         self.i += self.token.kind == "."
         if self.token.kind == "(":
             self.i += 1
-            names = [self.expect("NAME", "a terminal of 'common'")]
-            while self.token.kind == ",":  # bounded: by the text
-                self.i += 1
-                names.append(self.expect("NAME", "a terminal of 'common'"))
-            self.expect(")", "')'")
-            for name in names:
+            for name in self._names("a terminal of 'common'", ")"):
                 self._add_import(name.text, name)
             return
         name = self.expect("NAME", "a terminal of 'common'")
@@ -437,16 +431,18 @@ class Parser(TokenReader):
 
     def _continues(self) -> bool:
         """Whether the next line starts with a bar and so continues the definition."""
+        return self.tokens[self._after_newlines()].kind == "|"
+
+    def _after_newlines(self) -> int:
+        """The index of the next token that is not a newline."""
         i = self.i
         while self.tokens[i].kind == "NEWLINE":  # bounded: by the text
             i += 1
-        return self.tokens[i].kind == "|"
+        return i
 
     def _skip_newline_after_bar(self) -> None:
         """Skip newlines after a bar: the definition goes on in the next line, unless that line begins a new one."""
-        i = self.i
-        while self.tokens[i].kind == "NEWLINE":  # bounded: by the text
-            i += 1
+        i = self._after_newlines()
         if i == self.i or self.tokens[i].kind in ("END", "DIRECTIVE", "!", "?"):
             return
         if self.tokens[i].kind == "NAME" and self.tokens[i + 1].kind in (":", ".", "[", "{"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -456,10 +456,8 @@ class Group:
     flags: Flags  # to restore at its end
     look: tuple[bool, bool] | None = None  # (ahead, negated)
     atomic: bool = False
-
-    def __post_init__(self) -> None:
-        self.choices: list[Node] = []
-        self.parts: list[Node] = []
+    choices: list[Node] = field(default_factory=list)
+    parts: list[Node] = field(default_factory=list)
 
     def close(self) -> Node:
         """The body."""
