@@ -17,8 +17,6 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     item_of,
 )
 
-_ITEMWISE = frozenset({"item", "rest", "minimum", "maximum"})
-
 
 def meet(nodes: Nodes, a: ArrayConstraint, b: ArrayConstraint) -> ArrayConstraint | None:
     """a ∧ b; None if it is seen to be empty."""
@@ -87,7 +85,7 @@ def simplified(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | N
 
 
 def conditions(constraint: ArrayConstraint) -> list[ArrayCondition]:
-    """The conditions of ``constraint``, each a way to break it; ``negated`` is ignored."""
+    """The conditions of ``constraint`` on its items and length, each a way to break it."""
     out = [ArrayCondition("item", i, node) for i, node in enumerate(constraint.prefix) if node != TRUE]
     if constraint.rest != TRUE and constraint.maximum != len(constraint.prefix):
         out.append(ArrayCondition("rest", len(constraint.prefix), constraint.rest))
@@ -95,24 +93,23 @@ def conditions(constraint: ArrayConstraint) -> list[ArrayCondition]:
         out.append(ArrayCondition("minimum", constraint.minimum))
     if constraint.maximum is not None:
         out.append(ArrayCondition("maximum", constraint.maximum))
-    for c in constraint.contains:
-        if c.minimum:
-            out.append(ArrayCondition("contains", contains=Contains(c.node, c.minimum, None)))
-        if c.maximum is not None:
-            out.append(ArrayCondition("contains", contains=Contains(c.node, 0, c.maximum)))
-    if constraint.unique:
-        out.append(ArrayCondition("unique"))
-    if constraint.repeated:
-        out.append(ArrayCondition("repeated"))
     return out
 
 
 def negation(nodes: Nodes, constraint: ArrayConstraint) -> list[ArrayConstraint]:
     """¬ of the positive part of ``constraint``: one constraint for its items and length, one for each other
     condition."""
-    parts = conditions(constraint)
-    simple = [c for c in parts if c.kind in _ITEMWISE]
-    out = [broken(nodes, c) for c in parts if c.kind not in _ITEMWISE]
+    out: list[ArrayConstraint] = []
+    for node, least, most in constraint.contains:
+        if least:
+            out.append(ArrayConstraint(contains=(Contains(node, 0, least - 1),)))
+        if most is not None:
+            out.append(ArrayConstraint(contains=(Contains(node, most + 1, None),), minimum=most + 1))
+    if constraint.unique:
+        out.append(ArrayConstraint(repeated=True, minimum=2))
+    if constraint.repeated:
+        out.append(ArrayConstraint(unique=True))
+    simple = conditions(constraint)
     if len(simple) == 1 and (simple[0].kind != "rest" or not simple[0].number or simple[0].node == FALSE):
         out.append(broken(nodes, simple[0]))
     elif simple:
@@ -131,23 +128,11 @@ def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayConstraint:
         return ArrayConstraint(contains=(Contains(nodes.complement(condition.node), 1, None),))
     if kind == "minimum":
         return ArrayConstraint(maximum=number - 1)
-    if kind == "maximum":
-        return ArrayConstraint(minimum=number + 1)
-    if kind == "unique":
-        return ArrayConstraint(repeated=True, minimum=2)
-    if kind == "repeated":
-        return ArrayConstraint(unique=True)
-    contains = condition.contains
-    assert contains is not None
-    if contains.maximum is None:
-        return ArrayConstraint(contains=(Contains(contains.node, 0, contains.minimum - 1),))
-    return ArrayConstraint(
-        contains=(Contains(contains.node, contains.maximum + 1, None),), minimum=contains.maximum + 1
-    )
+    return ArrayConstraint(minimum=number + 1)
 
 
 def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | None:
-    """`without_decided` for arrays (the conditions of a negated constraint are all itemwise)."""
+    """`without_decided` for arrays (a negated constraint is only about items and length)."""
 
     def breaks(positive: ArrayConstraint, other: ArrayConstraint) -> Iterator[tuple[ArrayCondition, Breaks]]:
         return ((condition, _breaks(nodes, positive, condition)) for condition in conditions(other))

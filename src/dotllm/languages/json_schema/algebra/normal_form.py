@@ -93,17 +93,15 @@ class ArrayConstraint(NamedTuple):
 
 
 class ArrayCondition(NamedTuple):
-    """One way to break a constraint.
+    """One way to break a constraint on items and length.
 
     ``item``: there is an item ``number`` and it is outside ``node``; ``rest``: an item from ``number`` on is outside
-    ``node``; ``minimum``, ``maximum``: there are fewer or more than ``number`` items; ``contains``: the number of
-    matching items is wrong; ``unique``: two items are equal; ``repeated``: no two items are.
+    ``node``; ``minimum``, ``maximum``: there are fewer or more than ``number`` items.
     """
 
     kind: str
-    number: int = 0
+    number: int
     node: Node = TRUE
-    contains: Contains | None = None
 
 
 class NormalForm(NamedTuple):
