@@ -261,7 +261,7 @@ def figures(pairs: Sequence[Pair], engine: str) -> Point:
     speed = twin["output_tokens_per_s"]
     slowest = [[max((s.first or 0.0 for s in burst.samples), default=0.0) for burst in pair] for pair in pairs]
     return {
-        "coalescence": settings.coalescence() if engine == "dotllm" else "off",
+        "coalescence": settings.value(settings.COALESCENCE) if engine == "dotllm" else "off",
         "wall_ratio": middle(walls),
         "wall_ratio_quartiles": quartiles(walls),
         "tpot_ratio": middle(times),

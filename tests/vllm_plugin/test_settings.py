@@ -15,7 +15,7 @@ def _dotllms_log_reaches_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("dotllm"), "parent", logging.getLogger())
 
 
-@pytest.mark.parametrize("variable", sorted(settings.READERS))
+@pytest.mark.parametrize("variable", sorted({*settings.VALUES, "DOTLLM_HOOKS"}))
 def test_a_wrong_value_stops_the_start(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server started, and constrained requests failed because of their server's variable."""
     pytest.importorskip("vllm")

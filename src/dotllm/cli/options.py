@@ -15,7 +15,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from dotllm.compilation.options import CompilationOptions, describe, flag_of
+from dotllm.compilation.options import describe, flag_of
 from dotllm.suggestions import did_you_mean
 from dotllm.temporary import make_directory
 from dotllm.vllm_plugin import settings
@@ -216,9 +216,7 @@ def help_text() -> str:
 def refused(environment: Mapping[str, str]) -> str | None:
     """The reason why a server must not start with this environment, or None."""
     try:
-        CompilationOptions.from_environment(environment)
-        for reader in settings.READERS.values():
-            reader()
+        settings.require_values(environment)
     except ValueError as error:
         named = max(
             (option for option in OPTIONS if str(error).startswith(option.variable)),

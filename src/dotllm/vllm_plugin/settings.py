@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from functools import lru_cache
 
 from dotllm.compilation.metrics import DIRECTORY_VARIABLE
 from dotllm.compilation.options import CompilationOptions, describe
@@ -29,7 +29,34 @@ HOW_JSON_IS_WRITTEN = {
     WHITESPACE: ("formatted", "any"),  # the white space between two tokens
     DIGITS: ("bounded", "any"),  # how long a number may be
 }
-"""By variable, the values for requests that do not say; the first is the default."""
+"""For requests that do not say."""
+
+DEFAULT_BACKEND, GPU_MASKS = "DOTLLM_DEFAULT_BACKEND", "DOTLLM_GPU_MASKS"
+END_IN_REASONING, WARNINGS = "DOTLLM_END_IN_REASONING", "DOTLLM_WARNINGS"
+COALESCENCE, FINISH = "DOTLLM_COALESCENCE", "DOTLLM_FINISH_WITHIN_MAX_TOKENS"
+INSPECT, PREVIEW = "DOTLLM_INSPECT", "DOTLLM_PREVIEW"
+_EXTRAS = {
+    COALESCENCE: ("off", "canonical"),  # whether forced text is entered (`extra.jump_forward`)
+    FINISH: ("off", "on"),  # whether answers end within max_tokens where a request does not say
+    INSPECT: ("off", "on"),  # whether the server has the inspector
+    PREVIEW: ("off", "on"),  # whether vLLM's own backend answers, while dotllm says what it would refuse
+}
+"""These need the tier extra, unless they are off."""
+VALUES = {
+    **HOW_JSON_IS_WRITTEN,
+    **_EXTRAS,
+    DEFAULT_BACKEND: ("dotllm", "vllm"),  # what vLLM's backend ``auto`` means
+    END_IN_REASONING: ("forbid", "allow"),  # of EOS and stop tokens, before the reasoning of an answer has ended
+    GPU_MASKS: ("auto", "on", "off"),  # masks live in a table. auto: on CUDA devices; on: everywhere (for tests)
+    WARNINGS: ("on", "off"),  # whether a header of each answer says what has no effect in its request
+}
+"""By variable, its values; empty or unset means the first."""
+_REMOVED = (
+    f"{COALESCENCE}=lossless (--dotllm-coalescence lossless) was removed: it slowed down all requests of a server. "
+    "Use canonical, which enters forced text in one spelling, or off"
+)
+_OF_KUBERNETES = re.compile(r"(_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_\w+)?)$")
+"""The ends of the variables that Kubernetes makes for each service, which may be called dotllm."""
 
 
 def allow_plugin() -> None:
@@ -49,110 +76,61 @@ def _add(variable: str, name: str) -> None:
         os.environ[variable] = ",".join(hook for hook in (*names, name) if hook)
 
 
-def choice(variable: str, *values: str) -> str:
-    """The value of ``variable``, one of ``values``; empty or unset means the first. Raises ValueError for any other."""
-    return _chosen(variable, os.environ.get(variable, ""), values)
+def value(variable: str) -> str:
+    """One of the `VALUES` of ``variable``. Raises ValueError for any other, and for an extra while its tier is off."""
+    chosen = _chosen(variable, os.environ.get(variable, ""))
+    if variable in _EXTRAS and chosen != "off" and tiers.EXTRA not in tiers.chosen():
+        raise ValueError(f"{variable}={chosen!r} needs the tier extra, which is off ({tiers.VARIABLE})")
+    return chosen
 
 
 @lru_cache  # every request asks for some of these
-def _chosen(variable: str, text: str, values: tuple[str, ...]) -> str:
-    value = text.strip().lower() or values[0]
-    if value not in values:
-        raise ValueError(f"{variable}={value!r}: expected one of {', '.join(values)}")
-    return value
-
-
-def _of_extra(variable: str, value: str) -> str:
-    """``value``, of a variable that turns an extra on. Raises ValueError if it does so while the tier extra is off."""
-    if value != "off" and tiers.EXTRA not in tiers.chosen():
-        raise ValueError(f"{variable}={value!r} needs the tier extra, which is off ({tiers.VARIABLE})")
-    return value
-
-
-def coalescence() -> str:
-    """off or canonical: see `dotllm.vllm_plugin.extra.jump_forward`. Raises ValueError for another mode."""
-    variable = "DOTLLM_COALESCENCE"
-    if os.environ.get(variable, "").strip().lower() == "lossless":
-        raise ValueError(
-            f"{variable}=lossless (--dotllm-coalescence lossless) was removed: it slowed down all requests of a "
-            "server. Use canonical, which enters forced text in one spelling, or off"
-        )
-    return _of_extra(variable, choice(variable, "off", "canonical"))
-
-
-def written(variable: str) -> str:
-    """The server's value of one of `HOW_JSON_IS_WRITTEN`. Raises ValueError for any other."""
-    return choice(variable, *HOW_JSON_IS_WRITTEN[variable])
-
-
-def finishes() -> bool:
-    """Whether answers end within max_tokens where a request does not say (``DOTLLM_FINISH_WITHIN_MAX_TOKENS``)."""
-    variable = "DOTLLM_FINISH_WITHIN_MAX_TOKENS"
-    return _of_extra(variable, choice(variable, "off", "on")) == "on"
+def _chosen(variable: str, text: str) -> str:
+    values = VALUES[variable]
+    chosen = text.strip().lower() or values[0]
+    if variable == COALESCENCE and chosen == "lossless":
+        raise ValueError(_REMOVED)
+    if chosen not in values:
+        raise ValueError(f"{variable}={chosen!r}: expected one of {', '.join(values)}")
+    return chosen
 
 
 def ends_in_reasoning() -> bool:
-    """Whether EOS or a stop token may end an answer before its reasoning has ended (``DOTLLM_END_IN_REASONING``)."""
-    return choice("DOTLLM_END_IN_REASONING", "forbid", "allow") == "allow"
+    """Whether EOS or a stop token may end an answer before its reasoning has ended."""
+    return value(END_IN_REASONING) == "allow"
 
 
 def gpu_masks() -> str:
-    """Where masks live. auto: in a table on CUDA devices; on: everywhere (for tests); off: vLLM's bitmasks."""
-    return choice("DOTLLM_GPU_MASKS", "auto", "on", "off")
-
-
-def inspects() -> bool:
-    """Whether a server has the inspector (``DOTLLM_INSPECT``)."""
-    return _of_extra("DOTLLM_INSPECT", choice("DOTLLM_INSPECT", "off", "on")) == "on"
-
-
-def warns() -> bool:
-    """Whether a header of each answer says what has no effect in its request (``DOTLLM_WARNINGS``)."""
-    return choice("DOTLLM_WARNINGS", "on", "off") == "on"
-
-
-def takes_auto() -> bool:
-    """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_DEFAULT_BACKEND``: dotllm or vllm)."""
-    return choice("DOTLLM_DEFAULT_BACKEND", "dotllm", "vllm") == "dotllm" and not previews()
+    """Whether masks live in a table of the workers: auto, on or off."""
+    return value(GPU_MASKS)
 
 
 def previews() -> bool:
-    """Whether vLLM's own backend answers, while dotllm says what it would refuse (``DOTLLM_PREVIEW``)."""
-    return _of_extra("DOTLLM_PREVIEW", choice("DOTLLM_PREVIEW", "off", "on")) == "on"
+    """Whether vLLM's own backend answers."""
+    return value(PREVIEW) == "on"
 
 
 def is_ours(backend: str | None) -> bool:
     """Whether dotllm serves the requests of a server configured with ``backend``."""
-    return backend == "auto" and takes_auto()
+    return backend == "auto" and value(DEFAULT_BACKEND) == "dotllm" and not previews()
 
 
-READERS: dict[str, Callable[[], object]] = {
-    tiers.VARIABLE: tiers.chosen,
-    "DOTLLM_DEFAULT_BACKEND": takes_auto,
-    "DOTLLM_COALESCENCE": coalescence,
-    "DOTLLM_FINISH_WITHIN_MAX_TOKENS": finishes,
-    "DOTLLM_END_IN_REASONING": ends_in_reasoning,
-    "DOTLLM_GPU_MASKS": gpu_masks,
-    "DOTLLM_INSPECT": inspects,
-    "DOTLLM_PREVIEW": previews,
-    "DOTLLM_WARNINGS": warns,
-    **{variable: partial(written, variable) for variable in HOW_JSON_IS_WRITTEN},
-}
-"""By variable of the plugin, the function that reads it, and raises ValueError for a wrong value."""
-_OF_KUBERNETES = re.compile(r"(_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_\w+)?)$")
-"""The ends of the variables that Kubernetes makes for each service, which may be called dotllm."""
+def require_values(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ValueError, which names the variable, if one has a wrong value."""
+    CompilationOptions.from_environment(environment)
+    tiers.chosen()
+    for variable in VALUES:
+        value(variable)
 
 
 def known() -> frozenset[str]:
     """All variables of dotllm's."""
-    return frozenset({*READERS, *(variable for variable, *_ in describe()), DIRECTORY_VARIABLE})
+    return frozenset({tiers.VARIABLE, *VALUES, *(variable for variable, *_ in describe()), DIRECTORY_VARIABLE})
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ValueError, which names the variable, if one has a wrong value; warn of variables that do not exist."""
-    CompilationOptions.from_environment(environment)
-    for reader in READERS.values():
-        reader()
+    """`require_values`, and warn of variables that do not exist."""
+    require_values(environment)
     for name in sorted(set(environment) - known()):
         if name.startswith("DOTLLM_") and not _OF_KUBERNETES.search(name):
             hint = did_you_mean(name, known()) or "`dotllm serve --help` lists dotllm's"

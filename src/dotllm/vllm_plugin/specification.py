@@ -120,7 +120,7 @@ def answer_tokens(params: SamplingParams) -> int | None:
     InvalidSpecError."""
     fields = params.extra_args if isinstance(params.extra_args, dict) else {}
     finish, more = fields.get(FINISH), fields.get(ANSWER_TOKENS, 0)
-    finishes = settings.finishes() if finish is None else finish in (True, "true")
+    finishes = settings.value(settings.FINISH) == "on" if finish is None else finish in (True, "true")
     if more and not finishes:
         raise InvalidSpecError(f"{ANSWER_TOKENS} has an effect only with {FINISH}", keyword=ANSWER_TOKENS)
     return more if finishes and not params.ignore_eos else None
@@ -224,7 +224,7 @@ def _json_options(
     `Index.from_json_schema` uses. The server (``config``) or the request may set them."""
     options: dict[str, OptionValue] = {}
     for name, about in _WRITTEN.items():
-        value = fields.get(name) or settings.written(about.variable)
+        value = fields.get(name) or settings.value(about.variable)
         if kind in about.kinds and value != about.values[0]:
             options[about.option] = str(value)
     if (source := fields.get(SOURCE)) is not None:
@@ -235,7 +235,7 @@ def _json_options(
             options[option] = said
         elif said:
             options[option.removeprefix("disable_")] = False
-    blanks = settings.written(settings.WHITESPACE)
+    blanks = settings.value(settings.WHITESPACE)
     if kind in _EFFECTIVE and blanks != settings.HOW_JSON_IS_WRITTEN[settings.WHITESPACE][0]:
         options["whitespace"] = blanks
     return options

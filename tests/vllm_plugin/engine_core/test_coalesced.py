@@ -65,7 +65,7 @@ def test_the_mode_that_is_gone_is_an_error_that_says_what_to_use(monkeypatch: py
 
     monkeypatch.setenv("DOTLLM_COALESCENCE", "lossless")
     with pytest.raises(ValueError, match="Use canonical"):
-        settings.coalescence()
+        settings.value("DOTLLM_COALESCENCE")
     with pytest.raises(ValueError, match="Use canonical"):
         jump_forward.why_not(engine())  # an engine asks this at its start, and so does not start
     assert "Use canonical" in (options.refused({}) or "")

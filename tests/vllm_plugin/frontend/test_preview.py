@@ -129,7 +129,7 @@ def test_answers_are_vllms(played: PlayedServer, monkeypatch: pytest.MonkeyPatch
     plain = answers(played.app)
     monkeypatch.delenv("DOTLLM_DEFAULT_BACKEND")
     monkeypatch.setenv("DOTLLM_PREVIEW", "on")
-    assert not settings.takes_auto()
+    assert not settings.is_ours("auto")
     told: Any = Told()
     assert answers(Copying(played.app, told)) == plain
     looked_at = [path for path, _ in MIXED if path in preview.PATHS]
@@ -180,7 +180,7 @@ def test_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert environment == {"DOTLLM_PREVIEW": "on"}
     monkeypatch.setenv("DOTLLM_PREVIEW", "on")
-    assert settings.previews() and not settings.takes_auto()
+    assert settings.previews() and not settings.is_ours("auto")
     monkeypatch.setenv("DOTLLM_HOOKS", "enforce")
     with pytest.raises(ValueError, match="extra"):
         settings.previews()

@@ -61,7 +61,7 @@ _imported: dict[str, Any] = {}
 def warn(message: str) -> None:
     """Add ``message`` to the warnings of the request that this context serves. Equal texts are added once."""
     headers = _headers.get()
-    if not settings.warns():
+    if settings.value(settings.WARNINGS) == "off":
         return
     if headers is None:
         _log(message)
@@ -77,7 +77,7 @@ def retry_later() -> None:
 
 async def warn_of(specification: Specification, located: Callable[[str], str]) -> None:
     """`warn` about what `spec_warnings` finds in ``specification``. ``located`` adds a text's place."""
-    if settings.warns():
+    if settings.value(settings.WARNINGS) == "on":
         # On a thread, because its kernels may still be loading; by importlib, which waits for an import that has begun.
         name = "dotllm.compilation.spec_warnings"
         spec_warnings: Any = _imported.get(name) or await asyncio.to_thread(importlib.import_module, name)

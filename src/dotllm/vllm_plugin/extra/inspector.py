@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HOOK = Hook(
     name="inspector",
     summary="with --dotllm-inspect: the inspector's page at /dotllm/inspect follows requests token by token",
-    where=settings.inspects,
+    where=lambda: settings.value(settings.INSPECT) == "on",
     without_it="a server has no inspector",
 )
 _PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"

@@ -32,7 +32,7 @@ from dotllm.vllm_plugin.extra import runners
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 from dotllm.vllm_plugin.extra.mass.wire import asks
 from dotllm.vllm_plugin.hook import Hook
-from dotllm.vllm_plugin.settings import coalescence
+from dotllm.vllm_plugin.settings import COALESCENCE, value
 from dotllm.vllm_plugin.speed.request_state import beyond, tokens_left
 from dotllm.vllm_plugin.vllm_types import (
     CompilationConfig,
@@ -77,7 +77,7 @@ def why_not(config: VllmConfig) -> str:
     """Why an engine coalesces no request; "" if it does. Raises ValueError for a mode that does not exist."""
     model, parallel = config.model_config, config.parallel_config
     checks = (
-        (coalescence() == "off", "switched off"),
+        (value(COALESCENCE) == "off", "switched off"),
         (config.speculative_config is not None, "speculative decoding: forced text is left to its drafts"),
         (parallel.pipeline_parallel_size > 1, "pipeline stages"),
         (parallel.prefill_context_parallel_size > 1, "prefill context parallelism"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Original, Target, replace_once
-from dotllm.vllm_plugin.settings import coalescence
+from dotllm.vllm_plugin.settings import COALESCENCE, value
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def init_device(self: Any, *, original: Original) -> Any:
     try:  # always, since the engine core decides, perhaps on a node with other settings
         wrap_runner(self.worker.model_runner)
     except Exception:
-        if coalescence() == "canonical":
+        if value(COALESCENCE) == "canonical":
             raise  # what is sent must not be lost
         logger.warning("this worker cannot take text that is entered into requests", exc_info=True)
     return result
