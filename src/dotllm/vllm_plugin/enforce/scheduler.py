@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.enforce import preparation, sessions
 from dotllm.vllm_plugin.enforce.compile_hook import observe_masks
 from dotllm.vllm_plugin.enforce.errors import Failures
@@ -33,6 +32,11 @@ from dotllm.vllm_plugin.vllm_types import (
     SchedulerOutput,
     VllmConfig,
 )
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.scheduler import Scheduler as Base
+else:
+    Base = object  # (a class of vLLM's would come before the class that the server uses, and answer in its place)
 
 
 class Part:
@@ -97,7 +101,7 @@ def takes_part(name: str, part: type[Part]) -> Callable[[], None]:
     return apply
 
 
-class DotllmScheduler(vllm_types.SchedulerBase):
+class DotllmScheduler(Base):
     """See the module. (`Part` says when each of its methods is called.)"""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -115,16 +119,18 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         self._pending.begin_step()
         names = self._batch.held()
         if not names:
-            return super().schedule(*args, **kwargs)
+            return super().schedule(*args, **kwargs)  # type: ignore[no-any-return]
         # vLLM does not see the held requests, so they keep their blocks and their places among those that may run.
         held = [request for request in self.running if request.request_id in names]
         self.running[:] = [request for request in self.running if request.request_id not in names]
-        limits = [name for name in ("max_num_running_reqs", "max_num_active_reqs") if name in vars(self)]
-        vars(self).update({name: vars(self)[name] - len(held) for name in limits})
+        limits = [name for name in ("max_num_running_reqs", "max_num_active_reqs") if hasattr(self, name)]
+        for name in limits:
+            setattr(self, name, getattr(self, name) - len(held))
         try:
-            return super().schedule(*args, **kwargs)
+            return super().schedule(*args, **kwargs)  # type: ignore[no-any-return]
         finally:
-            vars(self).update({name: vars(self)[name] + len(held) for name in limits})
+            for name in limits:
+                setattr(self, name, getattr(self, name) + len(held))
             self.running.extend(held)
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
@@ -144,7 +150,7 @@ class DotllmScheduler(vllm_types.SchedulerBase):
         self._batch.begin_step()
         self._pending.need_masks(scheduler_output)
         if not scheduler_output.has_structured_output_requests:
-            return super().get_grammar_bitmask(scheduler_output)
+            return super().get_grammar_bitmask(scheduler_output)  # type: ignore[no-any-return]
         began = time.perf_counter()
         masks = self._batch.masks(scheduler_output) or super().get_grammar_bitmask(scheduler_output)
         observe_masks(self.structured_output_manager, masks, time.perf_counter() - began)
