@@ -62,7 +62,6 @@ class Engine:
         )
         core: Any = self.llm.llm_engine.engine_core.engine_core
         self.scheduler, self.manager = core.scheduler, core.structured_output_manager
-        self.spelling: Any = None
         self.rule = self.scheduler._forced.pays
         self.eos = int(self.llm.get_tokenizer().eos_token_id)
         self.steps = self.preemptions = 0
@@ -81,12 +80,12 @@ class Engine:
 
     def mode(self, name: str) -> None:
         """Switch to entered, masks or off."""
+        from dotllm.vllm_plugin.enforce.compile_hook import GIVEN
+        from dotllm.vllm_plugin.extra import jump_forward
+
         never = SimpleNamespace(may_pay=lambda *_, **__: False)
         self.scheduler._forced.pays = self.rule if name == "entered" else never
-        if self.manager.backend is not None:
-            backend = self.manager.backend
-            self.spelling = self.spelling or backend.spelling
-            backend.spelling = None if name == "off" else self.spelling
+        GIVEN.spelling = (lambda config, request: None) if name == "off" else jump_forward.spelling
 
     def ask(self, prompts: list[str], **parameters: Any) -> dict[str, Any]:
         from vllm import SamplingParams

@@ -17,7 +17,7 @@ from dotllm import system
 from dotllm.compilation import Specification
 from dotllm.compilation.errors import CompilationError
 from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
-from dotllm.vllm_plugin.enforce import compile_hook, extras, per_process
+from dotllm.vllm_plugin.enforce import compile_hook, per_process
 from dotllm.vllm_plugin.enforce.backend import EngineBackend
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.enforce.validation import claim
@@ -65,12 +65,12 @@ def configuration(backend: str = "auto", **others: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras.GIVEN, "limit", AnswerLimit)
-    monkeypatch.setattr(extras.GIVEN, "spelling", jump_forward.spelling)
+    monkeypatch.setattr(compile_hook.GIVEN, "limit", AnswerLimit)
+    monkeypatch.setattr(compile_hook.GIVEN, "spelling", jump_forward.spelling)
 
 
 def test_an_answer_limit_that_is_off_is_refused(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras.GIVEN, "limit", None)
+    monkeypatch.setattr(compile_hook.GIVEN, "limit", None)
     one = request("ab", max_tokens=4, extra_args={"dotllm_finish": True})
     compile_hook._grammar_init(manager, one, original=not_called)
     with pytest.raises(UnsupportedError, match="answer-limit, which is off"):

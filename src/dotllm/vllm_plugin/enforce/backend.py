@@ -14,8 +14,7 @@ from dotllm.compilation import Compiled, Specification
 from dotllm.device_masks.sender import StepMasks
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.enforce import per_process
-from dotllm.vllm_plugin.enforce.extras import GIVEN
-from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar, SpellingOf
 from dotllm.vllm_plugin.vllm_types import Request
 
 
@@ -31,18 +30,17 @@ class EngineBackend(StructuredOutputBackend):
         self._ends = per_process.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
         self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = per_process.compiler(self.vocabulary, self)
-        self.spelling = None if GIVEN.spelling is None else GIVEN.spelling(self.vllm_config)
-        """Returns how the forced text of a request is spelt."""
         self.step_masks: StepMasks | None = None
         """Chosen at the first step (see `manager_hook`): a `RowSender`, or `Bitmasks`."""
 
-    def begin(self, specification: Specification, request: Request, limit: Any = None) -> Future[RequestGrammar]:
+    def begin(
+        self, specification: Specification, request: Request, limit: Any = None, spelling_of: SpellingOf | None = None
+    ) -> Future[RequestGrammar]:
         """Start compiling for ``request``; the future yields its `RequestGrammar` or raises the reason why there is
-        none. ``limit``: an `AnswerLimit`, if the answer must end in time.
+        none. ``limit``, ``spelling_of``: as `RequestGrammar` takes them.
 
         Dropping the future withdraws the request: its compile is not started, or is cancelled.
         """
-        spelling_of = None if self.spelling is None else self.spelling(request)
         stops, vocabulary = tuple(request.sampling_params.all_stop_token_ids), self.vocabulary
         max_model_len = self.vllm_config.model_config.max_model_len
 

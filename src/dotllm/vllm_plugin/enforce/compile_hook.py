@@ -8,19 +8,33 @@ and compiles equal specifications again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from dotllm.errors import UnsupportedError
 from dotllm.vllm_plugin import specification as requests
-from dotllm.vllm_plugin.enforce.extras import GIVEN
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
-from dotllm.vllm_plugin.vllm_types import GrammarOutput, Request, StructuredOutputManager
+from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager, VllmConfig
 
 if TYPE_CHECKING:
     from dotllm.vllm_plugin.enforce.backend import EngineBackend
-    from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+    from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar, SpellingOf
+
+
+@dataclass
+class Given:
+    """What the hooks of the tier extra add to requests; the core imports none of them."""
+
+    limit: Callable[[StructuredOutputManager, Request, int], Any] | None = None
+    """Makes the `AnswerLimit` of a request whose answer must end in time."""
+    spelling: Callable[[VllmConfig, Request], SpellingOf | None] = lambda config, request: None
+    """Returns how a request's forced text is spelt; None: as the model chooses (`jump_forward`)."""
+
+
+GIVEN = Given()
 
 
 def backend_of(manager: StructuredOutputManager) -> EngineBackend | None:
@@ -35,37 +49,32 @@ def backend_of(manager: StructuredOutputManager) -> EngineBackend | None:
     return manager.backend if isinstance(manager.backend, EngineBackend) else None
 
 
-def observe_masks(manager: StructuredOutputManager, masks: GrammarOutput | None, seconds: float) -> None:
-    """Count the masks of a step, and the time that they took, in our metrics."""
-    backend = backend_of(manager)
-    if backend is not None and masks is not None:
-        metrics = backend.compiler.metrics
-        metrics.observe("dotllm_mask_seconds", value=seconds)
-        metrics.add("dotllm_mask_rows", amount=float(len(masks.structured_output_request_ids)))
-
-
 def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestGrammar]:
     """Start compiling for ``request``. Returns a future of its grammar. Never raises: a failure is in the future."""
     from dotllm.vllm_plugin.enforce.backend import EngineBackend
 
+    config, params = manager.vllm_config, request.sampling_params
     try:
+        # A front end without our plugin (vLLM's Rust one) has chosen a backend of vLLM's for a request that is ours. It
+        # would not know what to do with masses, and has not checked our fields.
+        if params.structured_outputs._backend != BACKEND and requests.MASS in (params.extra_args or ()):
+            raise UnsupportedError(f"{requests.MASS} needs vLLM's Python front end", keyword=requests.MASS)
+        params.structured_outputs._backend = BACKEND
         if manager.backend is None:
-            manager.backend = EngineBackend(
-                manager.vllm_config,
-                tokenizer=manager.tokenizer,
-                vocab_size=manager.vllm_config.model_config.get_vocab_size(),
-            )
+            width = config.model_config.get_vocab_size()
+            manager.backend = EngineBackend(config, tokenizer=manager.tokenizer, vocab_size=width)
             if hasattr(manager, "backend_name"):  # 0.33: vLLM's guard against two backends in one engine
                 manager.backend_name = BACKEND
-        params, config = request.sampling_params, manager.vllm_config.structured_outputs_config
-        specification, more = requests.of_sampling_params(params, config), requests.answer_tokens(params)
+        specification = requests.of_sampling_params(params, config.structured_outputs_config)
+        more, limit = requests.answer_tokens(params), None
         if more is not None and GIVEN.limit is None:
-            raise UnsupportedError(
-                "answers that end within max_tokens need the hook answer-limit, which is off here (DOTLLM_HOOKS)",
-                keyword=requests.FINISH,
-            )
-        limit = None if more is None or GIVEN.limit is None else GIVEN.limit(manager, request, more)
-        future: Future[RequestGrammar] = manager.backend.begin(specification, request, limit)
+            message = "answers that end within max_tokens need the hook answer-limit, which is off here (DOTLLM_HOOKS)"
+            raise UnsupportedError(message, keyword=requests.FINISH)
+        if more is not None and GIVEN.limit is not None:
+            limit = GIVEN.limit(manager, request, more)
+        future: Future[RequestGrammar] = manager.backend.begin(
+            specification, request, limit, GIVEN.spelling(config, request)
+        )
         if not manager._use_async_grammar_compilation:
             # external_launcher: one scheduler per rank, and all must see the grammar ready in the same step.
             future.exception()
@@ -88,14 +97,5 @@ def _grammar_init(self: StructuredOutputManager, request: Request, *, original: 
     structured = request.structured_output_request
     if structured is None or not is_ours(self.vllm_config.structured_outputs_config.backend):
         original(self, request)
-        return
-    # A front end without our plugin (vLLM's Rust one) has chosen a backend of vLLM's for a request that is ours. It
-    # would not know what to do with masses, and has not checked our fields.
-    fields = request.sampling_params.extra_args
-    if structured.params._backend != BACKEND and isinstance(fields, dict) and requests.MASS in fields:
-        refusal = UnsupportedError(f"{requests.MASS} needs vLLM's Python front end", keyword=requests.MASS)
-        structured.grammar = Future()
-        structured.grammar.set_exception(refusal)
-        return
-    structured.params._backend = BACKEND
-    structured.grammar = begin(self, request)
+    else:
+        structured.grammar = begin(self, request)

@@ -23,11 +23,12 @@ from dotllm.index.draft_rows import NO_MASK, is_set
 from dotllm.index.mask_table import END_ROW
 from dotllm.index.stops import can_finish_after, mask_stops, row_with_stops, set_token
 from dotllm.vllm_plugin.enforce.errors import TokenNotAllowed, contained
-from dotllm.vllm_plugin.enforce.extras import SpellingOf
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
+SpellingOf = Callable[[Any], Any]
+"""Returns the `ForcedSpelling` of an index."""
 _MOST_NAMED = 8  # stop tokens in a message
 
 

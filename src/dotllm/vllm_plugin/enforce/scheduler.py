@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dotllm.vllm_plugin.enforce import preparation, sessions
-from dotllm.vllm_plugin.enforce.compile_hook import observe_masks
+from dotllm.vllm_plugin.enforce.compile_hook import backend_of
 from dotllm.vllm_plugin.enforce.errors import Failures
 from dotllm.vllm_plugin.hook import Hook, Original, Target, positional
 from dotllm.vllm_plugin.settings import is_ours
@@ -153,7 +153,11 @@ class DotllmScheduler(Base):
             return super().get_grammar_bitmask(scheduler_output)  # type: ignore[no-any-return]
         began = time.perf_counter()
         masks = self._batch.masks(scheduler_output) or super().get_grammar_bitmask(scheduler_output)
-        observe_masks(self.structured_output_manager, masks, time.perf_counter() - began)
+        backend = backend_of(self.structured_output_manager)
+        if backend is not None and masks is not None:
+            backend.compiler.metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - began)
+            rows = float(len(masks.structured_output_request_ids))
+            backend.compiler.metrics.add("dotllm_mask_rows", amount=rows)
         self._masks.masks_found(scheduler_output, masks)
         self._mass.masks_found(scheduler_output, masks)
         return masks

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from dotllm.arrays import Int32
 from dotllm.errors import InvalidSpecError, UnsupportedError
+from dotllm.vllm_plugin.enforce.compile_hook import GIVEN
 from dotllm.vllm_plugin.enforce.errors import contained
-from dotllm.vllm_plugin.enforce.extras import GIVEN
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.speed.request_state import reasoning_end, tokens_left
 from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, Request, Scheduler, StructuredOutputManager

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dotllm.errors import TooFewTokensError
-from dotllm.vllm_plugin.enforce.compile_hook import backend_of
+from dotllm.vllm_plugin.enforce.compile_hook import GIVEN, backend_of
 from dotllm.vllm_plugin.enforce.errors import contained, logits_processors
-from dotllm.vllm_plugin.enforce.extras import GIVEN, SpellingOf
 from dotllm.vllm_plugin.enforce.scheduler import FORCED, Part, takes_part
 from dotllm.vllm_plugin.extra import runners
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
@@ -46,7 +45,7 @@ from dotllm.vllm_plugin.vllm_types import (
 
 if TYPE_CHECKING:
     from dotllm.index import Walkable
-    from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
+    from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar, SpellingOf
 
 logger = logging.getLogger(__name__)
 
@@ -92,15 +91,10 @@ def why_not(config: VllmConfig) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def spelling(config: VllmConfig) -> Callable[[Request], SpellingOf | None]:
-    """Returns how the forced text of a request is spelt; None where the model spells it as it likes."""
-    coalesces = not why_not(config)
-
-    def of(request: Request) -> SpellingOf | None:
-        may = coalesces and may_be(request, keeps_generators=not config.use_v2_model_runner)
-        return ForcedSpelling.of if may else None
-
-    return of
+def spelling(config: VllmConfig, request: Request) -> SpellingOf | None:
+    """How the forced text of ``request`` is spelt; None where the model spells it as it likes."""
+    may = not why_not(config) and may_be(request, keeps_generators=not config.use_v2_model_runner)
+    return ForcedSpelling.of if may else None
 
 
 def may_be(request: Request, *, keeps_generators: bool) -> bool:
