@@ -14,18 +14,7 @@ from typing import NamedTuple
 
 from dotllm.vllm_plugin import tiers
 from dotllm.vllm_plugin.hook import Hook, HookError
-from dotllm.vllm_plugin.tiers import (
-    API,
-    ENFORCE,
-    ENGINE_CORE,
-    EXTRA,
-    FRONT_END,
-    PROCESSES,
-    SPEED,
-    TOOLS,
-    WORKAROUND,
-    WORKER,
-)
+from dotllm.vllm_plugin.tiers import API, ENFORCE, ENGINE_CORE, EXTRA, FRONT_END, SPEED, TOOLS, WORKAROUND, WORKER
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +30,7 @@ class Entry(NamedTuple):
     def hook(self) -> Hook:
         """Import the module and return the hook."""
         module, _, name = self.module.partition(":")
-        hook = getattr(importlib.import_module(f"{__package__}.{module}"), name or "HOOK")
-        if not isinstance(hook, Hook):
-            raise TypeError(f"{self.module} is a {type(hook).__name__}")
+        hook: Hook = getattr(importlib.import_module(f"{__package__}.{module}"), name or "HOOK")
         return hook
 
 
@@ -103,7 +90,7 @@ ASKED_BY = {
 def entries(*processes: str) -> list[Entry]:
     """The hooks of the tiers that are on, for ``processes`` (none given: for all)."""
     on = tiers.chosen()
-    return [entry for entry in ENTRIES if entry.tier in on and entry.process in (processes or PROCESSES)]
+    return [entry for entry in ENTRIES if entry.tier in on and entry.process in (processes or tiers.PROCESSES)]
 
 
 def hooks() -> list[Hook]:
@@ -151,24 +138,19 @@ def _tell(entry: Entry, reason: str) -> None:
     """Raise if the hook is required, each time; else warn, once."""
     message = f"dotllm hook {entry.name!r} does not hold on this vLLM ({reason})"
     required, without_it = is_required(entry)
-    if not required:
-        logger.warning("%s: %s", message, without_it)
-    elif entry.tier == ENFORCE:
-        raise HookError(f"{message}: {without_it}")
-    else:
-        raise HookError(
-            f"{message}: {without_it}. Leave its tier out: {tiers.VARIABLE}={','.join(without(entry.tier))}"
-        )
+    if required:
+        advice = f". Leave its tier out: {tiers.VARIABLE}={','.join(without(entry.tier))}"
+        raise HookError(f"{message}: {without_it}{advice if entry.tier != ENFORCE else ''}")
+    logger.warning("%s: %s", message, without_it)
 
 
 def is_required(entry: Entry) -> tuple[bool, str]:
     """Whether a server must not start without a hook, and what is lost without it. If its module cannot be imported, a
     hook of the tier enforce counts as required."""
     try:
-        hook = entry.hook()
+        return entry.hook().required, entry.hook().without_it
     except Exception:
         return entry.tier == ENFORCE, "it cannot be imported"
-    return hook.required, hook.without_it
 
 
 def without(tier: str) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from dotllm.compilation.errors import Unavailable
 from dotllm.diagnosis.openai_error import beside
 from dotllm.errors import InvalidSpecError, SpecError, without_frames
-from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, ModelConfig, Request, Scheduler
+from dotllm.vllm_plugin.vllm_types import ModelConfig, Request, Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,6 @@ class Failures:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._processors = logits_processors(scheduler.vllm_config.model_config)
         self._ended: dict[str, Request] | None = None
         """The requests that have ended since `watch`: the scheduler forgets them."""
 
@@ -107,28 +106,19 @@ class Failures:
     def explain(self, outputs: Mapping[int, Any]) -> None:
         """Put the reasons into vLLM's ``outputs``, by client."""
         ended, self._ended = self._ended or {}, None
-        for client in outputs.values():
-            for output in client.outputs:
-                if output.finish_reason is None:
-                    continue
-                request = ended.get(output.request_id) or self._scheduler.requests[output.request_id]
-                how = str(output.finish_reason)
-                if how == "stop":
-                    limit = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
-                    if limit is not None:
-                        limit.tell(request, output, self._scheduler)
-                elif how == "error":
-                    self._tell_reason(request, output)
-
-    def _tell_reason(self, request: Request, output: EngineCoreOutput) -> None:
-        reason = _reason(request, self._processors)
-        if reason is None:
-            return
-        # (If the forbidden token is one of the request's stop tokens, vLLM has put it here.)
-        output.stop_reason = reason
-        error = getattr(output, "error", None)
-        if error is not None:  # since 0.33, of a compile that failed
-            output.error = _in_our_words(error, reason)  # type: ignore[attr-defined]
+        model_config = self._scheduler.vllm_config.model_config
+        for output in (output for client in outputs.values() for output in client.outputs):
+            if output.finish_reason is None:
+                continue
+            request = ended.get(output.request_id) or self._scheduler.requests[output.request_id]
+            grammar, how = getattr(request.structured_output_request, "_grammar", None), str(output.finish_reason)
+            if how == "stop" and (limit := getattr(grammar, "limit", None)) is not None:
+                limit.tell(request, output, self._scheduler)
+            elif how == "error" and (reason := _reason(request, grammar, model_config)) is not None:
+                # (If the forbidden token is one of the request's stop tokens, vLLM has put it here.)
+                output.stop_reason = reason
+                if getattr(output, "error", None) is not None:  # since 0.33, of a compile that failed
+                    output.error = _in_our_words(output.error, reason)
 
 
 def _in_our_words(error: Any, reason: str) -> Any:
@@ -152,16 +142,15 @@ def _installed_processors() -> tuple[str, ...]:
     return tuple(point.value for point in entry_points(group="vllm.logits_processors"))
 
 
-def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
-    """Why ``request`` was ended, if dotllm ended it. ``processors``: see `logits_processors`."""
-    grammar = getattr(request.structured_output_request, "_grammar", None)
+def _reason(request: Request, grammar: object, model_config: ModelConfig | None) -> str | None:
+    """Why ``request`` was ended, if dotllm ended it."""
     if isinstance(grammar, Exception):
         return encode(without_frames(grammar))  # vLLM caught it in a frame that holds the request
     error = getattr(grammar, "error", None)  # another backend's grammar has none
     if not isinstance(error, Exception):
         return None
     forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]
-    if processors and not forbidding:
+    if not forbidding and (processors := logits_processors(model_config)):
         forbidding.append(f"the server's logits processors ({', '.join(processors)})")
     if isinstance(error, TokenNotAllowed) and forbidding:
         message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to continue"
