@@ -166,8 +166,8 @@ def test_a_new_abstract_method_is_found_out(tool: ModuleType) -> None:
 
 
 def test_all_members_of_a_protocol_are_looked_for(tool: ModuleType) -> None:
-    found = tool.members("vllm.v1.worker.gpu_model_runner", "GPUModelRunnerV1")
-    assert Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.requests") in found and len(found) == 3
+    found = tool.members("vllm.v1.worker.gpu.input_batch", "InputBatchV2")
+    assert Target("vllm.v1.worker.gpu.input_batch", "InputBatch.req_ids") in found and len(found) == 2
     found = tool.members("vllm.config.model", "ModelConfig")
     assert Target("vllm.config.model", "ModelConfig.get_vocab_size", ("self",)) in found
     assert {name for names in vllm_types.MODULES.values() for name in names.split()} == {

@@ -37,12 +37,10 @@ MODULES = {
     "vllm.v1.structured_output": "StructuredOutputManager",
     "vllm.v1.structured_output.backend_types": "StructuredOutputBackend StructuredOutputGrammar",
     "vllm.v1.structured_output.request": "StructuredOutputRequest",
-    "vllm.v1.utils": "CpuGpuBuffer",
     "vllm.v1.worker.gpu.async_utils": "AsyncOutput",
     "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
     "vllm.v1.worker.gpu.structured_outputs": "StructuredOutputsWorker",
-    "vllm.v1.worker.gpu_input_batch": "CachedRequestState InputBatchV1",
-    "vllm.v1.worker.gpu_model_runner": "GPUModelRunnerV1",
+    "vllm.v1.worker.gpu_input_batch": "InputBatchV1",
 }
 """Where vLLM's classes are. A final V1 or V2 in a name is the model runner's, and not part of vLLM's name."""
 
@@ -280,30 +278,8 @@ class GrammarOutput(Protocol):
     structured_output_request_ids: list[str]
 
 
-class CpuGpuBuffer(Protocol):
-    np: npt.NDArray[np.generic]
-
-
-class CachedRequestState(Protocol):
-    num_prompt_tokens: int
-    output_token_ids: list[int]
-
-
 class InputBatchV1(Protocol):
-    generators: dict[int, torch.Generator]
-    is_token_ids: npt.NDArray[np.bool_]
-    num_reqs: int
-    num_tokens_no_spec: npt.NDArray[np.int32]
-    prev_req_id_to_index: dict[str, int] | None
-    req_id_to_index: dict[str, int]
     req_ids: list[str]
-    token_ids_cpu: npt.NDArray[np.int32]
-
-
-class GPUModelRunnerV1(Protocol):
-    discard_request_mask: CpuGpuBuffer
-    input_batch: InputBatchV1
-    requests: dict[str, CachedRequestState]
 
 
 class AsyncOutput(Protocol):

@@ -12,17 +12,22 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Original, Target, replace_once
 from dotllm.vllm_plugin.settings import COALESCENCE, value
+from dotllm.vllm_plugin.vllm_types import SchedulerOutput
 
 logger = logging.getLogger(__name__)
 
+_BATCH = "vllm.v1.worker.gpu_input_batch"
+_TOKENS = ("is_token_ids", "num_tokens_no_spec", "prev_req_id_to_index", "req_id_to_index", "token_ids_cpu")
 HOOK = Hook(
     name="entered-text",
     summary="a worker stores the text that the engine core enters into requests",
     targets=(
         Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", ("self", "scheduler_output")),
+        *(Target("vllm.v1.worker.gpu_model_runner", f"GPUModelRunner.{name}") for name in ("input_batch", "requests")),
+        *(Target(_BATCH, f"CachedRequestState.{name}") for name in ("num_prompt_tokens", "output_token_ids")),
+        *(Target(_BATCH, f"InputBatch.{name}") for name in _TOKENS),
         Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.add_requests", ("self", "scheduler_output")),
         Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.req_states"),
         *(
@@ -79,18 +84,14 @@ def wrap_runner(runner: Any) -> None:
         replace_once(V1Runner, "_update_states", _update_states)
 
 
-def _update_states(
-    self: vllm_types.GPUModelRunnerV1, scheduler_output: vllm_types.SchedulerOutput, *, original: Original
-) -> Any:
+def _update_states(self: Any, scheduler_output: SchedulerOutput, *, original: Original) -> Any:
     for entered in getattr(scheduler_output, ENTERED, ()):
         write_v1(self.requests, self.input_batch, entered)
     return original(self, scheduler_output)
 
 
-def write_v1(
-    requests: dict[str, vllm_types.CachedRequestState], batch: vllm_types.InputBatchV1, entered: Entered
-) -> None:
-    """Write entered text into the V1 runner's ``requests`` and its ``InputBatch``.
+def write_v1(requests: dict[str, Any], batch: Any, entered: Entered) -> None:
+    """Write entered text into the V1 runner's ``requests`` (``CachedRequestState``) and its ``InputBatch``.
 
     The list of a request's output tokens stays the same object: logits processors hold it.
     """
@@ -109,7 +110,7 @@ def write_v1(
         batch.prev_req_id_to_index.pop(entered.request_id, None)
 
 
-def _add_requests(self: Any, scheduler_output: vllm_types.SchedulerOutput, *, original: Original) -> Any:
+def _add_requests(self: Any, scheduler_output: SchedulerOutput, *, original: Original) -> Any:
     entered = getattr(scheduler_output, ENTERED, None)
     if entered is None:
         return original(self, scheduler_output)

@@ -15,22 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dotllm.vllm_plugin.hook import Hook, Original
-from dotllm.vllm_plugin.vllm_types import GPUModelRunnerV1
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.workarounds import on_cpu
 
 if TYPE_CHECKING:
     import torch
 
+_WORKER = "vllm.v1.worker"
 HOOK = Hook(
     name="cpu-seeds",
     summary="on a CPU, a seeded request whose prompt is processed in pieces does not end the server",
+    targets=(
+        *(Target(f"{_WORKER}.gpu_model_runner", f"GPUModelRunner.{name}") for name in ("input_batch", "requests")),
+        Target(f"{_WORKER}.gpu_model_runner", "GPUModelRunner.discard_request_mask"),
+        *(Target(f"{_WORKER}.gpu_input_batch", f"InputBatch.{name}") for name in ("generators", "num_reqs", "req_ids")),
+    ),
     where=on_cpu,
     without_it="on a CPU, a request with a seed and a long prompt ends the server",
 )
 
 
-def hide(runner: GPUModelRunnerV1) -> dict[int, torch.Generator]:
+def hide(runner: Any) -> dict[int, torch.Generator]:
     """Take the generators of requests whose token is discarded out of the batch. Returns them by index in the batch."""
     count = runner.input_batch.num_reqs
     generators = runner.input_batch.generators
@@ -38,7 +43,7 @@ def hide(runner: GPUModelRunnerV1) -> dict[int, torch.Generator]:
     return {index: generators.pop(index) for index in discarded if index in generators}
 
 
-def restore(runner: GPUModelRunnerV1, hidden: dict[int, torch.Generator]) -> None:
+def restore(runner: Any, hidden: dict[int, torch.Generator]) -> None:
     """Put them back, restarted if no draw counts."""
     for index, generator in hidden.items():
         if not runner.requests[runner.input_batch.req_ids[index]].output_token_ids:
@@ -47,7 +52,7 @@ def restore(runner: GPUModelRunnerV1, hidden: dict[int, torch.Generator]) -> Non
 
 
 @HOOK.replaces("vllm.v1.worker.gpu_model_runner:GPUModelRunner._bookkeeping_sync")
-def _bookkeeping_sync(self: GPUModelRunnerV1, *args: Any, original: Original, **kwargs: Any) -> Any:
+def _bookkeeping_sync(self: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
     hidden = hide(self)
     try:
         return original(self, *args, **kwargs)
