@@ -26,7 +26,6 @@ import sys
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 
 from dotllm.cli import hook_sources, ledger, vllm_metadata
 from dotllm.cli.hook_sources import Source, definition, installed_source, parse
@@ -44,8 +43,12 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x
 Notes = dict[str, dict[str, str]]
 """By the keys of `Ledger`: how something differs from the release before, and why our code still holds."""
 
-IMPLEMENTED = ("StructuredOutputBackend", "StructuredOutputGrammar")
-"""vLLM's classes from which ours derive: their abstract methods must be in our protocol."""
+ABSTRACT = "vllm.v1.structured_output.backend_types"
+IMPLEMENTED = {
+    "StructuredOutputBackend": ("backend.py", "EngineBackend"),
+    "StructuredOutputGrammar": ("request_grammar.py", "RequestGrammar"),
+}
+"""The abstract classes of this module from which ours derive; the file and the name of ours."""
 
 
 def main() -> int:
@@ -156,18 +159,28 @@ TYPES = Hook(
 
 def faults_of(hook: Hook, source: Source) -> list[str]:
     """What a release lacks for ``hook``, in words; empty if it fits."""
-    new = [new_abstract_methods(name, source) for name in IMPLEMENTED] if hook is TYPES else []
-    return hook_sources.faults_of(hook, source) + [fault for fault in new if fault]
+    faults = hook_sources.faults_of(hook, source)
+    for name, (file, ours) in IMPLEMENTED.items() if hook is TYPES else ():
+        text = (Path(vllm_types.__file__).parent / "enforce" / file).read_text(encoding="utf-8")
+        faults += unimplemented(name, definition(parse(text).body, ours), source)
+    return faults
 
 
-def new_abstract_methods(name: str, source: Source, types: ModuleType = vllm_types) -> str | None:
-    """A message with the abstract methods of a release's class ``name`` that its protocol does not have, or None."""
-    module = next(module for module, names in types.MODULES.items() if name in names.split())
-    owner = definition(parse(source(module) or "").body, name)
-    methods = (node for node in owner.body if isinstance(node, ast.FunctionDef)) if owner else ()
-    abstract = [m.name for m in methods if any(ast.unparse(d).endswith("abstractmethod") for d in m.decorator_list)]
-    new = [method for method in abstract if not hasattr(getattr(types, name), method)]
-    return f"{module}.{name} has new abstract methods: {', '.join(new)}" if new else None
+def unimplemented(name: str, ours: hook_sources.Definition | None, source: Source) -> list[str]:
+    """How our class falls short of a release's abstract class ``name``: it lacks a method, or the arguments differ."""
+    owner = definition(parse(source(ABSTRACT) or "").body, name)
+    if owner is None or ours is None:
+        return [f"no class {name}"]
+    faults: list[str | None] = []
+    for method in (node for node in owner.body if isinstance(node, ast.FunctionDef)):
+        if any(ast.unparse(decorator).endswith("abstractmethod") for decorator in method.decorator_list):
+            own = definition(ours.body, method.name)
+            if isinstance(own, ast.FunctionDef):
+                names = tuple(argument.arg for argument in own.args.args)
+                faults.append(hook_sources.fault_of(Target(ABSTRACT, f"{name}.{method.name}", names), source))
+            else:
+                faults.append(f"{ABSTRACT}.{name} has a new abstract method: {method.name}")
+    return [fault for fault in faults if fault]
 
 
 def notes(file: Path = FILE) -> Notes:

@@ -155,14 +155,15 @@ def test_source_files_say_what_the_functions_take() -> None:
 
 
 def test_a_new_abstract_method_is_found_out(tool: ModuleType) -> None:
-    class Abstract:
-        def one(self) -> None: ...
+    def faults(*methods: str) -> list[str]:
+        (ours,) = hook_sources.parse("class Ours:\n" + "\n".join(f"  def {method}: ..." for method in methods)).body
+        found: list[str] = tool.unimplemented("Abstract", ours, lambda _: SOURCE)
+        return found
 
-    types: Any = SimpleNamespace(MODULES={"pkg.m": "Manager Abstract"}, Abstract=Abstract)
-    found = tool.new_abstract_methods("Abstract", lambda _: SOURCE, types)
-    assert found == "pkg.m.Abstract has new abstract methods: two"
-    Abstract.two = Abstract.one  # type: ignore[attr-defined]
-    assert tool.new_abstract_methods("Abstract", lambda _: SOURCE, types) is None
+    assert faults("one(self)", "two(self)") == faults("one(self)", "two(self)", "more(self, a)") == []
+    assert faults("one(self)") == [f"{tool.ABSTRACT}.Abstract has a new abstract method: two"]
+    assert faults("one(self, a)", "two(self)") == [f"{tool.ABSTRACT}.Abstract.one takes (self), expected (self, a, …)"]
+    assert tool.unimplemented("Gone", None, lambda _: SOURCE) == ["no class Gone"]
 
 
 def test_all_members_of_a_protocol_are_looked_for(tool: ModuleType) -> None:

@@ -35,7 +35,6 @@ MODULES = {
     "vllm.v1.outputs": "DraftTokenIds ModelRunnerOutput",
     "vllm.v1.request": "Request",
     "vllm.v1.structured_output": "StructuredOutputManager",
-    "vllm.v1.structured_output.backend_types": "StructuredOutputBackend StructuredOutputGrammar",
     "vllm.v1.structured_output.request": "StructuredOutputRequest",
     "vllm.v1.worker.gpu.async_utils": "AsyncOutput",
     "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
@@ -79,8 +78,6 @@ class ParallelConfig(Protocol):
 
 class SchedulerConfig(Protocol):
     async_scheduling: bool
-
-    def get_scheduler_cls(self) -> type: ...
 
 
 class CompilationConfig(Protocol):
@@ -141,21 +138,6 @@ class SamplingParams(Protocol):
     structured_outputs: StructuredOutputsParams | None
 
 
-class StructuredOutputGrammar(Protocol):
-    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool: ...
-    def validate_tokens(self, tokens: list[int]) -> list[int]: ...
-    def rollback(self, num_tokens: int) -> None: ...
-    def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None: ...
-    def is_terminated(self) -> bool: ...
-    def reset(self) -> None: ...
-
-
-class StructuredOutputBackend(Protocol):
-    def compile_grammar(self, request_type: Enum, grammar_spec: str) -> StructuredOutputGrammar: ...
-    def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor: ...
-    def destroy(self) -> None: ...
-
-
 class StructuredOutputRequest(Protocol):
     params: StructuredOutputsParams
     grammar: Any  # as ``_grammar``, but None for a future that is not done
@@ -189,7 +171,7 @@ class Request(Protocol):
 
 class StructuredOutputManager(Protocol):
     _use_async_grammar_compilation: bool
-    backend: Any  # a `StructuredOutputBackend`; None before the first constrained request
+    backend: Any  # a ``StructuredOutputBackend``; None before the first constrained request
     accept_tokens: Any  # a method
     enable_in_reasoning: bool
     reasoner_cls: type | None

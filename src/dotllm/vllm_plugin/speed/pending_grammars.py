@@ -29,13 +29,13 @@ from enum import Enum
 from typing import Any
 
 from dotllm.compilation.options import CompilationOptions
-from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
 from dotllm.vllm_plugin.enforce.scheduler import PENDING, Part, takes_part
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.specification import answer_tokens
 from dotllm.vllm_plugin.speed.request_state import beyond
+from dotllm.vllm_plugin.vllm_types import Request, Scheduler, SchedulerOutput, StructuredOutputRequest
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
 logger = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ _MAY_BE_DROPPED = frozenset(
 class Pending:
     """A request that was scheduled before its compile had ended."""
 
-    request: vllm_types.Request
-    structured: vllm_types.StructuredOutputRequest
+    request: Request
+    structured: StructuredOutputRequest
     """that of ``request``"""
-    future: Future[vllm_types.StructuredOutputGrammar]
+    future: Future[Any]
     """of its grammar"""
     reasons: bool
     """whether it begins with a reasoning, whose tokens need no mask"""
@@ -80,7 +80,7 @@ class Pending:
 class PendingGrammars(Part):
     """Gives requests a stand-in for their grammar, and the grammar itself at the first mask."""
 
-    def __init__(self, scheduler: vllm_types.Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
         self.requests: dict[str, Pending] = {}
         reason = why_not(scheduler) if CompilationOptions.from_environment().overlap else "switched off"
@@ -101,7 +101,7 @@ class PendingGrammars(Part):
             else:
                 self._go_on(pending)
 
-    def need_masks(self, step: vllm_types.SchedulerOutput) -> None:
+    def need_masks(self, step: SchedulerOutput) -> None:
         """The masks of ``step``, which is running, need the grammars."""
         scheduled = step.num_scheduled_tokens
         needed = [
@@ -133,7 +133,7 @@ class PendingGrammars(Part):
             seconds = 0.0 if pending.waits_since is None else time.monotonic() - pending.waits_since
             backend.compiler.metrics.observe("dotllm_request_stall_seconds", where, value=seconds)
 
-    def unblock(self, request: vllm_types.Request, waited_for: Enum, may_run: bool) -> bool:
+    def unblock(self, request: Request, waited_for: Enum, may_run: bool) -> bool:
         """A request that waits for its grammar may be scheduled, with a stand-in."""
         from vllm.v1.request import RequestStatus
 
@@ -155,7 +155,7 @@ class PendingGrammars(Part):
         request.status = RequestStatus.WAITING
         return True
 
-    def _may_run_ahead(self, request: vllm_types.Request, structured: vllm_types.StructuredOutputRequest) -> bool:
+    def _may_run_ahead(self, request: Request, structured: StructuredOutputRequest) -> bool:
         """Whether ``request``, which vLLM keeps waiting, is one of ours that may run without its grammar.
 
         vLLM has just registered a failed compile, if there is one, so a future that has no result yet means that the
@@ -165,25 +165,20 @@ class PendingGrammars(Part):
             and structured.params._backend == BACKEND
             and isinstance(structured._grammar, Future)
             and not request.num_preemptions
-            and not request.resumable
+            and _may_lose_a_step(request)
             and (self._may_run_again(request) or self._reasons_first(request, structured))
-            and not any(beyond(_MAY_BE_DROPPED, request.sampling_params))
         )
 
-    def _may_run_again(self, request: vllm_types.Request) -> bool:
+    def _may_run_again(self, request: Request) -> bool:
         # V1 draws from the request's own generator, which a dropped token would advance. (V2 draws by position.)
         draws_by_position = request.sampling_params.seed is None or self.scheduler.vllm_config.use_v2_model_runner
         return not request.has_encoder_inputs and draws_by_position
 
-    def may_drop(self, request: vllm_types.Request) -> bool:
+    def may_drop(self, request: Request) -> bool:
         """Whether the results in flight for ``request`` may be dropped."""
-        return (
-            self._may_run_again(request)
-            and not request.resumable
-            and not any(beyond(_MAY_BE_DROPPED, request.sampling_params))
-        )
+        return self._may_run_again(request) and _may_lose_a_step(request)
 
-    def _reasons_first(self, request: vllm_types.Request, structured: vllm_types.StructuredOutputRequest) -> bool:
+    def _reasons_first(self, request: Request, structured: StructuredOutputRequest) -> bool:
         """Whether the constraint of ``request`` begins after a reasoning that its prompt has not ended. (False if a
         token of the answer itself may end the reasoning: the grammar is asked about such tokens beforehand.)"""
         if not self._lets_reason or structured.reasoning_ended or answer_tokens(request.sampling_params) is not None:
@@ -193,14 +188,18 @@ class PendingGrammars(Part):
             return False
         return not reasoner.is_reasoning_end(request.prompt_token_ids or [])
 
-    def ended(self, request: vllm_types.Request) -> None:
+    def ended(self, request: Request) -> None:
         """``request`` no longer needs its grammar."""
         pending = self.requests.pop(request.request_id, None)
         if pending is not None:
             pending.future.cancel()
 
 
-def let_wait(scheduler: vllm_types.Scheduler, request: vllm_types.Request, future: Future[Any]) -> None:
+def _may_lose_a_step(request: Request) -> bool:
+    return not request.resumable and not any(beyond(_MAY_BE_DROPPED, request.sampling_params))
+
+
+def let_wait(scheduler: Scheduler, request: Request, future: Future[Any]) -> None:
     """Let ``request`` wait for its grammar as in vLLM. From then on, vLLM drops the results in flight for it, no step
     asks for its mask or drafts, and vLLM sees the future itself, so it registers a failed compile."""
     from vllm.v1.request import RequestStatus
@@ -215,7 +214,7 @@ def let_wait(scheduler: vllm_types.Scheduler, request: vllm_types.Request, futur
     request.structured_output_request.grammar = future
 
 
-def why_not(scheduler: vllm_types.Scheduler) -> str:
+def why_not(scheduler: Scheduler) -> str:
     """Why prefill cannot overlap with compilation in this engine; "" if it can. The cases below have not been tried."""
     config = scheduler.vllm_config
     checks = (
