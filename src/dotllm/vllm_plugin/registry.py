@@ -2,7 +2,9 @@
 
 A hook's module is imported when the hook is applied, so a process imports only its own hooks, and a tier that is off
 costs nothing. vLLM loads plugins once in each process, and the module that loads them tells which kind of process it is
-(`ASKED_BY`). If a process takes on a second role, a hook applies the hooks for that role (`processes`).
+(`ASKED_BY`): a front end parses its arguments, an engine core starts, a worker is made. But one process may have
+several of these roles, and a forked process inherits the mark that plugins are loaded. So the functions that start an
+engine core or a worker first apply its hooks.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin import tiers
-from dotllm.vllm_plugin.hook import Hook, HookError
+from dotllm.vllm_plugin.hook import Hook, HookError, Original
 from dotllm.vllm_plugin.tiers import API, ENFORCE, ENGINE_CORE, EXTRA, FRONT_END, SPEED, TOOLS, WORKAROUND, WORKER
 
 logger = logging.getLogger(__name__)
@@ -35,8 +37,8 @@ class Entry(NamedTuple):
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry("engine-core", ENFORCE, FRONT_END, "processes:ENGINE_CORE_HOOK"),
-    Entry("workers", ENFORCE, ENGINE_CORE, "processes:WORKER_HOOK"),
+    Entry("engine-core", ENFORCE, FRONT_END, "registry:ENGINE_CORE_HOOK"),
+    Entry("workers", ENFORCE, ENGINE_CORE, "registry:WORKER_HOOK"),
     Entry("validation", ENFORCE, FRONT_END, "enforce.validation"),
     Entry("front-end", ENFORCE, FRONT_END, "enforce.engine_info"),
     Entry("request-errors", ENFORCE, FRONT_END, "enforce.request_errors"),
@@ -157,3 +159,29 @@ def without(tier: str) -> list[str]:
     """The tiers that are on, except ``tier`` and those that need it."""
     on = tiers.chosen()
     return [name for name in tiers.TIERS if name in on and name != tier and tier not in tiers.NEEDS.get(name, ())]
+
+
+ENGINE_CORE_HOOK = Hook(
+    name="engine-core",
+    summary="an engine core gets its hooks, even in a process that was a front end before",
+    required=True,
+    without_it="nothing would be constrained in such an engine core",
+)
+WORKER_HOOK = Hook(
+    name="workers",
+    summary="a worker gets its hooks, even in a process that was an engine core before",
+    required=True,
+    without_it="such a worker would not know what the engine core sends",
+)
+
+
+@ENGINE_CORE_HOOK.replaces("vllm.v1.engine.core:EngineCore.__init__")
+def _engine_core(self: object, *args: Any, original: Original, **kwargs: Any) -> None:
+    apply_required(ENGINE_CORE)
+    original(self, *args, **kwargs)
+
+
+@WORKER_HOOK.replaces("vllm.v1.worker.worker_base:WorkerWrapperBase.init_worker")
+def _worker(self: object, *args: Any, original: Original, **kwargs: Any) -> None:
+    apply_required(WORKER)
+    original(self, *args, **kwargs)
