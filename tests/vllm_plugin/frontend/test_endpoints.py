@@ -21,7 +21,7 @@ pytest.importorskip("vllm")
 from dotllm.compilation import validation_cache
 from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.api import endpoints
+from dotllm.vllm_plugin.api import endpoints, served
 from dotllm.vllm_plugin.enforce import engine_info, errors, request_errors
 from tests.diagnosis.test_tool_place import BAD, GOOD, chat_tool, tag_of
 from tests.vllm_plugin.frontend.test_unsupported_fields import completion_request, serve
@@ -30,7 +30,7 @@ GOOD_REGEX, BAD_REGEX = "[0-9]{3}", "("
 
 
 @pytest.fixture(autouse=True)
-def served() -> Iterator[None]:
+def _served() -> Iterator[None]:
     registry.apply_required()
     serve("auto")
     validation_cache._remembered.cache_clear()
@@ -212,7 +212,7 @@ def test_the_front_end_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("pattern", [GOOD_REGEX, BAD_REGEX])
 def test_a_stream_that_may_reason_is_checked_here(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first words are not a verdict, since the engine may still be compiling."""
-    monkeypatch.setattr(engine_info, "may_reason", lambda: True)
+    monkeypatch.setattr(served, "may_reason", lambda: True)
     serving = Serving(Engine())
     if pattern == GOOD_REGEX:
         assert ask(serving, sampling(regex=pattern), stream=True) == ["token", "more", "[DONE]"]
@@ -238,7 +238,7 @@ def test_a_response_in_the_background_is_checked_here(stream: bool) -> None:
 
 def test_a_slow_check_holds_up_neither_its_request_nor_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(engine_info, "may_reason", lambda: True)
+    monkeypatch.setattr(served, "may_reason", lambda: True)
     monkeypatch.setattr(validation_cache, "TIMEOUT_S", 0.05)
     monkeypatch.setattr(validation_cache, "_check", lambda *_: go_on.wait(60))
     serving = Serving(Engine())
@@ -388,14 +388,14 @@ def test_what_pools_is_as_without_us() -> None:
         asyncio.run(engine.add_request("1", "?", PoolingParams(task=task)))
     assert [set(sent) for sent in engine.sent] == [{"params"}] * 4
     for params in (PoolingParams(), None):
-        assert not engine_info.is_constrained(params)
+        assert not served.is_constrained(params)
 
 
 def test_nothing_is_asked_of_the_engine_for_a_request_without_a_constraint() -> None:
     """Its configuration may be a test's stand-in: vLLM's own test_admission_control has one with a single field."""
     with engine_info.of(SimpleNamespace(vllm_config=SimpleNamespace())):
-        assert not engine_info.is_constrained(sampling())
-        assert not engine_info.is_constrained(None)
+        assert not served.is_constrained(sampling())
+        assert not served.is_constrained(None)
 
 
 @pytest.mark.parametrize("stream", [False, True])

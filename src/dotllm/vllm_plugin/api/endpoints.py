@@ -39,7 +39,7 @@ from dotllm.compilation import validation_cache
 from dotllm.compilation.errors import UNAVAILABLE
 from dotllm.diagnosis.openai_error import error_fields
 from dotllm.errors import SpecError
-from dotllm.vllm_plugin.api import response_headers, unsupported_fields
+from dotllm.vllm_plugin.api import response_headers, served, unsupported_fields
 from dotllm.vllm_plugin.api.call import Call, current
 from dotllm.vllm_plugin.api.refusal_response import refusal_response
 from dotllm.vllm_plugin.enforce import engine_info, validation
@@ -82,17 +82,17 @@ class NothingSaid(BaseException):
 
 async def _answer(call: Call, answer: Any) -> Any:
     """The ``answer`` of an endpoint, once it may be sent. Raises the error with which the request is refused."""
-    if call.in_background or (call.streams and engine_info.may_reason()):
+    if call.in_background or (call.streams and served.may_reason()):
         await _leave_what_is_refused(call)
-    if not engine_info.is_constrained(call.params):
+    if not served.is_constrained(call.params):
         return answer
     stream = answer if call.streams and isinstance(answer, AsyncGenerator) else None
     with validation.refused_as_by_vllm():
         specification = validation.specification_of(call.params, engine_info.config())
-        if not call.in_background and (stream is None or not engine_info.may_reason()):
+        if not call.in_background and (stream is None or not served.may_reason()):
             answer = answer if stream is None else await _begun(call, stream)
         else:  # the engine compiles at the same time, and finds most refusals
-            checking = asyncio.ensure_future(validation_cache.check_beside(specification, engine_info.token_names))
+            checking = asyncio.ensure_future(validation_cache.check_beside(specification, served.token_names))
             try:
                 answer = answer if stream is None else await _begun(call, stream)
                 await checking
@@ -122,11 +122,11 @@ async def _served(call: Call, answering: Awaitable[Any]) -> Any:
 async def _leave_what_is_refused(call: Call) -> None:
     """Before the answer begins, check a constraint that the client has not asked for; drop it if it is refused."""
     params, unasked = call.params, call.unasked
-    if unasked is None or not unasked.is_in(params) or not engine_info.is_constrained(params):
+    if unasked is None or not unasked.is_in(params) or not served.is_constrained(params):
         return
     try:
         specification = validation.specification_of(params, engine_info.config())
-        await validation_cache.check_beside(specification, engine_info.token_names)
+        await validation_cache.check_beside(specification, served.token_names)
     except SpecError as error:
         if unasked.is_in(params):  # (`_sent` may have dropped it meanwhile)
             unasked.leave(params, call.located(str(error)))
@@ -177,7 +177,7 @@ async def _endpoint(self: object, request: Any, *args: Any, original: Original, 
             if call.record is not None:
                 call.record.engine = engine
                 answer = await call.record.add(answer)
-            if engine_info.is_constrained(call.params):
+            if served.is_constrained(call.params):
                 cut_calls.leave_out(call.request, answer)
             return custom_tools.answered(call.request, answer)
         except VLLMValidationError as error:
@@ -256,7 +256,7 @@ async def _render_completion_request(
 ) -> Any:
     rendered = await original(self, request, *args, **kwargs)
     for prompt in rendered if isinstance(rendered, list) else ():
-        if engine_info.is_constrained(prompt.sampling_params) and prompt.reasoning_ended is None:
+        if served.is_constrained(prompt.sampling_params) and prompt.reasoning_ended is None:
             prompt.reasoning_ended = True
     return rendered
 
@@ -272,7 +272,7 @@ async def _add_request(
     **kwargs: Any,
 ) -> Any:
     with engine_info.of(self):
-        if not engine_info.is_constrained(params):
+        if not served.is_constrained(params):
             return await original(self, request_id, prompt, params, *args, **kwargs)
         validation.claim(params.structured_outputs)  # the engine decides
         call = current.get()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import settings
+from dotllm.vllm_plugin.api import served
 from dotllm.vllm_plugin.enforce import engine_info, per_process, validation
 from dotllm.vllm_plugin.extra.mass import record
 from dotllm.vllm_plugin.extra.mass.answers import masses_of
@@ -39,7 +40,7 @@ _live: OrderedDict[str, inspector.Live] = OrderedDict()
 def _inspector() -> Inspector:
     from dotllm.inspector import inspector
 
-    tokenizer, model_config = engine_info.tokenizer_and_model()
+    tokenizer, model_config = served.tokenizer_and_model()
     return inspector.LiveInspector(per_process.vocabulary_of_model(tokenizer, model_config), model_config.model, _live)
 
 
@@ -74,7 +75,7 @@ def _attach_endpoint_plugins(app: Any, supported_tasks: Any, *, original: Origin
 
 @HOOK.replaces(f"{_PROCESSOR}.add_request")
 def _add_request(self: object, request: Any, prompt: str | None, *args: Any, original: Original, **kwargs: Any) -> None:
-    constrained = engine_info.is_constrained(request.sampling_params)
+    constrained = served.is_constrained(request.sampling_params)
     if constrained and not record.why_not():  # (vLLM sends it to the engine after this)
         record.ask(request.sampling_params, confidence=True)
     original(self, request, prompt, *args, **kwargs)

@@ -102,7 +102,7 @@ def complete(
 
 
 def _special_tokens(tokenizer: Any) -> set[str]:
-    """Names of special tokens. (`engine_info.token_names` makes a vocabulary, and blocks the loop for seconds.)"""
+    """Names of special tokens. (`served.token_names` makes a vocabulary, and blocks the loop for seconds.)"""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     return {*getattr(tokenizer, "all_special_tokens", ()), *(token.content for token in added if token.special)}
 

@@ -19,7 +19,7 @@ pytest.importorskip("vllm")
 from dotllm.compilation import validation_cache
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.api import endpoints, response_headers
+from dotllm.vllm_plugin.api import endpoints, response_headers, served
 from dotllm.vllm_plugin.enforce import engine_info, request_errors, validation
 from dotllm.vllm_plugin.tools import argument_types, unasked
 from tests.vllm_plugin.frontend.test_unsupported_fields import chat_request, response_request, serve
@@ -31,7 +31,7 @@ MARK = "Osaka"
 
 
 @pytest.fixture(autouse=True)
-def served() -> Iterator[None]:
+def _served() -> Iterator[None]:
     registry.apply_required()
     serve("auto")
     validation_cache._remembered.cache_clear()
@@ -195,7 +195,7 @@ def test_what_only_the_engine_can_refuse(
     fields: dict[str, Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine finds it in the second half of a compile, or when a budget is exceeded."""
-    monkeypatch.setattr(engine_info, "token_names", lambda: None)
+    monkeypatch.setattr(served, "token_names", lambda: None)
     flat = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": None}
     server = Server(tokenizer, refuses=(MARK,))
     said, warnings = server.ask(response_request(tools=[flat], tool_choice="required", **fields))
@@ -207,8 +207,8 @@ def test_what_only_the_engine_can_refuse(
 def test_a_stream_that_reasons_first_is_checked_before_it_begins(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_info, "may_reason", lambda: True)
-    monkeypatch.setattr(engine_info, "token_names", lambda: None)
+    monkeypatch.setattr(served, "may_reason", lambda: True)
+    monkeypatch.setattr(served, "token_names", lambda: None)
     server = Server(tokenizer)
     server.reasons = True
     request = chat_request(tools=[tool(parameters=UNENFORCEABLE[0])], tool_choice="required", stream=True)

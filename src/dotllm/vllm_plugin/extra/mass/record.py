@@ -21,6 +21,7 @@ from dotllm.cancellation import Cancelled
 from dotllm.errors import EngineFault, SpecError
 from dotllm.inspector.confidence import LIKELIEST, UNKNOWN, Place
 from dotllm.vllm_plugin import tiers
+from dotllm.vllm_plugin.api import served
 from dotllm.vllm_plugin.enforce import engine_info, per_process, validation
 from dotllm.vllm_plugin.extra.mass import wire
 from dotllm.vllm_plugin.specification import CONFIDENCE, MASS, is_true
@@ -110,7 +111,7 @@ class Record:
 
     def let_ask(self, params: Any) -> None:
         """Let the ``params`` of its next prompt ask for what is recorded. Raises as `validation.refuse` does."""
-        if not engine_info.is_constrained(params):
+        if not served.is_constrained(params):
             name = CONFIDENCE if self.confidence else MASS
             validation.refuse(f"vllm_xargs.{name}: the request has no constraint", name)
         ask(params, confidence=self.confidence)
@@ -196,7 +197,7 @@ async def fields_of(
 
 def inspector() -> Inspector:
     """The inspector for the engine's vocabulary."""
-    return _inspector_of(per_process.vocabulary_of_model(*engine_info.tokenizer_and_model()))
+    return _inspector_of(per_process.vocabulary_of_model(*served.tokenizer_and_model()))
 
 
 @functools.lru_cache(maxsize=2)
@@ -214,7 +215,7 @@ def under_constraint(reasoning_ended: bool | None) -> Callable[[list[int]], list
     from vllm.reasoning import ReasoningParserManager
 
     parser: Any = ReasoningParserManager.get_reasoning_parser(configured.reasoning_parser)
-    return parser(engine_info.tokenizer_and_model()[0]).extract_content_ids  # type: ignore[no-any-return]
+    return parser(served.tokenizer_and_model()[0]).extract_content_ids  # type: ignore[no-any-return]
 
 
 def is_wanted(request: Any, *, may_say: bool) -> Record | None:
