@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Original, Target
+from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.vllm_types import StructuredOutputsConfig, VllmConfig
 
@@ -21,7 +21,6 @@ _of_request: ContextVar[VllmConfig | None] = ContextVar("dotllm_engine", default
 HOOK = Hook(
     name="front-end",
     summary="the front end knows its engine's backend",
-    targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
     without_it="streams that are refused get HTTP 200 and an error event; the backend is assumed to be auto",
 )
 

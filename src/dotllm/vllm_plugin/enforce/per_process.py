@@ -16,8 +16,7 @@ _lock = threading.Lock()
 _vocabularies: weakref.WeakKeyDictionary[object, dict[tuple[int, tuple[int, ...]], Vocabulary]] = (
     weakref.WeakKeyDictionary()
 )
-_compilers: dict[Vocabulary, CompilationManager] = {}
-_holders: dict[Vocabulary, set[int]] = {}  # ids of the backends that compile with it
+_compilers: dict[Vocabulary, tuple[CompilationManager, set[int]]] = {}  # with the ids of the backends that use it
 _further_ends: dict[int, tuple[ModelConfig, tuple[int, ...]]] = {}  # by the config's id
 
 
@@ -60,13 +59,13 @@ def compiler(vocabulary: Vocabulary, holder: object = None) -> CompilationManage
     from dotllm.compilation import CompilationManager
 
     with _lock:
-        made = _compilers.get(vocabulary)
-        if made is None:
-            made = _compilers[vocabulary] = CompilationManager(vocabulary)
+        if vocabulary not in _compilers:
+            _compilers[vocabulary] = CompilationManager(vocabulary), set()
             if current_platform.is_cuda_alike():  # launching a GPU's step takes Python longer than a compile does
-                made.always_offload()
+                _compilers[vocabulary][0].always_offload()
+        made, holders = _compilers[vocabulary]
         if holder is not None:
-            _holders.setdefault(vocabulary, set()).add(id(holder))
+            holders.add(id(holder))
         return made
 
 
@@ -74,12 +73,12 @@ def close_compiler(vocabulary: Vocabulary, holder: object = None) -> None:
     """Close the compiler of ``vocabulary`` (unless others hold it). New indexes go to the caches that outlive this
     process."""
     with _lock:
-        others = _holders.pop(vocabulary, set()) - {id(holder)}
-        if others:
-            _holders[vocabulary] = others
-        made = None if others else _compilers.pop(vocabulary, None)
-    if made is not None:
-        made.close()
+        made, holders = _compilers.get(vocabulary, (None, set()))
+        holders.discard(id(holder))
+        if made is None or holders:
+            return
+        del _compilers[vocabulary]
+    made.close()
 
 
 def vocabulary_of_model(tokenizer: object, model_config: ModelConfig) -> Vocabulary:

@@ -6,10 +6,16 @@ to the constraint. If vLLM asks for anything else, the call waits for the compil
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
-import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+
+def _later(method: str) -> Callable[..., Any]:
+    """The ``method`` of the grammar, for which the call waits."""
+    return lambda self, *args: getattr(self.future.result(), method)(*args)
 
 
 class DeferredGrammar(StructuredOutputGrammar):
@@ -22,18 +28,7 @@ class DeferredGrammar(StructuredOutputGrammar):
         """Take tokens."""
         return not tokens or bool(self.future.result().accept_tokens(request_id, tokens))
 
-    def validate_tokens(self, tokens: list[int]) -> list[int]:
-        """The longest prefix that would be accepted."""
-        accepted: list[int] = self.future.result().validate_tokens(tokens)
-        return accepted
-
-    def rollback(self, num_tokens: int) -> None:
-        """Take back the last tokens."""
-        self.future.result().rollback(num_tokens)
-
-    def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
-        """Write a mask."""
-        self.future.result().fill_bitmask(bitmask, batch_index)
+    validate_tokens, rollback, fill_bitmask = map(_later, ("validate_tokens", "rollback", "fill_bitmask"))
 
     def is_terminated(self) -> bool:
         """Whether the text has ended; it has not begun."""
