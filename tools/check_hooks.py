@@ -21,6 +21,7 @@ import argparse
 import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -42,6 +43,9 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x
 
 Notes = dict[str, dict[str, str]]
 """By the keys of `Ledger`: how something differs from the release before, and why our code still holds."""
+
+MODULES = dict(re.findall(r"^class (\w+)\(Protocol\):  # ([\w.]+)$", inspect.getsource(vllm_types), re.MULTILINE))
+"""By the name of a protocol in `vllm_types`, the module of the class for which it stands."""
 
 ABSTRACT = "vllm.v1.structured_output.backend_types"
 IMPLEMENTED = {
@@ -150,9 +154,7 @@ def members(module: str, name: str) -> list[Target]:
 TYPES = Hook(
     name="vllm_types",
     summary="what we read of vLLM's objects",
-    targets=[
-        one for module, names in vllm_types.MODULES.items() for name in names.split() for one in members(module, name)
-    ],
+    targets=[one for name, module in MODULES.items() for one in members(module, name)],
     required=True,
 )
 

@@ -1,8 +1,9 @@
 """The vLLM objects that dotllm reads: a `Protocol` for each class, with only the members that the code uses.
 
 The protocols serve readers and mypy, for which vLLM itself is ``Any``. ``tools/check_hooks.py`` compares them with the
-classes for which they stand (`MODULES`), in every release that we support. vLLM's properties are attributes here.
-Members that exist only in some releases are not here: code reads them with ``getattr``, and says why.
+classes for which they stand, in every release that we support. It finds them by the module after ``class …:``; a final
+V1 or V2 in a name is the model runner's, and not part of vLLM's name. vLLM's properties are attributes here. Members
+that exist only in some releases are not here: code reads them with ``getattr``, and says why.
 """
 
 from __future__ import annotations
@@ -17,34 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-MODULES = {
-    "vllm.config.compilation": "CompilationConfig",
-    "vllm.config.model": "ModelConfig",
-    "vllm.config.parallel": "ParallelConfig",
-    "vllm.config.scheduler": "SchedulerConfig",
-    "vllm.config.speculative": "SpeculativeConfig",
-    "vllm.config.structured_outputs": "StructuredOutputsConfig",
-    "vllm.config.vllm": "VllmConfig",
-    "vllm.outputs": "CompletionOutput RequestOutput",
-    "vllm.sampling_params": "SamplingParams StructuredOutputsParams",
-    "vllm.v1.core.sched.output": "GrammarOutput SchedulerOutput",
-    "vllm.v1.core.sched.scheduler": "Scheduler",
-    "vllm.v1.engine": "EngineCoreOutput",
-    "vllm.v1.engine.async_llm": "AsyncLLM",
-    "vllm.v1.engine.output_processor": "RequestOutputCollector",
-    "vllm.v1.outputs": "DraftTokenIds ModelRunnerOutput",
-    "vllm.v1.request": "Request",
-    "vllm.v1.structured_output": "StructuredOutputManager",
-    "vllm.v1.structured_output.request": "StructuredOutputRequest",
-    "vllm.v1.worker.gpu.async_utils": "AsyncOutput",
-    "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
-    "vllm.v1.worker.gpu.structured_outputs": "StructuredOutputsWorker",
-    "vllm.v1.worker.gpu_input_batch": "InputBatchV1",
-}
-"""Where vLLM's classes are. A final V1 or V2 in a name is the model runner's, and not part of vLLM's name."""
 
-
-class ModelConfig(Protocol):
+class ModelConfig(Protocol):  # vllm.config.model
     hf_config: Any
     is_attention_free: bool
     is_diffusion: bool
@@ -65,7 +40,7 @@ class ModelConfig(Protocol):
     def try_get_generation_config(self) -> dict[str, Any]: ...
 
 
-class ParallelConfig(Protocol):
+class ParallelConfig(Protocol):  # vllm.config.parallel
     _api_process_rank: int
     data_parallel_size: int
     distributed_executor_backend: object
@@ -76,27 +51,27 @@ class ParallelConfig(Protocol):
     worker_cls: str
 
 
-class SchedulerConfig(Protocol):
+class SchedulerConfig(Protocol):  # vllm.config.scheduler
     async_scheduling: bool
 
 
-class CompilationConfig(Protocol):
+class CompilationConfig(Protocol):  # vllm.config.compilation
     cudagraph_mode: Any
     max_cudagraph_capture_size: int | None
 
 
-class SpeculativeConfig(Protocol):
+class SpeculativeConfig(Protocol):  # vllm.config.speculative
     num_speculative_tokens_per_batch_size: object
 
 
-class StructuredOutputsConfig(Protocol):
+class StructuredOutputsConfig(Protocol):  # vllm.config.structured_outputs
     backend: str
     disable_additional_properties: bool
     disable_any_whitespace: bool
     reasoning_parser: str
 
 
-class VllmConfig(Protocol):
+class VllmConfig(Protocol):  # vllm.config.vllm
     aux_output_config: Any
     compilation_config: CompilationConfig
     kv_transfer_config: object
@@ -109,7 +84,7 @@ class VllmConfig(Protocol):
     use_v2_model_runner: bool
 
 
-class StructuredOutputsParams(Protocol):
+class StructuredOutputsParams(Protocol):  # vllm.sampling_params
     json: str | dict[str, object] | None
     json_object: bool | None
     regex: str | None
@@ -125,7 +100,7 @@ class StructuredOutputsParams(Protocol):
     def all_constraints_none(self) -> bool: ...
 
 
-class SamplingParams(Protocol):
+class SamplingParams(Protocol):  # vllm.sampling_params
     all_stop_token_ids: set[int]
     allowed_token_ids: list[int] | None
     bad_words: list[str] | None
@@ -138,14 +113,14 @@ class SamplingParams(Protocol):
     structured_outputs: StructuredOutputsParams | None
 
 
-class StructuredOutputRequest(Protocol):
+class StructuredOutputRequest(Protocol):  # vllm.v1.structured_output.request
     params: StructuredOutputsParams
     grammar: Any  # as ``_grammar``, but None for a future that is not done
     _grammar: Any  # a grammar, a future of one, the exception that prevented one, or None
     reasoning_ended: bool | None
 
 
-class Request(Protocol):
+class Request(Protocol):  # vllm.v1.request
     all_token_ids: Sequence[int]
     drop_stale_output: bool
     has_encoder_inputs: bool
@@ -169,7 +144,7 @@ class Request(Protocol):
     def is_finished(self) -> bool: ...
 
 
-class StructuredOutputManager(Protocol):
+class StructuredOutputManager(Protocol):  # vllm.v1.structured_output
     _use_async_grammar_compilation: bool
     backend: Any  # a ``StructuredOutputBackend``; None before the first constrained request
     accept_tokens: Any  # a method
@@ -182,7 +157,7 @@ class StructuredOutputManager(Protocol):
     def _get_reasoner(self, request: Request) -> Any: ...
 
 
-class Scheduler(Protocol):
+class Scheduler(Protocol):  # vllm.v1.core.sched.scheduler
     connector: object
     ec_connector: object
     is_encoder_decoder: bool
@@ -201,7 +176,7 @@ class Scheduler(Protocol):
     def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None: ...
 
 
-class SchedulerOutput(Protocol):
+class SchedulerOutput(Protocol):  # vllm.v1.core.sched.output
     has_structured_output_requests: bool
     num_scheduled_tokens: dict[str, int]
     scheduled_new_reqs: list[Any]
@@ -209,18 +184,18 @@ class SchedulerOutput(Protocol):
     total_num_scheduled_tokens: int
 
 
-class ModelRunnerOutput(Protocol):
+class ModelRunnerOutput(Protocol):  # vllm.v1.outputs
     req_ids: list[str]
     sampled_token_ids: list[list[int]]
     kv_connector_output: Any  # None, or has invalid_block_ids
 
 
-class DraftTokenIds(Protocol):
+class DraftTokenIds(Protocol):  # vllm.v1.outputs
     req_ids: list[str]
     draft_token_ids: list[list[int]]
 
 
-class EngineCoreOutput(Protocol):
+class EngineCoreOutput(Protocol):  # vllm.v1.engine
     finish_reason: object
     kv_transfer_params: dict[str, Any] | None
     new_logprobs: Any
@@ -229,7 +204,7 @@ class EngineCoreOutput(Protocol):
     stop_reason: int | str | None
 
 
-class CompletionOutput(Protocol):
+class CompletionOutput(Protocol):  # vllm.outputs
     finish_reason: str | None
     index: int
     logprobs: Any
@@ -237,44 +212,44 @@ class CompletionOutput(Protocol):
     stop_reason: int | str | None
 
 
-class RequestOutput(Protocol):
+class RequestOutput(Protocol):  # vllm.outputs
     finished: bool
     outputs: list[CompletionOutput]
     request_id: str
 
 
-class RequestOutputCollector(Protocol):
+class RequestOutputCollector(Protocol):  # vllm.v1.engine.output_processor
     output: RequestOutput | Exception | None
     ready: asyncio.Event
     request_id: str
 
 
-class AsyncLLM(Protocol):
+class AsyncLLM(Protocol):  # vllm.v1.engine.async_llm
     vllm_config: VllmConfig
 
     async def abort(self, request_id: str, internal: bool = False) -> None: ...
 
 
-class GrammarOutput(Protocol):
+class GrammarOutput(Protocol):  # vllm.v1.core.sched.output
     grammar_bitmask: Any  # int32 [positions, words], or `device_masks.message.MaskRows`
     structured_output_request_ids: list[str]
 
 
-class InputBatchV1(Protocol):
+class InputBatchV1(Protocol):  # vllm.v1.worker.gpu_input_batch
     req_ids: list[str]
 
 
-class AsyncOutput(Protocol):
+class AsyncOutput(Protocol):  # vllm.v1.worker.gpu.async_utils
     copy_event: torch.cuda.Event
     model_runner_output: ModelRunnerOutput
     num_sampled_tokens_np: npt.NDArray[np.int32]  # [requests]
     sampled_token_ids: npt.NDArray[np.int64]  # [requests, 1 + drafts]
 
 
-class InputBatchV2(Protocol):
+class InputBatchV2(Protocol):  # vllm.v1.worker.gpu.input_batch
     cu_num_logits: torch.Tensor
     req_ids: list[str]
 
 
-class StructuredOutputsWorker(Protocol):
+class StructuredOutputsWorker(Protocol):  # vllm.v1.worker.gpu.structured_outputs
     mask_stride: int
