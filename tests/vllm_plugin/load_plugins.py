@@ -27,10 +27,12 @@ def load(caller: str, hooks: str) -> None:
     names["load"]()  # type: ignore[operator]
     from dotllm.vllm_plugin import registry
 
-    modules = [f"dotllm.vllm_plugin.{entry.module.partition(':')[0]}" for entry in registry.ENTRIES]
+    modules = {
+        entry.name: f"dotllm.vllm_plugin.{entry.module}" for entry in registry.ENTRIES if ":" not in entry.module
+    }
     heavy = ("dotllm.index", "dotllm.automata", "dotllm.languages", "numba")
     found = {
-        "hooks": [entry.name for entry, module in zip(registry.ENTRIES, modules, strict=True) if module in sys.modules],
+        "hooks": [name for name, module in modules.items() if module in sys.modules],  # (others are the registry's own)
         "ours": sorted(name for name in sys.modules if name.startswith("dotllm.vllm_plugin.")),
         "heavy": [name for name in heavy if name in sys.modules],
     }
