@@ -24,6 +24,7 @@ from dotllm.diagnosis import openai_error
 from dotllm.errors import Code, InvalidSpecError, SpecError
 from dotllm.languages.json_input import read_json
 from dotllm.vllm_plugin.enforce import engine_info, per_process
+from dotllm.vllm_plugin.enforce.request_errors import as_http
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params, text_of
@@ -42,11 +43,7 @@ HOOK = Hook(
 
 def refuse(message: str, parameter: str | None = None, code: Code = "invalid_value") -> NoReturn:
     """Refuse a request because of its field ``parameter``. Raises ``vllm.exceptions.VLLMValidationError``: HTTP 400."""
-    from vllm.exceptions import VLLMValidationError
-
-    error = VLLMValidationError(message, parameter=parameter)
-    error.dotllm_code = code
-    raise error
+    raise as_http(400, message, code, parameter)
 
 
 @contextmanager
