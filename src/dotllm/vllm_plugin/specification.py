@@ -57,14 +57,10 @@ class _Field(NamedTuple):
     option: str
     """Its name in `Specification.options`."""
     variable: str
-    """The server's value, for requests that do not set the field (`settings.HOW_JSON_IS_WRITTEN`)."""
+    """The server's value, for requests that do not set the field. It has the same values (`settings.VALUES`); an absent
+    option means the first one."""
     kinds: Collection[Kind]
     """The kinds on which it has an effect."""
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The first one is what an absent option means."""
-        return settings.HOW_JSON_IS_WRITTEN[self.variable]
 
 
 _WRITTEN = {
@@ -96,8 +92,8 @@ def refuse_unknown(extra_args: object) -> None:
             raise InvalidSpecError(message, keyword=name, code="unsupported")
     for option, about in _WRITTEN.items():
         said = fields.get(option)
-        if said is not None and said not in about.values:
-            raise InvalidSpecError(f"{option} must be one of {', '.join(about.values)}, not {said!r}", keyword=option)
+        if said is not None and said not in (values := settings.VALUES[about.variable]):
+            raise InvalidSpecError(f"{option} must be one of {', '.join(values)}, not {said!r}", keyword=option)
     source = fields.get(SOURCE)
     if source is not None and (not isinstance(source, str) or not source.strip()):
         raise InvalidSpecError(f"{SOURCE} must be non-blank text", keyword=SOURCE)
@@ -225,7 +221,7 @@ def _json_options(
     options: dict[str, OptionValue] = {}
     for name, about in _WRITTEN.items():
         value = fields.get(name) or settings.value(about.variable)
-        if kind in about.kinds and value != about.values[0]:
+        if kind in about.kinds and value != settings.VALUES[about.variable][0]:
             options[about.option] = str(value)
     if (source := fields.get(SOURCE)) is not None:
         options["source"] = str(source)
@@ -236,6 +232,6 @@ def _json_options(
         elif said:
             options[option.removeprefix("disable_")] = False
     blanks = settings.value(settings.WHITESPACE)
-    if kind in _EFFECTIVE and blanks != settings.HOW_JSON_IS_WRITTEN[settings.WHITESPACE][0]:
+    if kind in _EFFECTIVE and blanks != settings.VALUES[settings.WHITESPACE][0]:
         options["whitespace"] = blanks
     return options
