@@ -32,7 +32,7 @@ def load(caller: str, hooks: str) -> None:
     }
     heavy = ("dotllm.index", "dotllm.automata", "dotllm.languages", "numba")
     found = {
-        "hooks": [name for name, module in modules.items() if module in sys.modules],  # (others are the registry's own)
+        "hooks": [name for name, module in modules.items() if module in sys.modules],  # (others share one)
         "ours": sorted(name for name in sys.modules if name.startswith("dotllm.vllm_plugin.")),
         "heavy": [name for name in heavy if name in sys.modules],
     }

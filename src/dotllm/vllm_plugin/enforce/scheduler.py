@@ -17,7 +17,7 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dotllm.vllm_plugin.enforce import preparation, sessions
+from dotllm.vllm_plugin.enforce import preparation
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
 from dotllm.vllm_plugin.enforce.errors import Failures
 from dotllm.vllm_plugin.hook import Hook, Original, Target, positional
@@ -90,6 +90,7 @@ class Part:
 
 PENDING, MASKS, DRAFTS, BATCH, FORCED, MASS = "pending grammars", "masks", "drafts", "batch", "forced text", "mass"
 _parts: dict[str, type[Part]] = {}
+_STRUCTURED = "_dotllm_structured_output_request"  # attribute of a ``StreamingUpdate``
 
 
 def takes_part(name: str, part: type[Part]) -> Callable[[], None]:
@@ -201,17 +202,18 @@ class DotllmScheduler(Base):
         super()._preempt_request(request, *args, **kwargs)
 
     def _update_request_as_session(self, session: Request, update: Any) -> None:
-        """The next turn of a session has its own constraint."""
+        """The next turn of a session has its own constraint (`_from_request`), and waits as a new request does."""
+        from vllm.v1.request import RequestStatus
+
         super()._update_request_as_session(session, update)
-        sessions.begin_turn(session, update)
+        session.structured_output_request = getattr(update, _STRUCTURED, None)
+        if session.structured_output_request is not None:
+            session.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> object:
         """Point 10: a request has ended, so its compile is withdrawn."""
-        self._batch.ended(request)
-        self._pending.ended(request)
-        self._forced.ended(request)
-        self._mass.ended(request)
-        self._failures.ended(request)
+        for part in (self._batch, self._pending, self._forced, self._mass, self._failures):
+            part.ended(request)
         future = getattr(request.structured_output_request, "_grammar", None)
         if isinstance(future, Future):
             future.cancel()
@@ -250,6 +252,25 @@ def _get_scheduler_cls(self: SchedulerConfig, *, original: Original) -> type:
     if issubclass(base, DotllmScheduler) or not issubclass(base, Scheduler):
         return base  # a class that is not derived from vLLM's does none of what we change
     return before(base)  # type: ignore[arg-type]  # a class is hashable
+
+
+SESSIONS = Hook(
+    name="sessions",
+    summary="a session whose input streams in is constrained in each turn",
+    without_it="such a session is constrained in its first turn only",
+    targets=[Target("vllm.v1.request", "Request.structured_output_request")],
+)
+
+
+@SESSIONS.replaces("vllm.v1.request:StreamingUpdate.from_request")
+def _from_request(cls: Any, request: Request, *, original: Original) -> Any:
+    """vLLM keeps a session as one request. Each chunk of input comes as a separate request, whose specification is
+    compiled, but the session does not take over the grammar. So the second answer would have the grammar of the first,
+    which has ended, and be free text. Here the chunk's grammar comes with the update."""
+    update = original(cls, request)
+    if update is not None:
+        setattr(update, _STRUCTURED, request.structured_output_request)
+    return update
 
 
 @cache
