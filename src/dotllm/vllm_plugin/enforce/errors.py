@@ -107,18 +107,19 @@ class Failures:
         """Put the reasons into vLLM's ``outputs``, by client."""
         ended, self._ended = self._ended or {}, None
         model_config = self._scheduler.vllm_config.model_config
-        for output in (output for client in outputs.values() for output in client.outputs):
-            if output.finish_reason is None:
-                continue
-            request = ended.get(output.request_id) or self._scheduler.requests[output.request_id]
-            grammar, how = getattr(request.structured_output_request, "_grammar", None), str(output.finish_reason)
-            if how == "stop" and (limit := getattr(grammar, "limit", None)) is not None:
-                limit.tell(request, output, self._scheduler)
-            elif how == "error" and (reason := _reason(request, grammar, model_config)) is not None:
-                # (If the forbidden token is one of the request's stop tokens, vLLM has put it here.)
-                output.stop_reason = reason
-                if getattr(output, "error", None) is not None:  # since 0.33, of a compile that failed
-                    output.error = _in_our_words(output.error, reason)
+        for client in outputs.values():
+            for output in client.outputs:
+                if output.finish_reason is None:
+                    continue
+                request = ended.get(output.request_id) or self._scheduler.requests[output.request_id]
+                grammar, how = getattr(request.structured_output_request, "_grammar", None), str(output.finish_reason)
+                if how == "stop" and (limit := getattr(grammar, "limit", None)) is not None:
+                    limit.tell(request, output, self._scheduler)
+                elif how == "error" and (reason := _reason(request, grammar, model_config)) is not None:
+                    # (If the forbidden token is one of the request's stop tokens, vLLM has put it here.)
+                    output.stop_reason = reason
+                    if getattr(output, "error", None) is not None:  # since 0.33, of a compile that failed
+                        output.error = _in_our_words(output.error, reason)
 
 
 def _in_our_words(error: Any, reason: str) -> Any:
