@@ -39,6 +39,7 @@ class Target:
 
 Original = Callable[..., Any]
 """A vLLM function as its replacement receives it: in the keyword-only parameter ``original``."""
+
 Replacement = TypeVar("Replacement", bound=Callable[..., Any])
 
 

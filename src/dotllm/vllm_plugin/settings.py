@@ -42,6 +42,7 @@ _EXTRAS = {
     PREVIEW: ("off", "on"),  # whether vLLM's own backend answers, while dotllm says what it would refuse
 }
 """These need the tier extra, unless they are off."""
+
 VALUES = {
     **HOW_JSON_IS_WRITTEN,
     **_EXTRAS,
@@ -51,10 +52,12 @@ VALUES = {
     WARNINGS: ("on", "off"),  # whether a header of each answer says what has no effect in its request
 }
 """By variable, its values; empty or unset means the first."""
+
 _REMOVED = (
     f"{COALESCENCE}=lossless (--dotllm-coalescence lossless) was removed: it slowed down all requests of a server. "
     "Use canonical, which enters forced text in one spelling, or off"
 )
+
 _OF_KUBERNETES = re.compile(r"(_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_\w+)?)$")
 """The ends of the variables that Kubernetes makes for each service, which may be called dotllm."""
 

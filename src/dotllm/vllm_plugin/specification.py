@@ -25,6 +25,7 @@ KINDS = {
 
 OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 """Fields that say how JSON is written."""
+
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "json": (str, dict, NoneType),
     "json_object": (bool, NoneType),
@@ -33,6 +34,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("disable_any_whitespace", "disable_additional_properties"), (bool,)),
 }
 """vLLM checks this only when the object is made, and its fields may be set later."""
+
 _EFFECTIVE = {
     Kind.JSON_SCHEMA: OPTIONS,
     Kind.JSON_OBJECT: ("disable_any_whitespace", "whitespace_pattern"),
@@ -46,6 +48,7 @@ ORDER, ADDITIONAL, DIGITS, SOURCE, FINISH, ANSWER_TOKENS, MASS, CONFIDENCE = OUR
 )
 """Our fields of a request, in ``SamplingParams.extra_args`` (``vllm_xargs`` in the API). The front end removes the last
 one (`mass`)."""
+
 _PREFIXES = ("dotllm", "dotlm", "dotll")
 _WITHOUT_PREFIX = ("propertyorder", "additionalproperties", "numberdigits", "answertokens")
 """A name is meant as ours if it begins with one of `_PREFIXES`, or is one of these."""

@@ -17,6 +17,7 @@ from dotllm import system
 from dotllm.compilation import Specification
 from dotllm.compilation.errors import CompilationError
 from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
+from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.enforce import compile_hook, per_process
 from dotllm.vllm_plugin.enforce.backend import EngineBackend
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
@@ -177,7 +178,7 @@ def test_beam_search_compiles_at_once_and_ends_with_all_ends_or_the_tokenizers_o
             grammar: Any = backend.compile_grammar(None, "")  # type: ignore[arg-type]
             assert grammar.accept_tokens("r", [A])
             assert allowed(manager, grammar) == ({EOS, END} if all_ends else {EOS})
-            assert backend.token_space is grammar.guide.index.space
+            assert TokenSpace.of(backend.vocabulary) is grammar.guide.index.space
         finally:
             backend.destroy()
 

@@ -12,7 +12,6 @@ from vllm.v1.structured_output.backend_types import StructuredOutputBackend, Str
 
 from dotllm.compilation import Compiled, Specification
 from dotllm.device_masks.sender import StepMasks
-from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.enforce import per_process
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar, SpellingOf
 from dotllm.vllm_plugin.vllm_types import Request
@@ -67,8 +66,3 @@ class EngineBackend(StructuredOutputBackend):
     def destroy(self) -> None:
         """Close the compiler, unless another backend of this process uses it (offline beam search has one)."""
         per_process.close_compiler(self.vocabulary, self)
-
-    @property
-    def token_space(self) -> TokenSpace:
-        """The table of mask rows that all grammars share."""
-        return TokenSpace.of(self.vocabulary)

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 SpellingOf = Callable[[Any], Any]
 """Returns the `ForcedSpelling` of an index."""
+
 _MOST_NAMED = 8  # stop tokens in a message
 
 
@@ -69,22 +70,26 @@ class RequestGrammar(StructuredOutputGrammar):
         self.limit = limit
         if limit is not None:
             RequestGrammar.limited = True
+
         self._eos = vocabulary.eos_token_ids
         stop_token_ids = set(stop_token_ids)
         self.stops = tuple(sorted(stop_token_ids.difference(self._eos)))
         """The request's further stop tokens, sorted."""
         self._further_eos = tuple(token for token in self._eos[1:] if token in stop_token_ids)
+
         self.stopped = False
         """Whether a further stop token has ended the text."""
         self.failed = False  # whether an internal error has ended this request
         self.error: Exception | None = None
         """Why the request is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
         self.spelling_of = spelling_of
+
         self.accepted_ahead = False
         """Whether `batch_accept` has let it accept the tokens of the step being read, ahead of vLLM's call."""
         self.allowed_ahead = -1  # how many of its drafts it allows, if `batch_accept` has found that
         self.stop_running: Callable[[], None] | None = None
         """Takes the guide back from its batch, if it runs there (`batch_accept`)."""
+
         self.has_begun = False
         """Whether the guide has been made."""
         if isinstance(guide, Compiled):

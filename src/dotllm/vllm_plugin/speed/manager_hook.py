@@ -91,6 +91,7 @@ def message(
 ) -> MaskRows | Int32 | None:
     """The masks of a step, or None if vLLM is to find them itself."""
     from dotllm.device_masks.sender import Bitmasks, RowSender
+    from dotllm.index.token_space import TokenSpace
     from dotllm.vllm_plugin.speed import rows
 
     backend = backend_of(manager)
@@ -102,7 +103,8 @@ def message(
         logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
         # Since 0.33 each request has a block of the bitmask's rows.
         block = 1 + config.num_speculative_tokens if releases.is_since("0.33") else 0
-        backend.step_masks = Bitmasks(backend.token_space, block) if reason else RowSender(backend.token_space)
+        space = TokenSpace.of(backend.vocabulary)  # the table of mask rows that all grammars share
+        backend.step_masks = Bitmasks(space, block) if reason else RowSender(space)
     asked = [requests[name] for name in ids]
     return rows.message_of(manager, backend.step_masks, asked, [drafts.get(name, ()) for name in ids] if drafts else ())
 
