@@ -11,39 +11,34 @@ vLLM 0.32 and 0.33. To be deleted when CPU generators have offsets in torch, or 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.workarounds import on_cpu
 
-if TYPE_CHECKING:
-    import torch
-
-_WORKER = "vllm.v1.worker"
+_RUNNER, _BATCH = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu_input_batch"
 HOOK = Hook(
     name="cpu-seeds",
     summary="on a CPU, a seeded request whose prompt is processed in pieces does not end the server",
     targets=(
-        *(Target(f"{_WORKER}.gpu_model_runner", f"GPUModelRunner.{name}") for name in ("input_batch", "requests")),
-        Target(f"{_WORKER}.gpu_model_runner", "GPUModelRunner.discard_request_mask"),
-        *(Target(f"{_WORKER}.gpu_input_batch", f"InputBatch.{name}") for name in ("generators", "num_reqs", "req_ids")),
+        *(Target(_RUNNER, f"GPUModelRunner.{name}") for name in ("discard_request_mask", "input_batch", "requests")),
+        *(Target(_BATCH, f"InputBatch.{name}") for name in ("generators", "num_reqs", "req_ids")),
     ),
     where=on_cpu,
     without_it="on a CPU, a request with a seed and a long prompt ends the server",
 )
 
 
-def hide(runner: Any) -> dict[int, torch.Generator]:
+def hide(runner: Any) -> dict[int, Any]:
     """Take the generators of requests whose token is discarded out of the batch. Returns them by index in the batch."""
-    count = runner.input_batch.num_reqs
-    generators = runner.input_batch.generators
-    discarded = np.nonzero(runner.discard_request_mask.np[:count])[0].tolist()
-    return {index: generators.pop(index) for index in discarded if index in generators}
+    batch = runner.input_batch
+    discarded = np.nonzero(runner.discard_request_mask.np[: batch.num_reqs])[0].tolist()
+    return {index: batch.generators.pop(index) for index in discarded if index in batch.generators}
 
 
-def restore(runner: Any, hidden: dict[int, torch.Generator]) -> None:
+def restore(runner: Any, hidden: dict[int, Any]) -> None:
     """Put them back, restarted if no draw counts."""
     for index, generator in hidden.items():
         if not runner.requests[runner.input_batch.req_ids[index]].output_token_ids:
@@ -51,7 +46,7 @@ def restore(runner: Any, hidden: dict[int, torch.Generator]) -> None:
         runner.input_batch.generators[index] = generator
 
 
-@HOOK.replaces("vllm.v1.worker.gpu_model_runner:GPUModelRunner._bookkeeping_sync")
+@HOOK.replaces(f"{_RUNNER}:GPUModelRunner._bookkeeping_sync")
 def _bookkeeping_sync(self: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
     hidden = hide(self)
     try:
