@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm import jit, system
+from dotllm.compilation import compiler
 from dotllm.vllm_plugin.enforce import preparation, scheduler
 from dotllm.vllm_plugin.speed import warm_start
 
@@ -75,7 +76,7 @@ def test_an_engine_core_is_ready_when_its_kernels_are(monkeypatch: pytest.Monkey
         ends.wait(60)
 
     monkeypatch.setattr(system, "run_in_background", run)
-    monkeypatch.setattr(preparation, "load_kernels", lambda: compiled.wait(60))
+    monkeypatch.setattr(compiler, "prepare", lambda: compiled.wait(60))
     monkeypatch.setattr(warm_start, "prepare_engine", prepare_engine)
     engine = config()
     warm_start._init(object(), engine, original=lambda _, config: None)
@@ -99,7 +100,7 @@ def test_kernels_that_do_not_load_hold_no_start_up(
     def fail() -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(preparation, "load_kernels", fail)
+    monkeypatch.setattr(compiler, "prepare", fail)
     monkeypatch.setattr(jit, "missing_groups", lambda: ["index"])
     Made(config())
     assert "no space left" in caplog.text
@@ -118,7 +119,7 @@ def test_kernels_that_do_not_load_hold_no_start_up(
 def test_without_the_tier_speed_what_was_never_compiled_is(missing: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the first constrained request would compile it in the engine's loop."""
     loads: list[int] = []
-    monkeypatch.setattr(preparation, "load_kernels", lambda: loads.append(1))
+    monkeypatch.setattr(compiler, "prepare", lambda: loads.append(1))
     monkeypatch.setattr(jit, "missing_groups", lambda: missing)
     Made(config())
     assert len(loads) == len(missing)

@@ -44,13 +44,8 @@ def wait_for_kernels(vllm_config: VllmConfig) -> None:
 
     if jit.missing_groups():
         try:
-            load_kernels()
+            from dotllm.compilation import compiler
+
+            compiler.prepare()
         except Exception:
             logger.warning("dotllm could not compile its kernels ahead of the first request", exc_info=True)
-
-
-def load_kernels() -> None:
-    """Load the kernels, and compile those that never were."""
-    from dotllm.compilation import compiler as engine
-
-    engine.prepare()

@@ -43,7 +43,9 @@ def in_background(prepare: Callable[[VllmConfig], None], vllm_config: VllmConfig
 def kernels_and_engine(vllm_config: VllmConfig) -> None:
     """Load the kernels, for which this engine core waits, and then `prepare_engine`."""
     try:
-        preparation.load_kernels()
+        from dotllm.compilation import compiler
+
+        compiler.prepare()
     finally:
         if preparation.loaded is not None:
             preparation.loaded.set()
