@@ -4,7 +4,7 @@ The flag is taken out of the arguments before vLLM parses them and becomes an en
 must reach every process that vLLM starts (API servers, engine core, workers), and all of these inherit the environment.
 vLLM reads the file that ``--config`` names while it parses its arguments, and stops at an unknown key, so it gets a
 copy without dotllm's keys. The options of compilation are the fields of `CompilationOptions`. To add another option,
-add its line to ``OPTIONS`` and read its variable where it is needed (for the plugin: `dotllm.vllm_plugin.settings`).
+add its line to ``OPTIONS`` and read its variable where it is needed (for the plugin: `vllm_plugin.settings.VALUES`).
 """
 
 from __future__ import annotations
