@@ -66,15 +66,13 @@ def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestG
             if hasattr(manager, "backend_name"):  # 0.33: vLLM's guard against two backends in one engine
                 manager.backend_name = BACKEND
         specification = requests.of_sampling_params(params, config.structured_outputs_config)
-        more, limit = requests.answer_tokens(params), None
-        if more is not None and GIVEN.limit is None:
-            message = "answers that end within max_tokens need the hook answer-limit, which is off here (DOTLLM_HOOKS)"
-            raise UnsupportedError(message, keyword=requests.FINISH)
-        if more is not None and GIVEN.limit is not None:
+        limit, spelling_of = None, GIVEN.spelling(config, request)
+        if (more := requests.answer_tokens(params)) is not None:
+            if GIVEN.limit is None:
+                text = "answers that end within max_tokens need the hook answer-limit, which is off here (DOTLLM_HOOKS)"
+                raise UnsupportedError(text, keyword=requests.FINISH)
             limit = GIVEN.limit(manager, request, more)
-        future: Future[RequestGrammar] = manager.backend.begin(
-            specification, request, limit, GIVEN.spelling(config, request)
-        )
+        future: Future[RequestGrammar] = manager.backend.begin(specification, request, limit, spelling_of)
         if not manager._use_async_grammar_compilation:
             # external_launcher: one scheduler per rank, and all must see the grammar ready in the same step.
             future.exception()

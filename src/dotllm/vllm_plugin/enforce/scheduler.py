@@ -124,14 +124,12 @@ class DotllmScheduler(Base):
         # vLLM does not see the held requests, so they keep their blocks and their places among those that may run.
         held = [request for request in self.running if request.request_id in names]
         self.running[:] = [request for request in self.running if request.request_id not in names]
-        limits = [name for name in ("max_num_running_reqs", "max_num_active_reqs") if hasattr(self, name)]
-        for name in limits:
-            setattr(self, name, getattr(self, name) - len(held))
+        limits = [name for name in ("max_num_running_reqs", "max_num_active_reqs") if name in self.__dict__]
+        self.__dict__.update({name: self.__dict__[name] - len(held) for name in limits})
         try:
             return super().schedule(*args, **kwargs)  # type: ignore[no-any-return]
         finally:
-            for name in limits:
-                setattr(self, name, getattr(self, name) + len(held))
+            self.__dict__.update({name: self.__dict__[name] + len(held) for name in limits})
             self.running.extend(held)
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
