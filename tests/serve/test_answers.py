@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.serve import zygote
 from tests.serve.conftest import NAME
 from tests.serve.specifications import CASES, LEVEL, Case
 
@@ -168,3 +171,15 @@ def test_a_seeded_request_with_a_long_prompt(client: Any) -> None:
     ]
     assert re.fullmatch(pattern, answers[0])
     assert answers[0] == answers[1]
+
+
+@pytest.mark.skipif(zygote.REAL, reason="vLLM's own processes spin for a second after each message")
+def test_a_server_of_the_tests_does_not_spin(server: Any, client: Any) -> None:
+    def seconds() -> float:
+        first = psutil.Process(server.process.pid)
+        return sum(sum(one.cpu_times()[:2]) for one in (first, *first.children(recursive=True)))
+
+    client.completions.create(model=NAME, prompt="?", max_tokens=3)
+    before = seconds()
+    time.sleep(0.6)
+    assert seconds() - before < 0.3

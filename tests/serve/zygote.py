@@ -277,7 +277,12 @@ def _do_once() -> None:
     * Look at a model's class: vLLM starts a process that imports everything (15 s), for each class that its cache on
       disk does not have. The demo's is put there for the tests' own processes.
     * Compile the kernel that proposes n-grams (8 s): the first engine that needs it keeps it on disk.
+
+    And make an engine core and its worker wait for each other asleep. After each message vLLM's readers spin for a
+    second, so the engine core takes as much of a core as the worker that it waits for. Here they spin only in their
+    first second, in which they connect.
     """
+    from vllm.distributed.device_communicators import shm_broadcast
     from vllm.model_executor.models import registry
     from vllm.platforms import current_platform
 
@@ -288,6 +293,7 @@ def _do_once() -> None:
     from vllm.v1.spec_decode import ngram_proposer
 
     ngram_proposer.batch_propose_numba.enable_caching()
+    shm_broadcast.SpinCondition.record_read = lambda self: None
 
 
 def _become(question: dict[str, Any], output: int) -> None:
