@@ -21,24 +21,24 @@ COUNTS_TOKENS = "/v1/messages/count_tokens"
 
 
 def sample(*, fields: bool) -> list[dict[str, Any]]:
-    """Few bodies that together have every client and every kind of request (and every field); all with BODIES=all."""
+    """Few short bodies that together have every kind of request (and every client and field); all with BODIES=all."""
     if os.environ.get("BODIES") == "all":
         return BODIES
-    rows = [(row, _kinds(row) | {*(_fields(row["body"]) if fields else ())}) for row in BODIES]
+    rows = [(row, {_kind(row), *((row["client"], *_fields(row["body"])) if fields else ())}) for row in BODIES]
     left, found = set[Any]().union(*(new for _, new in rows)), []
     while left:
-        row, new = max(rows, key=lambda one: len(one[1] & left))
+        row, new = max(rows, key=lambda one: (len(one[1] & left), -len(json.dumps(one[0]["body"]))))
         found.append(row)
         left -= new
     return found
 
 
-def _kinds(row: dict[str, Any]) -> set[Any]:
-    """The client of a body, and the API, the form, the choice and the tools that it asks for."""
+def _kind(row: dict[str, Any]) -> tuple[Any, ...]:
+    """The API, the form, the choice and the tools that a body asks for."""
     body, form = row["body"], asked(row["body"]).form
     choice = body.get("tool_choice")
     kind = choice.get("type") if isinstance(choice, dict) else choice
-    return {row["client"], (row["path"], form is None or min(form), kind, bool(body.get("tools")))}
+    return row["path"], form is None or min(form), kind, bool(body.get("tools"))
 
 
 def _fields(value: Any) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Recorded requests of client libraries, sent again to a server with a trained model: no server error, no free text,
 and every finished answer is valid, without keys that nobody has named.
 
-This tries each client and each kind of request. `vllm_plugin/frontend/test_client_bodies.py` also tries each field,
+This tries each kind of request. `vllm_plugin/frontend/test_client_bodies.py` also tries each client and each field,
 without a server. With BODIES=all, both send all of them.
 
     BODIES=all SERVE_BODIES=out.json pytest tests/serve/test_client_bodies.py      also writes a row for each request
@@ -26,8 +26,9 @@ from tests.client_bodies import COUNTS_TOKENS
 
 pytestmark = pytest.mark.serve
 ASKED = client_bodies.sample(fields=False)
-AT_ONCE = 16
-MOST_TOKENS = 130
+AT_ONCE = 64  # all: a step with many answers takes little longer than one with few
+MOST_TOKENS, MOST_FREE = 130, 16
+"""Tokens of an answer; the second if nothing is asked of it."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,8 @@ def answers(trained_server: Server) -> Iterator[list[tuple[dict[str, Any], dict[
         body = {name: value for name, value in row["body"].items() if name not in left_out} | {"model": "demo"}
         limits = [name for name in ("max_tokens", "max_completion_tokens", "max_output_tokens") if name in body]
         name = limits[0] if limits else "max_output_tokens" if row["path"] == "/v1/responses" else "max_tokens"
-        body[name] = min(body.get(name) or MOST_TOKENS, MOST_TOKENS)
+        most = MOST_TOKENS if client_bodies.asked(body).is_constrained else MOST_FREE
+        body[name] = min(body.get(name) or most, most)
         return row, body, httpx.post(f"{trained_server.url}{row['path']}", json=body, timeout=1800)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

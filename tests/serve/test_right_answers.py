@@ -13,6 +13,7 @@ import pytest
 from dotllm.demo import example, trained
 from dotllm.demo.server import Server
 from tests import documentation
+from tests.cases import sample
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.serve
@@ -38,10 +39,10 @@ def test_the_demos_answers_are_right(trained_server: Server) -> None:
 
 
 def test_without_the_constraint_there_is_no_object(trained_server: Server) -> None:
-    free = example.ask_freely(example.EXAMPLES[0], trained_server.url, "demo")
+    free = example.ask_freely(example.EXAMPLES[0], trained_server.url, "demo", 20)
     with pytest.raises(ValueError, match="Expecting"):
         json.loads(free)
-    assert "1945" in example.ask_freely(example.EXAMPLES[2], trained_server.url, "demo")
+    assert "1945" in example.ask_freely(example.EXAMPLES[2], trained_server.url, "demo", 20)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/first-answer.md"])
@@ -57,7 +58,7 @@ def test_pages_answers_are_right(page: str, trained_server: Server) -> None:
         assert json.loads(names["call"].function.arguments) == OSAKA
 
 
-@pytest.mark.parametrize(("city", "celsius", "sky"), [("Osaka", 19, "rain"), ("Oslo", 3, "snow")])
+@pytest.mark.parametrize(("city", "celsius", "sky"), sample([("Osaka", 19, "rain"), ("Oslo", 3, "snow")]))
 def test_a_stream_says_what_the_question_says(city: str, celsius: int, sky: str, trained_client: Any) -> None:
     words = {"rain": "rainy", "snow": "snowy"}[sky]
     properties = {
