@@ -181,7 +181,7 @@ def test_values_of_calls_in_other_styles(style: str) -> None:
     written = walked(sourced, Random(1))
     assert written is not None and written.decode()
     assert free.can_finish(free.advance_bytes(free.guide().config, written))
-    for _ in range(20):
-        other = walked(free, Random(_))
+    for seed in range(few(20)):
+        other = walked(free, Random(seed))
         if other is not None and not any(word in other.decode(errors="replace") for word in ("Oslo", "59", "INV")):
             assert sourced.advance_bytes(sourced.guide().config, other) < 0 or b"Kaya" in other

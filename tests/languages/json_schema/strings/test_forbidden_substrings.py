@@ -18,7 +18,7 @@ from dotllm.languages.json_schema.build import schema_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_substrings
 from dotllm.languages.json_schema.strings.spelling import quoted
-from tests.cases import EVERY, few
+from tests.cases import EVERY, few, sample
 from tests.grammar.reference import accepts
 
 BYTES = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
@@ -116,7 +116,7 @@ def test_too_many_texts_are_a_named_error() -> None:
         forbidden_substrings(tuple(f"{i:x}" * 200 for i in range(500)))
 
 
-@pytest.mark.parametrize("texts", [["</t>"], ["u003c", "a", "//"], ["<<t", "<t"]], ids=str)
+@pytest.mark.parametrize("texts", sample([["<<t", "<t"], ["</t>"], ["u003c", "a", "//"]]), ids=str)
 def test_as_xgrammar_reads_them(texts: list[str]) -> None:
     """(Next to a pattern, a format or lengths, xgrammar does not enforce them.)"""
     xgrammar = pytest.importorskip("xgrammar")
