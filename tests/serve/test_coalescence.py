@@ -69,7 +69,8 @@ def test_fewer_steps(results: dict[str, Any]) -> None:
     for runner, result in results.items():
         tokens = len(result["entered"]["greedy"]["ids"][0])
         at_once = not runner.endswith("async")
-        assert result["masks"]["greedy"]["steps"] == tokens + (not at_once)
+        if "masks" in result:
+            assert result["masks"]["greedy"]["steps"] == tokens + (not at_once)
         assert result["entered"]["greedy"]["steps"] <= (10 if at_once else 15) < tokens / 3
         if runner != "V2 async" or EVERY:
             assert result["entered"]["free"]["steps"] == results["V1"]["off"]["free"]["steps"], "they pay nothing"
@@ -80,7 +81,8 @@ def test_what_is_entered_is_counted(results: dict[str, Any]) -> None:
         tokens, steps = result["entered"]["counters"]
         assert tokens > 200 and 0 < steps <= tokens
         assert (steps == tokens) == (not runner.endswith("async"))
-        assert result["masks"]["counters"] == results["V1"]["off"]["counters"] == [0, 0]
+        off = results["V1"]["off"]
+        assert result.get("masks", off)["counters"] == off["counters"] == [0, 0]
 
 
 def test_beams_are_left_alone(results: dict[str, Any]) -> None:
