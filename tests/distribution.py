@@ -25,8 +25,8 @@ SAME_SERVER = {
     "tests/serve/test_api.py": "the server with parsers",
     "tests/serve/test_api_outcomes.py": "the server with parsers",
     "tests/serve/test_api_refusals.py": "the server with parsers",
-    "tests/serve/test_documentation.py": "the server with parsers",
-    "tests/serve/test_examples.py": "the server with parsers",
+    "tests/serve/test_documentation.py": "the users' server",
+    "tests/serve/test_examples.py": "the users' server",
     "tests/serve/test_client_bodies.py": "the trained server",
     "tests/serve/test_right_answers.py": "the trained server",
     "tests/serve/clients/test_clients.py": "the trained server",
@@ -34,6 +34,7 @@ SAME_SERVER = {
 LONGEST_FIRST = (
     "the trained server",
     "the plain server",
+    "the users' server",
     "the server with parsers",
     "tests/serve/test_coalescence.py",
     "tests/serve/test_speculation.py",

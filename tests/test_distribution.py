@@ -13,6 +13,7 @@ from tests.distribution import LONGEST_FIRST, SAME_SERVER
 FIXTURES = {
     **dict.fromkeys(("server", "client"), "the plain server"),
     **dict.fromkeys(("api_server", "openai_client", "anthropic_client"), "the server with parsers"),
+    **dict.fromkeys(("users_server", "users_client"), "the users' server"),
     "trained_server": "the trained server",
 }
 """The server behind each fixture of ``tests/serve/conftest.py``."""

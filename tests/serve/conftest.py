@@ -1,6 +1,7 @@
 """Real servers for all tests of this folder: vLLM on the CPU, a model with random weights, the backend left at auto.
 
-``server`` is plain. ``api_server`` has a tool parser and a reasoning parser, and starts like a user's (see `zygote`).
+``server`` is plain. ``api_server`` has a tool parser and a reasoning parser, and so has ``users_server``, which starts
+like a user's (see `zygote`).
 """
 
 from __future__ import annotations
@@ -49,15 +50,21 @@ def client(server: Server) -> Any:
 
 @pytest.fixture(scope="session")
 def api_server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("api")
-    model = api_model.make(directory / "model", demo_model)
-    with Server(
-        model,
-        directory / "log",
-        name=NAME,
-        flags=API_FLAGS,
-        environment={"DOTLLM_DISK_BYTES": "0", "VLLM_ENABLE_RESPONSES_API_STORE": "1"},  # for background responses
-    ) as running:
+    environment = {"VLLM_ENABLE_RESPONSES_API_STORE": "1"}  # for background responses
+    yield from with_parsers(zygote.Server, demo_model, tmp_path_factory.mktemp("api"), environment)
+
+
+@pytest.fixture(scope="session")
+def users_server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    yield from with_parsers(Server, demo_model, tmp_path_factory.mktemp("users"), {})
+
+
+def with_parsers(
+    kind: type[Server], demo_model: Path, directory: Path, environment: dict[str, str]
+) -> Iterator[Server]:
+    """A server of this kind, with a tool parser and a reasoning parser."""
+    model, variables = api_model.make(directory / "model", demo_model), {"DOTLLM_DISK_BYTES": "0", **environment}
+    with kind(model, directory / "log", name=NAME, flags=API_FLAGS, environment=variables) as running:
         running.wait()
         yield running
         assert running.healthy(), f"the server did not survive its tests:\n{running.log_tail(60)}"
@@ -68,6 +75,13 @@ def openai_client(api_server: Server) -> Any:
     from openai import OpenAI
 
     return OpenAI(base_url=f"{api_server.url}/v1", api_key="none", timeout=120.0, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def users_client(users_server: Server) -> Any:
+    from openai import OpenAI
+
+    return OpenAI(base_url=f"{users_server.url}/v1", api_key="none", timeout=120.0, max_retries=0)
 
 
 @pytest.fixture(scope="session")
