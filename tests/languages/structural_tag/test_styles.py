@@ -239,7 +239,7 @@ def test_walks_are_valid_arguments(style: str, any_order: bool, vocabulary: Voca
         found = arguments(style, text.decode())
         Draft202012Validator(schema).validate(found)
         read += 1
-    assert read > few(60) / 2
+    assert read > few(60) / 3
 
 
 @pytest.mark.parametrize("style", FLAT)
