@@ -25,6 +25,7 @@ import json
 import os
 import runpy
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -298,6 +299,7 @@ def _do_once() -> None:
 
 def _become(question: dict[str, Any], output: int) -> None:
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # (in the background of a shell, tests ignore it)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for opened, there in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(opened, there)
