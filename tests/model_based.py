@@ -1,6 +1,6 @@
 """Settings of the model-based tests: Hypothesis state machines, each with a simple model of the object that it drives.
 
-`make test` runs the same few hundred sequences each time; `make model-test EXAMPLES=10000` runs that many new ones.
+`make test` runs the same sequences each time; `make model-test EXAMPLES=10000` runs that many new ones.
 """
 
 from __future__ import annotations
