@@ -164,7 +164,7 @@ def popen(
     python, *arguments = map(str, command)
     if REAL or not forked:
         return subprocess.Popen(
-            [python, *arguments],
+            ["env", "--default-signal=INT", python, *arguments],  # (in the background of a shell, tests ignore it)
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
