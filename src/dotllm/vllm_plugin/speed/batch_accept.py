@@ -49,11 +49,6 @@ WAIT_S = 0.001
 """How long the masks of a step wait for threads; the engine has already spent about as long on each of these masks."""
 
 
-def _accepted(request: Request, tokens: list[int]) -> bool:
-    """In place of the manager's ``accept_tokens``, once all guides of a step have taken their tokens."""
-    return True
-
-
 class BatchAccept(Part):
     """Lets grammars accept the tokens of a step, and validates drafts, before vLLM asks each of them."""
 
@@ -243,7 +238,7 @@ class BatchAccept(Part):
                 requests[name].structured_output_request.grammar.fail("accept", error)  # type: ignore[union-attr]
             return names, tokens
         if not others:
-            vars(manager)["accept_tokens"] = _accepted
+            vars(manager)["accept_tokens"] = lambda request, own: True
             return [], []
         taken, accept_tokens = {*names}.difference([names[i] for i in others]), manager.accept_tokens
         vars(manager)["accept_tokens"] = lambda request, own: request.request_id in taken or accept_tokens(request, own)
