@@ -38,9 +38,9 @@ LOOK = np.dtype(
     [
         (name, np.int64)
         for name in (
-            "places", "tokens", "machines", "configs", "after", "rows", "steps", "token_data", "token_offset", "ends",
+            "places", "tokens", "machines", "configs", "after", "rows", "token_data", "token_offset", "ends",
             "space", "ints", "longs", "scratch", "search",
-            "count", "all_places", "all_steps", "token_bytes", "tokens_known", "words", "space_words", "scratch_rows",
+            "count", "all_places", "token_bytes", "tokens_known", "words", "space_words", "scratch_rows",
             "search_words", "groups",
         )
     ]
@@ -59,13 +59,12 @@ def _look(address: int) -> None:
     configs = nb.carray(pointer(look.configs), (look.all_places,), nb.int32)
     after = nb.carray(pointer(look.after), (look.all_places,), nb.int32)
     rows = nb.carray(pointer(look.rows), (look.all_places,), nb.int32)
-    steps = nb.carray(pointer(look.steps), (look.all_steps, 4), nb.int32)
     token_data = nb.carray(pointer(look.token_data), (look.token_bytes,), nb.uint8)
     token_offset = nb.carray(pointer(look.token_offset), (look.tokens_known + 1,), nb.int32)
     ends = nb.carray(pointer(look.ends), (look.tokens_known,), nb.boolean)
     after[:], trails = configs, np.zeros((look.all_places, 2), np.int32)  # (the guides stay where they are)
     advance_running(
-        places, tokens, machines, after, trails, rows, steps, token_data, token_offset, ends, look.words,
+        places, tokens, machines, after, trails, rows, token_data, token_offset, ends, look.words, HURRIED_FUEL,
         np.empty(places.shape[0], np.int32),
     )  # fmt: skip
     ints = nb.carray(pointer(look.ints), (5, CHUNK + 1), nb.int32)
@@ -98,22 +97,22 @@ _POOL = HelperPool(look_forever)
 
 class LookAhead:
     """One look at a time, for guides at places of ``machines`` (int64 [places, MACHINE]) with ``configs`` (int32
-    [places]), all of ``space``; see the module. ``steps``: of `advance_running`. Not thread-safe."""
+    [places]), all of ``space``; see the module. Not thread-safe."""
 
-    def __init__(self, space: TokenSpace, machines: Int64, configs: Int32, steps: Int32) -> None:
+    def __init__(self, space: TokenSpace, machines: Int64, configs: Int32) -> None:
         self.machines = machines
         self._space, self._scratch, self._since = space, MaskScratch(space), 0
         self._places, self._after, self._rows = np.zeros((3, len(configs)), np.int32)
         self._tokens = np.zeros(len(configs), np.int64)
         scratch = self._scratch
         self._arrays = (  # (a reference, too: the helper has only the addresses)
-            self._places, self._tokens, machines, configs, self._after, self._rows, steps,
+            self._places, self._tokens, machines, configs, self._after, self._rows,
             space.token_data, space.token_offset, space.ends,
             scratch.space, scratch.ints, scratch.longs, scratch.rows, scratch.job,
         )  # fmt: skip
         sizes = (
-            0, len(configs), len(steps), len(space.token_data), space.size, space.words, len(scratch.space),
-            len(scratch.rows), len(scratch.job), 0,
+            0, len(configs), len(space.token_data), space.size, space.words, len(scratch.space), len(scratch.rows),
+            len(scratch.job), 0,
         )  # fmt: skip
         self._content = np.array([*(array.ctypes.data for array in self._arrays), *sizes], np.int64)
 

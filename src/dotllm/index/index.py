@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from itertools import count
 from operator import index as as_integer
 from pathlib import Path
 from struct import pack
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
 _NO_GUIDES = Guides()
-_serials = count()
 """`GrammarIndex.remembering` where no guides are stateful."""
 
 
@@ -121,7 +119,6 @@ class GrammarIndex:
             self._generations = before._generations
             self._generations.add(self)
             self._begun_with = arena.result_ints(mem)
-        self._serial = next(_serials)
         self.token_sets = token_sets
         self.charsets = list(charsets)
         self.token_rows, self._token_rows_at = self.space.no_token_rows, self.space.no_token_rows_at
@@ -144,7 +141,7 @@ class GrammarIndex:
         """The arena, int32 [n]; a new array after it has grown."""
         # for kernels over a batch: MACHINE words as bytes, because joining bytes is faster than putting numbers into an
         # array
-        self.machine = pack("=6q", address(mem), len(mem), *self._token_rows_at, id(self.space), self._serial)
+        self.machine = pack("=5q", address(mem), len(mem), *self._token_rows_at, id(self.space))
         self.space.moved = object()
 
     # ---- constructors

@@ -16,7 +16,6 @@ from numba.extending import intrinsic
 from dotllm import allocate
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.arena import HURRIED_FUEL
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
@@ -27,9 +26,9 @@ from dotllm.jit import inner_kernel, kernel
 I = nb.int64
 U8, I1, I2, B1, L1 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1], nb.boolean[::1], nb.int64[::1]
 
-MACHINE = 6
-"""Words of a machine: address and size of its arena, address and number of the rows of its token sets, a number that
-identifies its token space, and the serial number of its index, which no other index of the process has."""
+MACHINE = 5
+"""Words of a machine: address and size of its arena, address and number of the rows of its token sets, and a number
+that identifies its token space."""
 NEEDS_ROW = -1  # not a row: the mask must be computed
 TAKEN, ENDED, NOT_TAKEN = 1, 0, -1
 
@@ -50,25 +49,16 @@ def address(mem: Int32) -> int:
     return mem.ctypes.data
 
 
-@inner_kernel(I(I2, I, I, I), inlined=True)
-def place_of_step(steps: Int32, serial: int, config: int, token: int) -> int:
-    """Where a step is in ``steps``, if it is there."""
-    mixed = serial * 0x9E3779B1 + config * 0x85EBCA6B + token * 0xC2B2AE35
-    return (mixed ^ (mixed >> 17)) & (steps.shape[0] - 1)
-
-
-@kernel(I(I1, L1, L1, I1, I2, I1, I2, U8, I1, B1, I, I1))
+@kernel(I(I1, L1, L1, I1, I2, I1, U8, I1, B1, I, I, I1))
 def advance_running(
-    places: Int32, tokens: Int64, machines: Int64, configs: Int32, trails: Int32, rows: Int32, steps: Int32,
-    token_data: UInt8, token_offset: Int32, ends: Bool, words: int, out: Int32,
+    places: Int32, tokens: Int64, machines: Int64, configs: Int32, trails: Int32, rows: Int32,
+    token_data: UInt8, token_offset: Int32, ends: Bool, words: int, fuel: int, out: Int32,
 ) -> int:  # fmt: skip
     """out[i] = what became of tokens[i] at places[i]: TAKEN, ENDED (taken, and the text has ended), or NOT_TAKEN
     (nothing has changed there). Returns how many are not TAKEN.
 
     machines [places * MACHINE]; configs, rows [places]. trails [places, 1 + most]: how many earlier configurations are
     listed for a place, then those configurations. rows[p]: the row of the mask, or NEEDS_ROW.
-    steps [2**n, 4]: steps that were made before: the index's serial number, the configuration, the token, and the
-    configuration after it. An entry is one cache line; walking the token's bytes touches some twenty.
     """
     others = 0
     for i in range(places.shape[0]):
@@ -77,15 +67,9 @@ def advance_running(
         if p >= 0 and trails[p, 0] + 1 < trails.shape[1]:
             at = MACHINE * p
             mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
-            step = steps[place_of_step(steps, machines[at + 5], configs[p], tokens[i])]
-            if step[0] == machines[at + 5] and step[1] == configs[p] and step[2] == tokens[i]:
-                after = I(step[3])
-            else:
-                token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
-                mem[L.H_FUEL] = HURRIED_FUEL
-                after = advance(mem, configs[p], tokens[i], token_data, token_offset, ends, token_rows)
-                if after >= 0:
-                    step[0], step[1], step[2], step[3] = machines[at + 5], configs[p], tokens[i], after
+            token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
+            mem[L.H_FUEL] = fuel
+            after = advance(mem, configs[p], tokens[i], token_data, token_offset, ends, token_rows)
             if after >= 0:
                 trails[p, 0] += 1
                 trails[p, trails[p, 0]] = configs[p]

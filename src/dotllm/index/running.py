@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dotllm.arrays import Int32, Int64
+from dotllm.automata.machine.arena import HURRIED_FUEL
 from dotllm.index.ahead import LookAhead
 from dotllm.index.batch import rows_of
 from dotllm.index.guide import Guide
@@ -29,7 +30,6 @@ from dotllm.jit import kernel
 _FIRST_PLACES = 64
 _TRAIL = 128  # after this many tokens a guide leaves, to record them in its history
 _NO_TOKEN = -1
-_STEPS = 1 << 15  # entries of the table of steps (512 KiB)
 _WORTH = 6.0
 """A look-ahead takes the caller about as long as this many new masks (70 to 170 µs in a step of 1 to 32 guides)."""
 _LATELY = 0.25  # the weight of the latest step in the mean of new masks
@@ -66,7 +66,6 @@ class Running:
         self._machines = np.empty((0, MACHINE), np.int64)
         self._configs, self._rows = np.empty(0, np.int32), np.empty(0, np.int32)
         self._trails = np.empty((0, 1 + _TRAIL), np.int32)
-        self._steps = np.full((_STEPS, 4), -1, np.int32)  # (no index has the number -1)
         self._indexes: dict[Walkable, int] = {}
         """For each index, how many of its guides run."""
         self._locks: Locks | None = None
@@ -174,7 +173,7 @@ class Running:
         try:
             self._look_again()
             if self._look is None or self._look.machines is not self._machines:
-                self._look = LookAhead(self.space, self._machines, self._configs, self._steps)
+                self._look = LookAhead(self.space, self._machines, self._configs)
             begun = self._look.begin(self._places_of(names).places, tokens)
         finally:
             self._looking = locks if begun else None
@@ -203,7 +202,7 @@ class Running:
             self._look_again()
             others = advance_running(
                 places, np.array(flat, np.int64), self._machines.ravel(), self._configs, self._trails, self._rows,
-                self._steps, space.token_data, space.token_offset, space.ends, space.words, out,
+                space.token_data, space.token_offset, space.ends, space.words, HURRIED_FUEL, out,
             )  # fmt: skip
         if not others:
             return []
