@@ -51,6 +51,16 @@ class NumberLanguage:
         return cls(((_ANY, RealSet.interval(first, last, low_open=low_open, high_open=high_open)),))
 
     @classmethod
+    def integers_between(cls, low: int, high: int) -> NumberLanguage:
+        """`INTEGERS` ∧ `interval`, the most common bounds in schemas, without the algebra."""
+        if low > high:
+            return NO_NUMBER
+        out = cls.__new__(cls)
+        out.parts = frozenset(((_INTEGER, RealSet(False, ((low, 0), (high, 1)))),))
+        out._hash = hash(out.parts)
+        return out
+
+    @classmethod
     def multiple_of(cls, divisor: JsonNumber) -> NumberLanguage:
         """The multiples of ``divisor`` > 0. Raises InvalidSpecError if ``divisor`` is not positive."""
         step = exact(divisor)
@@ -185,6 +195,8 @@ def _snapped(numbers: RealSet, step: Exact) -> RealSet:
     """The same multiples of ``step``, in closed intervals that begin and end at multiples: a unique form."""
     if not numbers.cuts:
         return numbers
+    if step == 1 and _ends_at_integers(numbers):
+        return numbers
     out: list[Interval] = []
     reached: int | None = None
     for interval in numbers.intervals():
@@ -199,6 +211,17 @@ def _snapped(numbers: RealSet, step: Exact) -> RealSet:
             out.append((begin, end))
         reached = last
     return RealSet.from_intervals(out)
+
+
+def _ends_at_integers(numbers: RealSet) -> bool:
+    """Whether each interval is closed, has integer ends and does not touch the next, as `_snapped` ensures."""
+    inside = numbers.below
+    before: Exact | None = None
+    for value, side in numbers.cuts:
+        if side != inside or not isinstance(value, int) or (before is not None and value == before + 1 and not inside):
+            return False
+        inside, before = not inside, value
+    return True
 
 
 def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[tuple[NumberConstraint, RealSet]]:

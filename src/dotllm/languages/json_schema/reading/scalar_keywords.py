@@ -50,6 +50,8 @@ def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
         if high is None or bound <= high:
             high, high_open = bound, True
     step = number(schema, "multipleOf")
+    if among is INTEGERS and step is None and type(low) is int and type(high) is int and not (low_open or high_open):
+        return NumberLanguage.integers_between(low, high)
     if low is not None or high is not None:
         among = among & NumberLanguage.interval(low, high, low_open=low_open, high_open=high_open)
     return among if step is None else among & NumberLanguage.multiple_of(step)
