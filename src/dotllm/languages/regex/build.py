@@ -232,16 +232,28 @@ def regex_to_dfa(
     return automaton(_syntax(pattern, search, dialect, budget), budget)
 
 
-_parse_short = lru_cache(maxsize=256)(parse)  # many patterns are read twice, as an automaton and as an expression
-
-
 def _syntax(pattern: str, search: bool, dialect: Dialect, budget: Budget) -> Node:
     """The syntax tree of whole texts, without atomic groups and anchors; with ``search``, any text may stand on both
     sides of the match."""
     is_short = isinstance(pattern, str) and len(pattern) <= _SHORT
-    node, anchors, atomic = (_parse_short if is_short else parse)(pattern, dialect)
+    known = _short_syntax(pattern, search, dialect) if is_short else None
+    if known is not None:
+        return known
+    node, anchors, atomic = parse(pattern, dialect)
     if atomic:
         node = without_atomic(node, ANY_CHAR if search else NO_CHARS, budget)
+    return _whole(node, search, anchors)
+
+
+@lru_cache(maxsize=256)
+def _short_syntax(pattern: str, search: bool, dialect: Dialect) -> Node | None:
+    """`_syntax` of a pattern without atomic groups; None with them, because they need a budget. Remembered, because
+    many patterns are read twice, as an automaton and as an expression."""
+    node, anchors, atomic = parse(pattern, dialect)
+    return None if atomic else _whole(node, search, anchors)
+
+
+def _whole(node: Node, search: bool, anchors: bool) -> Node:
     if search:
         node = seq([ANY_TEXT, node, ANY_TEXT])
     if anchors:

@@ -190,43 +190,44 @@ def _refuse_foreign(
             refuse(f"the field {path!r} is not read here and would not be enforced: use {use}", path, "unknown_field")
 
 
-def _refuse_in_arguments(read: Mapping[str, object], instead: Mapping[str, str]) -> None:
-    """Refuse a constraint in ``vllm_xargs``, which only the server operator's logits processors read."""
-    fields = read.get("vllm_xargs")
+def _refuse_in_arguments(
+    read: Mapping[str, object], instead: Mapping[str, str], fields: object, place: str = "vllm_xargs"
+) -> None:
+    """Refuse a constraint in ``fields``, at ``place``, which only the server operator's logits processors read."""
     if not isinstance(fields, dict):
         return
     with refused_as_by_vllm():
         refuse_unknown(fields)
     if not logits_processors(getattr(engine_info.configuration(), "model_config", None)):
         others = {name: value for name, value in fields.items() if name not in OURS}
-        _refuse_foreign(read, others, instead, "vllm_xargs")
+        _refuse_foreign(read, others, instead, place)
 
 
-def _refuse_structured(structured: object) -> None:
-    """Refuse ``structured_outputs`` of which vLLM's parsing would lose a part: unknown keys, or a value that is not an
+def _refuse_structured(structured: object, place: str = "structured_outputs") -> None:
+    """Refuse the field at ``place`` if vLLM's parsing would lose a part of it: unknown keys, or all that is not an
     object."""
     if isinstance(structured, dict):
         for name, value in structured.items():
             if name not in (*KINDS, *OPTIONS) and _OF_VLLM.get(name, ...) is not value:
-                message = f"structured_outputs has no field {name!r}: use one of {', '.join((*KINDS, *OPTIONS))}"
-                refuse(message, f"structured_outputs.{name}", "unknown_field")
+                message = f"{place} has no field {name!r}: use one of {', '.join((*KINDS, *OPTIONS))}"
+                refuse(message, f"{place}.{name}", "unknown_field")
         said = [name for name in KINDS if structured.get(name) not in (None, False)]
         if len(said) > 1:
-            message = f"structured_outputs sets {' and '.join(said)}, and only one can be enforced: remove the others"
-            refuse(message, "structured_outputs", "conflict")
+            message = f"{place} sets {' and '.join(said)}, and only one can be enforced: remove the others"
+            refuse(message, place, "conflict")
         if all(structured.get(name) is None for name in KINDS):
-            refuse(f"structured_outputs sets none of {', '.join(KINDS)}", "structured_outputs")
+            refuse(f"{place} sets none of {', '.join(KINDS)}", place)
         tag = structured.get("structural_tag")
         if tag is not None and not isinstance(tag, str):
-            name = "structured_outputs.structural_tag"
+            name = f"{place}.structural_tag"
             kind = "an object" if isinstance(tag, dict) else "a list" if isinstance(tag, list) else shown(tag)
             refuse(f"{name} must be JSON text, not {kind}: send it as a string (in Python: json.dumps(tag))", name)
         if tag is not None:
-            with refused_as_by_vllm("structured_outputs.structural_tag"):
+            with refused_as_by_vllm(f"{place}.structural_tag"):
                 require_object(tag)  # vLLM asks us, but does not pass on the answer
     elif structured is not None and not hasattr(structured, "all_constraints_none"):  # (it is vLLM's own)
-        message = f"structured_outputs is an object with one of {', '.join(KINDS)}, not {shown(structured)}"
-        refuse(message, "structured_outputs")
+        message = f"{place} is an object with one of {', '.join(KINDS)}, not {shown(structured)}"
+        refuse(message, place)
 
 
 def _refuse_form(request: Mapping[str, object], form: object, api: _Form, instead: Mapping[str, str]) -> None:
@@ -324,7 +325,7 @@ def _refuse_others(request: Mapping[str, object], request_class: type[BaseModel]
     known = {*fields, *(field.alias for field in fields.values() if field.alias), _REFUSAL}
     read = {name: value for name, value in request.items() if name in known}
     _refuse_foreign(read, {name: value for name, value in request.items() if name not in known}, instead)
-    _refuse_in_arguments(read, instead)
+    _refuse_in_arguments(read, instead, read.get("vllm_xargs"))
     choice = read.get("tool_choice")
     if isinstance(choice, dict):
         others = {name: choice[name] for name in foreign_fields.SINGLE_CALL if name in choice and name != own}
@@ -418,8 +419,8 @@ def _tokens_to_parse(request: Mapping[str, object], request_class: type[BaseMode
         unread = {name: value for name, value in request.items() if name not in request_class.model_fields}
         unread["sampling_params"] = {name: value for name, value in params.items() if name not in read}
         _refuse_foreign(read, unread, instead)
-        _refuse_in_arguments({**read, "vllm_xargs": read.get("extra_args")}, instead)
-        _refuse_structured(read.get("structured_outputs"))
+        _refuse_in_arguments(read, instead, read.get("extra_args"), "sampling_params.extra_args")
+        _refuse_structured(read.get("structured_outputs"), "sampling_params.structured_outputs")
     return request
 
 

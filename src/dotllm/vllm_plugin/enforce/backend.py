@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
@@ -29,6 +30,7 @@ class EngineBackend(StructuredOutputBackend):
         self._ends = per_process.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
         self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = per_process.compiler(self.vocabulary, self)
+        self.spelling_of: Callable[[Request], SpellingOf | None]  # of the text that a request must contain (`Given`)
         self.step_masks: StepMasks | None = None
         """Chosen at the first step (see `manager_hook`): a `RowSender`, or `Bitmasks`."""
 

@@ -30,8 +30,8 @@ class Given:
 
     limit: Callable[[StructuredOutputManager, Request, int], Any] | None = None
     """Makes the `AnswerLimit` of a request whose answer must end in time."""
-    spelling: Callable[[VllmConfig, Request], SpellingOf | None] = lambda config, request: None
-    """Returns how a request's forced text is spelt; None: as the model chooses (`jump_forward`)."""
+    spelling: Callable[[VllmConfig], Callable[[Request], SpellingOf | None]] = lambda config: lambda request: None
+    """For an engine: how a request's forced text is spelt; None: as the model chooses (`jump_forward`)."""
 
 
 GIVEN = Given()
@@ -63,10 +63,11 @@ def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestG
         if manager.backend is None:
             width = config.model_config.get_vocab_size()
             manager.backend = EngineBackend(config, tokenizer=manager.tokenizer, vocab_size=width)
+            manager.backend.spelling_of = GIVEN.spelling(config)
             if hasattr(manager, "backend_name"):  # 0.33: vLLM's guard against two backends in one engine
                 manager.backend_name = BACKEND
         specification = requests.of_sampling_params(params, config.structured_outputs_config)
-        limit, spelling_of = None, GIVEN.spelling(config, request)
+        limit, spelling_of = None, manager.backend.spelling_of(request)
         if (more := requests.answer_tokens(params)) is not None:
             if GIVEN.limit is None:
                 text = "answers that end within max_tokens need the hook answer-limit, which is off here (DOTLLM_HOOKS)"

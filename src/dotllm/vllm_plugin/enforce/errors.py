@@ -91,6 +91,7 @@ class Failures:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        self._processors = logits_processors(scheduler.vllm_config.model_config)  # (looking them up takes 0.2 s)
         self._ended: dict[str, Request] | None = None
         """The requests that have ended since `watch`: the scheduler forgets them."""
 
@@ -106,7 +107,6 @@ class Failures:
     def explain(self, outputs: Mapping[int, Any]) -> None:
         """Put the reasons into vLLM's ``outputs``, by client."""
         ended, self._ended = self._ended or {}, None
-        model_config = self._scheduler.vllm_config.model_config
         for client in outputs.values():
             for output in client.outputs:
                 if output.finish_reason is None:
@@ -115,7 +115,7 @@ class Failures:
                 grammar, how = getattr(request.structured_output_request, "_grammar", None), str(output.finish_reason)
                 if how == "stop" and (limit := getattr(grammar, "limit", None)) is not None:
                     limit.tell(request, output, self._scheduler)
-                elif how == "error" and (reason := _reason(request, grammar, model_config)) is not None:
+                elif how == "error" and (reason := _reason(request, grammar, self._processors)) is not None:
                     # (If the forbidden token is one of the request's stop tokens, vLLM has put it here.)
                     output.stop_reason = reason
                     if getattr(output, "error", None) is not None:  # since 0.33, of a compile that failed
@@ -143,15 +143,15 @@ def _installed_processors() -> tuple[str, ...]:
     return tuple(point.value for point in entry_points(group="vllm.logits_processors"))
 
 
-def _reason(request: Request, grammar: object, model_config: ModelConfig | None) -> str | None:
-    """Why ``request`` was ended, if dotllm ended it."""
+def _reason(request: Request, grammar: object, processors: tuple[str, ...]) -> str | None:
+    """Why ``request`` was ended, if dotllm ended it. ``processors``: see `logits_processors`."""
     if isinstance(grammar, Exception):
         return encode(without_frames(grammar))  # vLLM caught it in a frame that holds the request
     error = getattr(grammar, "error", None)  # another backend's grammar has none
     if not isinstance(error, Exception):
         return None
     forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]
-    if not forbidding and (processors := logits_processors(model_config)):
+    if processors and not forbidding:
         forbidding.append(f"the server's logits processors ({', '.join(processors)})")
     if isinstance(error, TokenNotAllowed) and forbidding:
         message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to continue"

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dotllm.errors import TooFewTokensError
+from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.enforce.compile_hook import GIVEN, backend_of
 from dotllm.vllm_plugin.enforce.errors import contained, logits_processors
 from dotllm.vllm_plugin.enforce.scheduler import FORCED, Part, takes_part
@@ -31,7 +32,6 @@ from dotllm.vllm_plugin.extra import runners
 from dotllm.vllm_plugin.extra.forced_tokens import ForcedSpelling
 from dotllm.vllm_plugin.extra.mass.wire import asks
 from dotllm.vllm_plugin.hook import Hook
-from dotllm.vllm_plugin.settings import COALESCENCE, value
 from dotllm.vllm_plugin.speed.request_state import beyond, tokens_left
 from dotllm.vllm_plugin.vllm_types import (
     CompilationConfig,
@@ -76,7 +76,7 @@ def why_not(config: VllmConfig) -> str:
     """Why an engine coalesces no request; "" if it does. Raises ValueError for a mode that does not exist."""
     model, parallel = config.model_config, config.parallel_config
     checks = (
-        (value(COALESCENCE) == "off", "switched off"),
+        (settings.value(settings.COALESCENCE) == "off", "switched off"),
         (config.speculative_config is not None, "speculative decoding: forced text is left to its drafts"),
         (parallel.pipeline_parallel_size > 1, "pipeline stages"),
         (parallel.prefill_context_parallel_size > 1, "prefill context parallelism"),
@@ -91,10 +91,12 @@ def why_not(config: VllmConfig) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def spelling(config: VllmConfig, request: Request) -> SpellingOf | None:
-    """How the forced text of ``request`` is spelt; None where the model spells it as it likes."""
-    may = not why_not(config) and may_be(request, keeps_generators=not config.use_v2_model_runner)
-    return ForcedSpelling.of if may else None
+def spelling(config: VllmConfig) -> Callable[[Request], SpellingOf | None]:
+    """For an engine: how the forced text of a request is spelt; None where the model spells it as it likes."""
+    if why_not(config):
+        return lambda request: None
+    keeps_generators = not config.use_v2_model_runner
+    return lambda request: ForcedSpelling.of if may_be(request, keeps_generators=keeps_generators) else None
 
 
 def may_be(request: Request, *, keeps_generators: bool) -> bool:

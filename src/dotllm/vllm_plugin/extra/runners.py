@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
+from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.hook import Hook, Original, Target, replace_once
-from dotllm.vllm_plugin.settings import COALESCENCE, value
 from dotllm.vllm_plugin.vllm_types import SchedulerOutput
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def init_device(self: Any, *, original: Original) -> Any:
     try:  # always, since the engine core decides, perhaps on a node with other settings
         wrap_runner(self.worker.model_runner)
     except Exception:
-        if value(COALESCENCE) == "canonical":
+        if settings.value(settings.COALESCENCE) == "canonical":
             raise  # what is sent must not be lost
         logger.warning("this worker cannot take text that is entered into requests", exc_info=True)
     return result

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dotllm.vllm_plugin import vllm_types
+from dotllm.vllm_plugin.enforce.compile_hook import backend_of
 from dotllm.vllm_plugin.enforce.scheduler import BATCH, Part, takes_part
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.speed.look_ahead import early_tokens
@@ -92,7 +93,8 @@ class BatchAccept(Part):
 
     def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
         """The masks of a step without drafts. The guides of its plain requests run from now on."""
-        sender = getattr(self.scheduler.structured_output_manager.backend, "step_masks", None)  # (another has none)
+        backend = backend_of(self.scheduler.structured_output_manager)
+        sender = None if backend is None else backend.step_masks
         drafts = self.scheduler.num_spec_tokens or step.scheduled_spec_decode_tokens
         if not (self._accepts_batches and step.has_structured_output_requests and sender is not None) or drafts:
             return None

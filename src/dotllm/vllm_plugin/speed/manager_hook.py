@@ -39,7 +39,8 @@ class Masks(Part):
 
     def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
         """The masks of ``step`` go to the workers."""
-        self._sender = getattr(self.scheduler.structured_output_manager.backend, "step_masks", None)
+        backend = backend_of(self.scheduler.structured_output_manager)
+        self._sender = None if backend is None else backend.step_masks
         if self._sender is not None:
             self._sender.sent_with(step)
 

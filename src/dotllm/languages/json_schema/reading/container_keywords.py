@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from dotllm.errors import InvalidSpecError
@@ -38,7 +39,7 @@ def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope)
     items = schema.get("items", True)
     tuples = schema.get("prefixItems", ()) if scope.dialect >= Dialect.DRAFT2020 else ()
     if isinstance(items, list):  # of an earlier draft; those who write for several drafts write both keywords
-        if tuples and tuples != items:
+        if tuples and json.dumps(tuples, sort_keys=True) != json.dumps(items, sort_keys=True):  # (1 == True in Python)
             wrong = "prefixItems and a list in items must be the same list"
             raise InvalidSpecError(wrong, keyword="items", help="leave one of them out")
         tuples, items = items, schema.get("additionalItems", True)
