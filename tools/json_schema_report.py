@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from dotllm.languages.json_schema import SchemaBudget
-from dotllm.languages.json_schema.emission.json_text import MAX_BLANKS, MAX_TABS, MAX_WHITESPACE
+from dotllm.languages.json_schema.json_text import MAX_BLANKS, MAX_TABS, MAX_WHITESPACE
 from dotllm.languages.json_schema.numbers.bounded_numbers import MOST_CHARACTERS, SURE_DIGITS
 from dotllm.languages.json_schema.strings.formats.registry import FORMATS
 from tests.languages.json_schema.official_suite import DIALECTS, SUITE, Verdicts, files, judge

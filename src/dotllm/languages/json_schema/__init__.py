@@ -8,7 +8,7 @@ The path of a schema, folder by folder:
 * `emission` turns normal forms into rules and decides how documents are written.
 
 `build` is the entry point. Structural tags write the same values in other styles: they read a schema
-(`build.read_schema`) and extend `emission.emitter.Emitter` and `emission.json_text.JsonText`.
+(`build.read_schema`) and extend `emission.emitter.Emitter` and `json_text.JsonText`.
 ``docs/json-schema.md`` lists what is enforced.
 """
 

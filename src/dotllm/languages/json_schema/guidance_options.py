@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError
-from dotllm.languages.json_schema.emission.json_text import separator_texts
+from dotllm.languages.json_schema.json_text import separator_texts
 from dotllm.languages.json_schema.options import Options
 
 KEYWORD = "x-guidance"

@@ -11,7 +11,7 @@ from typing import Protocol
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import Node
-from dotllm.languages.json_schema.emission.json_text import JsonText
+from dotllm.languages.json_schema.json_text import JsonText
 from dotllm.languages.json_schema.options import Options
 
 

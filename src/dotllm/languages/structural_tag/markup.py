@@ -32,8 +32,8 @@ from dotllm.languages.json_schema.algebra.objects import closed
 from dotllm.languages.json_schema.arrays.items import array_expression
 from dotllm.languages.json_schema.build import closed_or_open, parse, read_schema
 from dotllm.languages.json_schema.emission.emitter import Emitter
-from dotllm.languages.json_schema.emission.json_text import JsonText
 from dotllm.languages.json_schema.guidance_options import refuse as refuse_guidance_options
+from dotllm.languages.json_schema.json_text import JsonText
 from dotllm.languages.json_schema.objects.members import object_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.reading.keywords import Keywords

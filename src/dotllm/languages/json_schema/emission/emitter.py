@@ -26,7 +26,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     NormalForm,
 )
 from dotllm.languages.json_schema.arrays.items import array_expression
-from dotllm.languages.json_schema.emission.json_text import JsonText
+from dotllm.languages.json_schema.json_text import JsonText
 from dotllm.languages.json_schema.numbers.number_expression import number_expression
 from dotllm.languages.json_schema.objects.members import object_expression
 from dotllm.languages.json_schema.options import Options

@@ -17,7 +17,7 @@ from dotllm.grammar.grammar import Grammar
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import TRUE
 from dotllm.languages.json_schema.emission.emitter import Emitter
-from dotllm.languages.json_schema.emission.json_text import JsonText
+from dotllm.languages.json_schema.json_text import JsonText
 from dotllm.languages.json_schema.numbers.number_expression import number_expression
 from dotllm.languages.json_schema.numbers.number_language import INTEGERS
 from dotllm.languages.json_schema.options import Options
