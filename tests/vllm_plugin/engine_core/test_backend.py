@@ -205,6 +205,7 @@ def test_ranks_with_schedulers_of_their_own_wait(
     waited: list[int] = []
     future = SimpleNamespace(exception=lambda: waited.append(1))
     monkeypatch.setattr(backend, "begin", lambda *_: future, raising=False)
+    monkeypatch.setattr(backend, "spelling_of", lambda _: None, raising=False)
     assert compile_hook.begin(manager, request("a")) is future
     assert len(waited) == (not asynchronous)
     manager.backend = None
@@ -244,6 +245,7 @@ def test_forced_text_is_spelt_where_the_engine_and_the_request_let_it(
     assert allowed(manager, compiled(manager, request("abd", logprobs=1))) == {A, AB}
     assert allowed(manager, compiled(manager, request("abd", seed=1))) == allowed(manager, grammar)
     manager.vllm_config.use_v2_model_runner = False  # V1's runner draws from a generator for each request
+    manager.backend.spelling_of = compile_hook.GIVEN.spelling(manager.vllm_config)
     assert allowed(manager, compiled(manager, request("abd", seed=1))) == {A, AB}
 
 

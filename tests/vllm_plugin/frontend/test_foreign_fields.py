@@ -141,7 +141,7 @@ OF_PARAMETERS = ("guided_json", "guided_regex", "guided_decoding", "response_for
 
 @pytest.mark.parametrize(("name", "value"), [case for case in FOREIGN if case[0] in OF_PARAMETERS])
 def test_the_parameters_of_the_tokens_api(name: str, value: Any) -> None:
-    for fields, at in (({name: value}, name), ({"extra_args": {name: value}}, f"vllm_xargs.{name}")):
+    for fields, at in (({name: value}, name), ({"extra_args": {name: value}}, f"extra_args.{name}")):
         outcome = ask("tokens", {**BASE["tokens"], "sampling_params": fields})
         assert outcome.code == "unknown_field"
         assert outcome.param in (
@@ -222,9 +222,9 @@ HALF_KNOWN: list[tuple[str, dict[str, Any], str]] = [
     ("chat", {"response_format": "json_object"}, "response_format"),
     ("chat", {"response_format": SCHEMA}, "response_format.type"),
     ("chat", {"structured_outputs": {"json_schema": SCHEMA}}, "structured_outputs.json_schema"),
-    ("tokens", {"sampling_params": {"structured_outputs": {"json_schema": SCHEMA}}}, "structured_outputs.json_schema"),
-    ("tokens", {"sampling_params": {"structured_outputs": {"regex": "a", "jsn": SCHEMA}}}, "structured_outputs.jsn"),
-    ("tokens", {"sampling_params": {"structured_outputs": [1]}}, "structured_outputs"),
+    ("tokens", {"sampling_params": {"structured_outputs": {"json_schema": SCHEMA}}}, "sampling_params.structured_outputs.json_schema"),
+    ("tokens", {"sampling_params": {"structured_outputs": {"regex": "a", "jsn": SCHEMA}}}, "sampling_params.structured_outputs.jsn"),
+    ("tokens", {"sampling_params": {"structured_outputs": [1]}}, "sampling_params.structured_outputs"),
     ("chat", {"tools": [{**TOOL, "strict": True}]}, "tools[0].strict"),
     ("chat", {"tools": [{"type": "function", "function": {"name": "f"}, "parameters": SCHEMA}]}, "tools[0].parameters"),
     ("chat", {"tools": [{"type": "function", "function": {"name": "f", "input_schema": SCHEMA}}]}, "tools[0].function.input_schema"),
