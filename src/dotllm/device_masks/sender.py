@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dotllm.arrays import Int32
 from dotllm.device_masks.message import TABLE_SLOTS, MaskRows, positions
 from dotllm.index.draft_rows import NO_MASK
-from dotllm.index.mask_table import all_sent, unsent_rows
+from dotllm.index.mask_table import unsent_rows
 from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 12  # the most rows that are remembered
@@ -82,21 +82,21 @@ class RowSender(StepMasks):
         self._taken = np.zeros(TABLE_SLOTS, np.int64)
         self._last: tuple[Int32, npt.NDArray[np.int64]] | None = None  # slots and versions of the last message
         self._in_flight: deque[_InFlight] = deque(maxlen=_IN_FLIGHT)
-        self._versions = space.versions
-        self._nothing = np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, space.words), np.int32)
+        self._nothing = np.empty(0, np.int32), np.empty((0, space.words), np.int32)
 
     def message(self, counts: Int32 | None, rows: Int32) -> MaskRows:
         """See `StepMasks.message`."""
-        space, self._last = self.space, None
-        if all_sent(rows, self._taken, self._versions):
-            return MaskRows(self.sender, counts, rows, *self._nothing)
+        space = self.space
         slots, fresh = np.empty((2, len(rows)), np.int32)
         unsent = np.empty((2, len(rows)), np.int32)
-        count = unsent_rows(rows, self._taken, self._versions, slots, fresh, unsent)
+        count = unsent_rows(rows, self._taken, space.versions, slots, fresh, unsent)
+        self._last = None
+        if not count:
+            return MaskRows(self.sender, counts, slots, fresh, *self._nothing)
         sent, new_slots = unsent[:, :count]
         kept = sent[sent < TABLE_SLOTS]
         if len(kept):
-            self._last = kept, self._versions[kept]
+            self._last = kept, space.versions[kept]
         return MaskRows(self.sender, counts, slots, fresh, new_slots, space.rows[sent])
 
     def sent_with(self, step: object) -> None:

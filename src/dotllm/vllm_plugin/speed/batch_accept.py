@@ -54,11 +54,9 @@ class BatchAccept(Part):
     """Lets grammars accept the tokens of a step, and validates drafts, before vLLM asks each of them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        from vllm.v1.core.sched.output import GrammarOutput
         from vllm.v1.request import RequestStatus
 
         super().__init__(scheduler)
-        self._grammar_output = GrammarOutput
         config, manager = scheduler.vllm_config, scheduler.structured_output_manager
         self._accepts_batches = not config.model_config.is_diffusion  # (this has not been tried)
         self._may_reason = manager.reasoner_cls is not None and not manager.enable_in_reasoning
@@ -114,13 +112,14 @@ class BatchAccept(Part):
     def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:
         """The masks of a step's requests. A row is found in one of three ways: the guide runs; a thread finds it; or
         the grammar is asked. None: no request is constrained, or vLLM must ask all of them."""
+        from vllm.v1.core.sched.output import GrammarOutput
+
         slow, until = self._slow, time.perf_counter() + WAIT_S
         if slow is not None and slow.steps:
             slow.settle(self._waiting(names, slow), running, until)
-        if absent := running.absent(names):
-            for i in absent:
-                self._run_if_plain(names[i], running)
-            absent = running.absent(names)
+        for i in running.absent(names):
+            self._run_if_plain(names[i], running)
+        absent = running.absent(names)
         rows, missing = running.rows(names)
         if missing or (slow is not None and slow.steps):
             late = {} if slow is None else self._late(names, {*missing}.difference(absent), running, slow, until)
@@ -131,7 +130,7 @@ class BatchAccept(Part):
             has_row[missing] = False
             has_row[[*others]], rows[[*others]] = True, [*others.values()]
             names, rows = [*compress(names, has_row.tolist())], rows[has_row]
-        return self._grammar_output(names, sender.message(None, rows)) if names else None
+        return GrammarOutput(names, sender.message(None, rows)) if names else None
 
     def _asked(self, names: list[str], positions: list[int], sender: StepMasks) -> dict[int, int] | None:
         """The rows of the constrained requests among those at ``positions``; None if a grammar is another backend's."""
