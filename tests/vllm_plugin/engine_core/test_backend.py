@@ -205,7 +205,6 @@ def test_ranks_with_schedulers_of_their_own_wait(
     waited: list[int] = []
     future = SimpleNamespace(exception=lambda: waited.append(1))
     monkeypatch.setattr(backend, "begin", lambda *_: future, raising=False)
-    monkeypatch.setattr(backend, "spelling_of", lambda _: None, raising=False)
     assert compile_hook.begin(manager, request("a")) is future
     assert len(waited) == (not asynchronous)
     manager.backend = None
@@ -247,6 +246,15 @@ def test_forced_text_is_spelt_where_the_engine_and_the_request_let_it(
     manager.vllm_config.use_v2_model_runner = False  # V1's runner draws from a generator for each request
     manager.backend.spelling_of = compile_hook.GIVEN.spelling(manager.vllm_config)
     assert allowed(manager, compiled(manager, request("abd", seed=1))) == {A, AB}
+
+
+def test_a_mode_that_does_not_exist_is_named_to_each_request(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one must not leave a backend that lacks a part."""
+    monkeypatch.setenv("DOTLLM_COALESCENCE", "some")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="DOTLLM_COALESCENCE='some'"):
+            compile_hook.begin(manager, request("ab")).result(0)
+    assert manager.backend is None
 
 
 def test_forced_text_that_would_be_too_long_for_a_limit_is_left_to_the_model(

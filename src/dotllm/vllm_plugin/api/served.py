@@ -27,7 +27,7 @@ def may_reason() -> bool:
 
 
 def token_names() -> TokenNames | None:
-    """The tokens of the engine's tokenizer that a specification may name, None while there is no engine."""
+    """The tokens of the engine's tokenizer that a specification may name; None before there is an engine."""
     return None if engine_info.configuration() is None else per_process.token_names(*tokenizer_and_model())
 
 

@@ -24,25 +24,24 @@ class EngineBackend(StructuredOutputBackend):
 
     ends_of_model: bool = True
     """Whether all end tokens of the model's generation config end a text, or only the tokenizer's own."""
+    spelling_of: Callable[[Request], SpellingOf | None] = lambda request: None  # of forced text (`Given`)
     searched: Specification | None = None  # what `compile_grammar` compiles
 
     def __post_init__(self) -> None:
         self._ends = per_process.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
         self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = per_process.compiler(self.vocabulary, self)
-        self.spelling_of: Callable[[Request], SpellingOf | None]  # of the text that a request must contain (`Given`)
         self.step_masks: StepMasks | None = None
         """Chosen at the first step (see `manager_hook`): a `RowSender`, or `Bitmasks`."""
 
-    def begin(
-        self, specification: Specification, request: Request, limit: Any = None, spelling_of: SpellingOf | None = None
-    ) -> Future[RequestGrammar]:
+    def begin(self, specification: Specification, request: Request, limit: Any = None) -> Future[RequestGrammar]:
         """Start compiling for ``request``; the future yields its `RequestGrammar` or raises the reason why there is
-        none. ``limit``, ``spelling_of``: as `RequestGrammar` takes them.
+        none. ``limit``: as `RequestGrammar` takes it.
 
         Dropping the future withdraws the request: its compile is not started, or is cancelled.
         """
         stops, vocabulary = tuple(request.sampling_params.all_stop_token_ids), self.vocabulary
+        spelling_of = self.spelling_of(request)
         max_model_len = self.vllm_config.model_config.max_model_len
 
         def make(compiled: Compiled) -> RequestGrammar:

@@ -61,19 +61,18 @@ def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestG
             raise UnsupportedError(f"{requests.MASS} needs vLLM's Python front end", keyword=requests.MASS)
         params.structured_outputs._backend = BACKEND
         if manager.backend is None:
-            width = config.model_config.get_vocab_size()
-            manager.backend = EngineBackend(config, tokenizer=manager.tokenizer, vocab_size=width)
-            manager.backend.spelling_of = GIVEN.spelling(config)
+            width, spelling_of = config.model_config.get_vocab_size(), GIVEN.spelling(config)
+            manager.backend = EngineBackend(config, manager.tokenizer, width, spelling_of=spelling_of)
             if hasattr(manager, "backend_name"):  # 0.33: vLLM's guard against two backends in one engine
                 manager.backend_name = BACKEND
         specification = requests.of_sampling_params(params, config.structured_outputs_config)
-        limit, spelling_of = None, manager.backend.spelling_of(request)
+        limit = None
         if (more := requests.answer_tokens(params)) is not None:
             if GIVEN.limit is None:
                 text = "answers that end within max_tokens need the hook answer-limit, which is off here (DOTLLM_HOOKS)"
                 raise UnsupportedError(text, keyword=requests.FINISH)
             limit = GIVEN.limit(manager, request, more)
-        future: Future[RequestGrammar] = manager.backend.begin(specification, request, limit, spelling_of)
+        future: Future[RequestGrammar] = manager.backend.begin(specification, request, limit)
         if not manager._use_async_grammar_compilation:
             # external_launcher: one scheduler per rank, and all must see the grammar ready in the same step.
             future.exception()
