@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import errno
+import io
 import logging
 import math
 import mmap
@@ -11,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -120,6 +121,21 @@ def reserved(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, dtype, size // np.dtype(dtype).itemsize).reshape(shape)
+
+
+def joined(parts: Sequence[bytes | NDArray[Any]]) -> bytes:
+    """The bytes of ``parts``, one after another. Other Python threads run meanwhile.
+
+    Whatever makes ``bytes`` of other bytes holds the GIL until all are copied, up to 0.6 ms for each MB: an index of 60
+    MB stopped the engine's loop for 35 ms. NumPy copies without the GIL.
+    """
+    import numpy as np
+
+    sources = [np.frombuffer(part, np.uint8) for part in parts]
+    memory = io.BytesIO(bytes(sum(map(len, sources))))  # zeros that the system has not committed yet
+    with memory.getbuffer() as buffer:
+        np.concatenate(sources, out=np.frombuffer(buffer, np.uint8))
+    return memory.getvalue()  # the memory itself, not a copy
 
 
 # Runs work in a thread of a process that may still be forked: vLLM's ``LLM`` forks its engine core, which forks its

@@ -37,7 +37,7 @@ class FakeIndex:
     def generations(self) -> list[FakeIndex]:
         return [self]
 
-    remembered_bytes = 0
+    remembered_bytes = result_bytes = 0
 
     def newest(self) -> FakeIndex:
         return self

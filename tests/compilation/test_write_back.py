@@ -39,7 +39,7 @@ def a_write_back(disk: Disk, *, interval: float = 0.02, new_bytes: int = 1 << 20
 
 
 def compiled(number: int) -> Any:
-    index = SimpleNamespace(warmth=1, nbytes=1000, to_bytes=lambda: b"index")
+    index = SimpleNamespace(warmth=1, nbytes=1000, result_bytes=900, to_bytes=lambda: b"index")
 
     class Compiled:
         """Can be referenced weakly."""
@@ -128,4 +128,20 @@ def test_what_has_grown_is_written_again_and_then_seldom() -> None:
         one.index.warmth += 1
         time.sleep(0.01)
     assert 3 <= len(disk.written) <= 8, "intervals double: 0.05, 0.1, 0.2, 0.4, 0.8, 1.6"
+    writes.close()
+
+
+def test_an_index_with_very_many_results_is_not_copied_while_requests_wait_for_it() -> None:
+    disk = Disk()
+    writes = a_write_back(disk)
+    large, small = compiled(1), compiled(2)
+    large.index.result_bytes = stored.LARGEST_RESULT_BYTES + 1
+    for each in (large, small):
+        writes.watch(each, stored=False)
+    writes.flush(30.0)
+    assert disk.written == [small.key]
+    assert writes._metrics.value("dotllm_writes", "disk", "dropped") == 1
+    large.index.result_bytes, large.index.warmth = stored.LARGEST_RESULT_BYTES, 2  # (a newer generation)
+    writes.flush(30.0)
+    assert disk.written == [small.key, large.key]
     writes.close()

@@ -11,6 +11,7 @@ import pytest
 from dotllm import Index, Vocabulary
 from dotllm.automata.machine import layout as at
 from dotllm.charset import CharSet
+from dotllm.index import storage
 
 SCHEMA = {
     "type": "object",
@@ -187,3 +188,17 @@ def test_character_sets_keep_their_tables(bytes_vocabulary: Vocabulary) -> None:
     tokens = [bytes_vocabulary.token_bytes(t) for t in range(bytes_vocabulary.size)]
     elsewhere = Vocabulary.from_bytes(tokens, bytes_vocabulary.eos_token_ids, bytes_vocabulary.special_tokens)
     assert sets(Index.from_bytes(index.to_bytes(), elsewhere)) == expected
+
+
+def test_the_lock_is_held_only_for_a_copy_of_the_results(bytes_vocabulary: Vocabulary) -> None:
+    """An engine's loop may wait for the lock."""
+    index = Index.from_regex("(?:[a-z]{1,99}[a-y]{1,99}){4}", bytes_vocabulary)
+    before = index.result_bytes
+    guide = index.guide()
+    for _ in range(40):
+        _ = guide.mask_row
+        guide.advance(97)
+    assert before < index.result_bytes < index.nbytes
+    saved = storage.snapshot(index.mem)
+    assert sum(region.nbytes for region in saved.regions.values()) == index.result_bytes
+    assert all(region.base is None for region in saved.regions.values()), "views would change while the file is made"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dotllm.index import GrammarIndex
 
 CompiledIndex: TypeAlias = "GrammarIndex"
-"""In tests, other classes with the same ``nbytes``, ``remembered_bytes``, ``generations``, ``newest``, ``to_bytes`` and
-``guide``."""
+"""In tests, other classes with the same ``nbytes``, ``result_bytes``, ``remembered_bytes``, ``generations``,
+``newest``, ``to_bytes`` and ``guide``."""
 
 
 class Engine(NamedTuple):

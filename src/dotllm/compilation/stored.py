@@ -25,7 +25,8 @@ from dotllm.compilation.store import SharedStore
 #
 # One thread writes, and rests between writes, because each write takes the interpreter for at least as long as a small
 # compile. If every request brings a new schema, indexes are compiled faster than they are written; then the oldest are
-# not stored.
+# not stored. Nor is an index with very many results: its lock is held while they are copied, and the engine's loop may
+# wait for it, with all its requests.
 
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ QUIET_AFTER_S = 30.0
 NEW_HURRY = 0.5
 REST_FACTOR = 19  # rest this many times as long as a write took: a twentieth of the interpreter
 LONGEST_REST_S = 1.0
+LARGEST_RESULT_BYTES = 4 << 20  # copied in 1 to 3 ms; 26 schemas of MaskBench had at most 2.5 MB after 12 texts each
 
 
 class _Watched:
@@ -164,7 +166,7 @@ class WriteBack:
                 now = time.monotonic()
 
     def _visit(self, key: str, watched: _Watched, now: float) -> bool:
-        """Store an index if it is due and has something new. Returns whether it was written."""
+        """Store an index if it is due and has something new. Returns whether it had."""
         compiled = watched.compiled()
         if compiled is None:
             if watched.stored < 0:
@@ -180,7 +182,9 @@ class WriteBack:
             if now - watched.changed > QUIET_AFTER_S:
                 self._forget(key, watched)
             return False
-        if self._write(compiled):
+        if compiled.index.result_bytes > LARGEST_RESULT_BYTES:
+            self._metrics.add("dotllm_writes", "disk", "dropped")
+        elif self._write(compiled):
             watched.interval = min(watched.interval * 2, LONGEST_INTERVAL_S)
         watched.stored = level
         watched.changed = now

@@ -192,6 +192,11 @@ class GrammarIndex:
         return 4 * arena.used(self.mem) + (self.token_rows.nbytes if self.token_sets else 0)
 
     @property
+    def result_bytes(self) -> int:
+        """About how many bytes `to_bytes` copies while it holds `lock`."""
+        return storage.result_bytes(self.mem)
+
+    @property
     def remembered_bytes(self) -> int:
         """Bytes that its stateful guides hold (see `index.unique`)."""
         return self.remembering.nbytes_on(self) if self.unique_nodes else 0
@@ -401,9 +406,9 @@ class GrammarIndex:
     def to_bytes(self) -> bytes:
         """What `save` writes."""
         with self.lock:
-            mem = self.mem[: arena.used(self.mem)].copy()
+            saved = storage.snapshot(self.mem)
             known = np.array([self.space.known_charset(charset) for charset in self.charsets], np.int32)
-        return storage.dump(mem, self.vocabulary, self.token_sets, self.charsets, known, self.unique_nodes)
+        return storage.dump(saved, self.vocabulary, self.token_sets, self.charsets, known, self.unique_nodes)
 
     @classmethod
     def from_bytes(cls, data: bytes, vocabulary: Vocabulary) -> Self:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numba as nb
 import numpy as np
@@ -28,6 +28,7 @@ from dotllm.index.mask_table import END_ROW, is_empty
 from dotllm.index.token_space import RowOwner, TokenSpace
 from dotllm.index.walkable import TokenSets
 from dotllm.jit import I, inner_kernel, kernel
+from dotllm.system import joined
 from dotllm.vocabulary import Vocabulary
 
 # Kernels: verify that all numbers of a saved automaton are valid places in memory.
@@ -585,11 +586,11 @@ _LEAST_SCRATCH = 512  # ints: a region is never smaller (`arena`)
 
 def row_numbers(mem: Int32) -> list[Int32]:
     """Views of all row numbers (or negative marks) in the arena, each int32 [n]."""
-    return [
-        contents(mem, at.CONFIG)[2::3],
-        contents(mem, at.STATE)[at.S_MEMO :: 8],
-        contents(mem, at.MEMO),
-    ]
+    return _row_numbers({r: contents(mem, r) for r in (at.CONFIG, at.STATE, at.MEMO)})
+
+
+def _row_numbers(regions: Mapping[int, Int32]) -> list[Int32]:
+    return [regions[at.CONFIG][2::3], regions[at.STATE][at.S_MEMO :: at.S_WIDTH], regions[at.MEMO]]
 
 
 def _pack_rows(rows: Int32) -> list[Int32]:
@@ -611,40 +612,75 @@ def _pack_rows(rows: Int32) -> list[Int32]:
     return out
 
 
+class Snapshot(NamedTuple):
+    """Copies of what is saved of an arena."""
+
+    automaton: Int32
+    """The block of the `Nfa` that the arena was made from (`arena.lay_out`)."""
+    triples: Int32
+    """The occupied entries of the hash table of triples, int32 [n, 5], without those about regions that are not
+    saved."""
+    ways: Int32
+    """The shortest ways (see `ways.find_ways`); empty if they have not been found."""
+    regions: dict[int, Int32]
+    """The contents of the regions."""
+    scratch: list[int]
+    """The capacities of SCRATCH."""
+
+
+def result_bytes(mem: Int32) -> int:
+    """About how many bytes of results `snapshot` copies."""
+    used = mem[at.R + 2 : at.R + 3 * at.REGIONS : 3].tolist()
+    used[at.DELTA] = used[at.STATE] * int(mem[at.H_CLASSES])
+    return 4 * sum(used[r] * at.WIDTH[r] for r in _SAVED)
+
+
+def snapshot(mem: Int32) -> Snapshot:
+    """Copy what is saved of an arena. Hold the lock of its index."""
+    first, end = int(mem[at.H_KIND]), int(mem[_END])
+    head = [*(mem[at.H_KIND : _END + 1] - first + HEAD).tolist(), int(mem[at.H_START])]
+    triples = contents(mem, at.TRIPLES).reshape(-1, at.WIDTH[at.TRIPLES])
+    ways = int(mem[at.H_WAY_COST])
+    return Snapshot(
+        np.concatenate((np.array(head, np.int32), mem[first:end])),
+        triples[(triples[:, 0] != 0) & (triples[:, 0] <= at.T_CELL)],
+        mem[ways : ways + (at.WAY_ARRAYS * int(mem[at.H_NODES]) if mem[at.H_HAS_WAYS] else 0)].copy(),
+        {r: contents(mem, r).copy() for r in _SAVED},
+        [int(mem[at.R + 3 * r + 1]) for r in SCRATCH],
+    )
+
+
 def dump(
-    mem: Int32,
+    saved: Snapshot,
     vocabulary: Vocabulary,
     token_sets: TokenSets,
     charsets: Sequence[CharSet],
     charset_numbers: Int32,
     unique_nodes: frozenset[int],
 ) -> bytes:
-    """The content of the file of an index with these parts. ``mem``: a copy of its arena, which this function changes;
-    ``charset_numbers``: the numbers of the tables of ``charsets`` when the copy was made, -1 for sets without
-    tables."""
+    """The content of the file of an index with these parts. ``saved``: this function changes it; ``charset_numbers``:
+    the numbers of the tables of ``charsets`` when the snapshot was taken, -1 for sets without tables."""
     space = TokenSpace.of(vocabulary)
-    numbers = sorted({int(n) for view in row_numbers(mem) for n in np.unique(view[view >= 0])})
+    views = _row_numbers(saved.regions)
+    numbers = sorted({int(n) for view in views for n in np.unique(view[view >= 0])})
     renumber = np.full(max(numbers, default=0) + 1, -1, np.int32)
     renumber[numbers] = np.arange(len(numbers), dtype=np.int32)
-    for view in row_numbers(mem):
+    for view in views:
         known = view >= 0
         view[known] = renumber[view[known]]
     of_number = np.full(len(space.sets) + 1, -1, np.int32)  # (the last one is for nodes without a set)
     of_number[charset_numbers[charset_numbers >= 0]] = np.nonzero(charset_numbers >= 0)[0]
-    charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]]
+    block = saved.automaton
+    charset = block[block[NfaArray.CHARSET] : block[NfaArray.CHARSET + 1]]
     charset[:] = of_number[charset]
-    triples = _triples(mem)
-    parts: list[Int32] = [_automaton(mem), triples.ravel(), _ways(mem)]
-    parts.extend(contents(mem, r) for r in _SAVED)
     packed = _pack_rows(space.rows[numbers])
     rows = np.concatenate(packed) if packed else np.zeros(0, np.int32)
-    parts.append(rows)
-    payload = b"".join(np.ascontiguousarray(part, np.int32).tobytes() for part in parts)
+    parts = [block, saved.triples.ravel(), saved.ways, *saved.regions.values(), rows]
     header = {
         "version": VERSION,
         "layout": at.MAGIC,
         "vocabulary": vocabulary.fingerprint,
-        "scratch": [int(mem[at.R + 3 * r + 1]) for r in SCRATCH],
+        "scratch": saved.scratch,
         "lengths": [len(part) for part in parts],
         "rows": len(numbers),
         "token_sets": [[sorted(ids), exclude] for ids, exclude in token_sets],
@@ -652,10 +688,10 @@ def dump(
         "charsets": [list(map(list, c.ranges)) for c in charsets],
     }
     raw = json.dumps(header, separators=(",", ":")).encode()
-    lengths = len(raw).to_bytes(8, "little") + len(payload).to_bytes(8, "little")
+    lengths = len(raw).to_bytes(8, "little") + (4 * sum(map(len, parts))).to_bytes(8, "little")
     # (the checksum of an index from a compile process is computed twice while a request waits; BLAKE2 took 0.2 ms for
     # that)
-    return b"".join((MAGIC, lengths, _checksum(raw, payload), raw, payload))
+    return joined((MAGIC, lengths, _checksum(raw, *(part.data for part in parts)), raw, *parts))
 
 
 def _checksum(*parts: bytes | memoryview) -> bytes:
@@ -663,26 +699,6 @@ def _checksum(*parts: bytes | memoryview) -> bytes:
     for part in parts:
         checksum = zlib.crc32(part, checksum)
     return checksum.to_bytes(4, "little")
-
-
-def _automaton(mem: Int32) -> Int32:
-    """The block of the `Nfa` that an arena was made from (`arena.lay_out`)."""
-    first, end = int(mem[at.H_KIND]), int(mem[_END])
-    head = [*(mem[at.H_KIND : _END + 1] - first + HEAD).tolist(), int(mem[at.H_START])]
-    return np.concatenate((np.array(head, np.int32), mem[first:end]))
-
-
-def _ways(mem: Int32) -> Int32:
-    """The shortest ways (see `ways.find_ways`), if they have been found."""
-    first = int(mem[at.H_WAY_COST])
-    return mem[first : first + (at.WAY_ARRAYS * int(mem[at.H_NODES]) if mem[at.H_HAS_WAYS] else 0)]
-
-
-def _triples(mem: Int32) -> Int32:
-    """The occupied entries of the hash table of triples, int32 [n, 5], without those about regions that are not
-    saved."""
-    entries = contents(mem, at.TRIPLES).reshape(-1, at.WIDTH[at.TRIPLES])
-    return entries[(entries[:, 0] != 0) & (entries[:, 0] <= at.T_CELL)]
 
 
 def load(raw: bytes, vocabulary: Vocabulary, make: Make[_T]) -> _T:
@@ -707,7 +723,9 @@ def load(raw: bytes, vocabulary: Vocabulary, make: Make[_T]) -> _T:
             raise ValueError(f"index of another version: {version}")
         if header["vocabulary"] != vocabulary.fingerprint:
             raise ValueError("index of another vocabulary")
-        return _load(header, np.frombuffer(bytearray(body[header_length:]), np.int32), vocabulary, make)
+        numbers = np.empty(payload_length // 4, np.int32)
+        numbers.view(np.uint8)[:] = np.frombuffer(body, np.uint8, offset=header_length)
+        return _load(header, numbers, vocabulary, make)
     except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"damaged index: header ({type(error).__name__}: {error})") from error
 
@@ -783,4 +801,4 @@ def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[in
     return laid_out(block, of_charset, capacity, max_token_bytes)
 
 
-__all__ = ["dump", "load", "row_numbers"]
+__all__ = ["Snapshot", "dump", "load", "result_bytes", "row_numbers", "snapshot"]
