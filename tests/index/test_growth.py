@@ -283,6 +283,29 @@ def test_a_set_for_whose_numbers_there_is_no_room_takes_none(words: Vocabulary) 
     assert space.nbytes == before
 
 
+def test_a_new_table_is_made_without_the_lock(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that meets a new mask waits for the lock."""
+    space = TokenSpace.of(words)
+    free, make = list[bool](), words.charset_table
+
+    def charset_table(charset: CharSet) -> object:
+        def look() -> None:
+            if space.lock.acquire(timeout=60):
+                free.append(True)
+                space.lock.release()
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join(90)
+        return make(charset)
+
+    monkeypatch.setattr(words, "charset_table", charset_table)
+    charset = CharSet.of((99, 107), (110, 113))
+    number = space.charset_number(charset)
+    assert number >= 0 and free == [True]
+    assert space.charset_number(charset) == number and free == [True], "made once"
+
+
 def test_full_tables_of_character_sets(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets that have no tables, or no room for their exit words, are walked, and the masks are the same."""
     patterns = [*(f"[a-{chr(c)}]{{1,60}}abc" for c in range(100, 120)), *(f"[^{chr(c)}]*a" for c in range(97, 110))]

@@ -417,13 +417,17 @@ class TokenSpace:
         if not charset.ranges:
             return -1
         with self.lock:
+            is_new = charset not in self._numbers and self._unused
+        vocabulary = self._vocabulary() if is_new else None
+        # (without the lock: this takes up to 6 ms, and a batch that meets a new mask waits for the lock)
+        table = None if vocabulary is None else vocabulary.charset_table(charset)
+        with self.lock:
             number = self._numbers.get(charset)
             if number is None:
-                vocabulary = self._vocabulary()
-                if not self._unused or vocabulary is None:
+                if not self._unused or table is None:
                     return -1
                 number = self._unused[-1]
-                parts = self._put_set(number, charset, vocabulary.charset_table(charset))
+                parts = self._put_set(number, charset, table)
                 if parts is None:
                     return -1
                 self._unused.pop()
