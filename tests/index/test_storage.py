@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from dotllm import Index, Vocabulary
 from dotllm.automata.machine import layout as at
 from dotllm.charset import CharSet
-from dotllm.index import storage
+from dotllm.index import storage, token_space
 
 SCHEMA = {
     "type": "object",
@@ -202,3 +204,41 @@ def test_the_lock_is_held_only_for_a_copy_of_the_results(bytes_vocabulary: Vocab
     saved = storage.snapshot(index.mem)
     assert sum(region.nbytes for region in saved.regions.values()) == index.result_bytes
     assert all(region.base is None for region in saved.regions.values()), "views would change while the file is made"
+
+
+def test_rows_are_entered_a_few_at_a_time(bytes_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that meets a new mask waits for the lock. Rows that nothing refers to may be freed between the parts."""
+    sets = [f"[{chr(97 + i % 26)}-z0-{i % 10}]" for i in range(120)]
+    text = b"z" * len(sets)
+
+    def rows_of(index: Index) -> list[bytes]:
+        guide, rows = index.guide(), []
+        for token in text:
+            rows.append(index.masks[guide.mask_row].tobytes())
+            assert guide.advance(token)
+        return rows
+
+    other = Index.from_regex("".join(f"[!{part[1:]}" for part in sets), bytes_vocabulary)  # has the first numbers
+    index = Index.from_regex("".join(sets), bytes_vocabulary)
+    assert len({*rows_of(other), *rows_of(index)}) > 200
+    expected, data, space = rows_of(index), index.to_bytes(), index.space
+    del index
+    for _ in range(3):
+        space.collect()
+    enter, parts, collectors = token_space.intern_rows, list[int](), list[threading.Thread]()
+
+    def intern_rows(*arguments: Any) -> Any:
+        parts.append(len(arguments[-1]))
+        result = enter(*arguments)
+        collectors.append(threading.Thread(target=lambda: [space.collect() for _ in range(3)]))
+        collectors[-1].start()
+        collectors[-1].join(0.5)  # (it waits for the index)
+        return result
+
+    monkeypatch.setattr(token_space, "intern_rows", intern_rows)
+    loaded = Index.from_bytes(data, bytes_vocabulary)
+    monkeypatch.undo()
+    for thread in collectors:
+        thread.join()
+    assert max(parts) <= 32 and sum(parts) > 100
+    assert rows_of(loaded) == expected

@@ -704,9 +704,6 @@ def _checksum(*parts: bytes | memoryview) -> bytes:
 def load(raw: bytes, vocabulary: Vocabulary, make: Make[_T]) -> _T:
     """The result of ``make`` for the index in the bytes of a file.
 
-    ``make`` is called with the lock of the rows held, so that no row is freed before the index that refers to it is
-    registered.
-
     Raises:
         ValueError: the file is damaged, or of another version or vocabulary.
     """
@@ -758,9 +755,9 @@ def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary, make: 
     rows = np.zeros((row_count, space.words), np.int32)
     if not unpack_rows(numbers[rows_at:], rows):
         raise ValueError("damaged index: mask rows")
-    with space.lock:
+    index = make(mem, vocabulary, token_sets, charsets, unique_nodes)
+    with index.lock:  # (until it has its rows, so that none of them is freed: `TokenSpace.collect`)
         renumber_rows(mem, space.intern_all(rows), END_ROW)
-        index = make(mem, vocabulary, token_sets, charsets, unique_nodes)
     space.forget_freed(index, since)
     return index
 
