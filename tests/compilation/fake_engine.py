@@ -79,7 +79,10 @@ class Compiler:
 
 
 def engine(compile_: Any, collect: Any = lambda vocabulary: 0) -> Engine:
-    return Engine(compile_, load, lambda vocabulary: vocabulary.shared_nbytes, collect, lambda index: index.nbytes)
+    return Engine(
+        compile_, load, lambda vocabulary: vocabulary.shared_nbytes, lambda vocabulary: 1 << 40, collect,
+        lambda index: index.nbytes,
+    )  # fmt: skip
 
 
 def spec(**request: Any) -> Specification:

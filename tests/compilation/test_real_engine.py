@@ -238,7 +238,8 @@ def test_ahead_of_time(vocabulary: Vocabulary, tmp_path: Path, processes: int) -
     manager.close(flush=0)
 
 
-def test_rows_of_evicted_indexes_are_freed(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_rows_of_evicted_indexes_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dotllm.index.token_space.EPOCH_S", 0.0)
     own = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
     manager = manager_on(own, tmp_path, cache_memory_bytes=600_000, disk_bytes=0)
     for number in range(60):
@@ -327,3 +328,20 @@ for folder in ("automata", "grammar", "index", "languages", "vocabulary"):
         [sys.executable, "-c", f"{prepare}\nprint('loaded')\n{script}"], capture_output=True, text=True, check=True
     )
     assert result.stdout.split("loaded\n")[1] == ""
+
+
+def test_rows_are_collected_before_their_table_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the cache may be: the table of rows does not grow with it."""
+    tokens = [bytes([byte]) for byte in range(256)]
+    monkeypatch.setattr("dotllm.index.token_space.MAX_ROWS", 256)
+    monkeypatch.setattr("dotllm.index.token_space.EPOCH_S", 0.0)
+    vocabulary = Vocabulary.from_bytes(tokens, eos_token_ids=256, size=257)
+    manager = manager_on(vocabulary, tmp_path, disk_bytes=0, cache_memory_bytes=1 << 32)
+    try:
+        for number in range(60):
+            letters = "".join(chr(97 + (number * step) % 26) for step in (1, 3, 5, 7, 9, 11))
+            regex = "".join(f"[{letter}{number}]" for letter in letters) + str(number)
+            walk(manager.submit(Specification.create("regex", regex)).result(60).index, seed=number)
+            manager._measure_memory(0.0)
+    finally:
+        manager.close()

@@ -79,9 +79,12 @@ def test_equal_rows_stay_one_row_after_collection(vocabulary: Vocabulary) -> Non
 def test_a_full_table_can_be_used_again(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dotllm.index.token_space.MAX_ROW_BYTES", 64 * 4 * vocabulary.words)
     space = TokenSpace.of(vocabulary)
+    alive = []
     with pytest.raises(ValueError, match="distinct masks"):
         for number in range(300):
-            walk(Index.from_regex(pattern(number), vocabulary), 20, seed=number)
+            alive.append(Index.from_regex(pattern(number), vocabulary))
+            walk(alive[-1], 20, seed=number)
+    alive.clear()
     gc.collect()
     space.collect()
     space.collect()
@@ -89,6 +92,28 @@ def test_a_full_table_can_be_used_again(vocabulary: Vocabulary, monkeypatch: pyt
     expected = Index.from_regex(pattern(9), Vocabulary.from_bytes([*TOKENS, b"ab", b"abc", b"12", None], 259))
     for ours, theirs in zip(walk(index, 20, seed=4), walk(expected, 20, seed=4), strict=True):
         assert (ours == theirs).all()
+
+
+def test_a_process_that_only_makes_indexes_never_fills_the_table(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compile process, and a program without a `CompilationManager`: nobody collects rows for them."""
+    monkeypatch.setattr("dotllm.index.token_space.MAX_ROW_BYTES", 256 * 4 * vocabulary.words)
+    monkeypatch.setattr("dotllm.index.token_space.EPOCH_S", 0.0)
+    for number in range(300):
+        walk(Index.from_regex(pattern(number), vocabulary), 20, seed=number)
+
+
+def test_an_epoch_lasts_longer_than_a_step(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that no index knows is valid for a step, however many indexes are made meanwhile."""
+    monkeypatch.setattr("dotllm.index.token_space.MAX_ROW_BYTES", 64 * 4 * vocabulary.words)
+    monkeypatch.setattr("dotllm.index.token_space.EPOCH_S", 1000.0)
+    space = TokenSpace.of(vocabulary)
+    while space.row_count < 60:
+        space.intern(np.full(space.words, space.row_count, np.int32))
+    for number in range(5):
+        Index.from_regex(f"{number}", vocabulary)
+    assert space.epoch == 1 and space.row_count >= 60
 
 
 def test_threads_use_indexes_while_rows_are_collected(vocabulary: Vocabulary, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ class Engine(NamedTuple):
     """(content of a file, vocabulary) → index; raises for a damaged, foreign or newer file."""
     shared_bytes: Callable[[Any], int]
     """Bytes that all indexes of a vocabulary share: its mask rows."""
+    most_shared_bytes: Callable[[Any], int]
+    """Bytes of mask rows above which a vocabulary has little room for more, whatever the bound of the cache is."""
     collect: Callable[[Any], Any]
     """Free the shared rows that no living index of a vocabulary knows any more (perhaps not before the next call)."""
     warmth: Callable[[CompiledIndex], int]

@@ -90,11 +90,18 @@ def shared_bytes(vocabulary: Any) -> int:
     return TokenSpace.of(vocabulary).row_bytes
 
 
+def most_shared_bytes(vocabulary: Any) -> int:
+    """Bytes of mask rows above which ``vocabulary`` has little room for more."""
+    from dotllm.index.token_space import MOST_FILLED, TokenSpace
+
+    return int(TokenSpace.of(vocabulary).rows.nbytes * MOST_FILLED)
+
+
 def collect(vocabulary: Any) -> int:
     """Free the mask rows that no living index knows, and return how many."""
-    from dotllm.index.token_space import TokenSpace
+    from dotllm.index.token_space import EPOCH_S, TokenSpace
 
-    return TokenSpace.of(vocabulary).collect()
+    return TokenSpace.of(vocabulary).collect(EPOCH_S)
 
 
 def warmth(index: Any) -> int:
@@ -112,4 +119,4 @@ def _choices(text: str) -> list[str]:
     return choices
 
 
-ENGINE = Engine(compile_specification, load_index, shared_bytes, collect, warmth, prepare)
+ENGINE = Engine(compile_specification, load_index, shared_bytes, most_shared_bytes, collect, warmth, prepare)

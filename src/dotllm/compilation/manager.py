@@ -122,8 +122,6 @@ SLOW_TRANSFORMS = 4  # at once
 REMEMBERED_FAILURES = 4096
 # A compile that has run for this long is slow.
 SLOW_AFTER_S = 0.05
-# This is also the shortest time between two collections of mask rows; a step of the engine must be much shorter
-# (`index.token_space`).
 REMEASURE_INTERVAL_S = 2.0
 EVICTED_SHARE = 0.25
 MEASURED_AT_ONCE = 256  # some 0.3 ms
@@ -427,13 +425,15 @@ class CompilationManager:
     def _measure_memory(self, _: float) -> None:
         """Keep to the memory bound, although indexes and the rows that they share grow while they are used.
 
-        Rows may take half of the bound. Above that, rows that no index refers to are freed. If this is not enough, the
-        least recently used indexes are evicted, so that the next round can free their rows.
+        Rows may take half of the bound, and no more than their table has room for. Above that, rows that no index
+        refers to are freed. If this is not enough, the least recently used indexes are evicted, so that the next round
+        can free their rows.
         """
-        crowded = self._engine.shared_bytes(self.vocabulary) > self.options.cache_memory_bytes // 2
+        most = min(self.options.cache_memory_bytes // 2, self._engine.most_shared_bytes(self.vocabulary))
+        crowded = self._engine.shared_bytes(self.vocabulary) > most
         if crowded:
             self._engine.collect(self.vocabulary)
-            crowded = self._engine.shared_bytes(self.vocabulary) > self.options.cache_memory_bytes // 2
+            crowded = self._engine.shared_bytes(self.vocabulary) > most
         with self._table.lock:
             measured = self._table.memory.measured()
         sizes: list[tuple[Compiled, int]] = []

@@ -7,8 +7,8 @@ has to move while kernels run on the arrays.
 
 Indexes come and go, and a row stays only as long as an index refers to it: `collect` frees the others, and `intern`
 uses their numbers again. A row number is valid while a live index refers to it; an unreferenced row survives until the
-end of the next epoch. (An epoch lasts from one collection to the next: seconds.) Code that copies rows elsewhere (to a
-GPU) compares ``versions``: the version of a row number rises whenever the number gets new content.
+end of the next epoch. (An epoch lasts from one collection to the next: `EPOCH_S` or more.) Code that copies rows
+elsewhere (to a GPU) compares ``versions``: the version of a row number rises whenever the number gets new content.
 
 There is room for the tables of a fixed number of character sets. When little is left, the sets that no index has needed
 for the longest time lose their tables (`make_room`): the indexes that use them forget them first, and walk the trie
@@ -18,6 +18,7 @@ from then on.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from bisect import insort
 from collections.abc import Callable, Collection, Sequence
@@ -177,6 +178,8 @@ _FREED_CHARSETS = 1 / 4  # the share of MAX_CHARSETS that is freed at a time
 MAX_ROW_BYTES = 512 << 20
 MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TOGETHER = 32  # rows of a loaded index that are entered at a time: a batch's new masks wait about 0.4 ms for the lock
+MOST_FILLED = 3 / 4  # the share of the table of rows above which rows are collected, because a full one takes no more
+EPOCH_S = 1.0  # a step of an engine, whose rows may be known to no index, must be much shorter
 _TRIE_NODES = 24 << 20  # reserved address space, not memory in use
 _SET_INTS = 8 << 20  # reserved address space, not memory in use
 _MOST_RANGES = 4096  # of characters that a vocabulary spells
@@ -293,6 +296,7 @@ class TokenSpace:
         self.rows_used = np.zeros(4, np.int64)
         self._row_meta = np.zeros((capacity, 3), np.int64)
         self._free = np.empty(capacity, np.int32)
+        self._epoch_began = -EPOCH_S
         self._indexes: weakref.WeakSet[RowOwner] = weakref.WeakSet()
         self.has_stateful_guides = False
         """Whether guides of some index are stateful (`Guide.is_stateful`)."""
@@ -359,15 +363,19 @@ class TokenSpace:
             with index.lock:
                 index.forget_charsets(self._freed_at > since)
 
-    def collect(self) -> int:
+    def collect(self, rest_s: float = 0.0) -> int:
         """Begin an epoch: free the rows that no living index refers to and that have not been interned lately. Returns
-        their number.
+        their number; 0, and begins none, if the last epoch began less than ``rest_s`` seconds ago.
 
         It waits for one index at a time, never for all together. A thread that interns a row holds the lock of the
         index that will refer to the row, until the index does (or `lock`, if the index is not registered yet). So when
         an index is examined, it refers to all its rows interned before this epoch. Rows interned since are kept.
         """
         with self.lock:
+            now = time.monotonic()
+            if now - self._epoch_began < rest_s:
+                return 0
+            self._epoch_began = now
             self.rows_used[EPOCH] += 1
             indexes = list(self._indexes)
         known = np.zeros(len(self.rows), np.bool_)
@@ -441,8 +449,10 @@ class TokenSpace:
             return number
 
     def make_room(self) -> None:
-        """If little room is left, free the tables that have not been needed for the longest time. Hold no lock: this
-        tells the indexes that use them, one after another."""
+        """If little room is left, collect rows, and free the tables that have not been needed for the longest time.
+        Hold no lock: this tells the indexes that use them, one after another."""
+        if self.row_count > MOST_FILLED * len(self.rows):
+            self.collect(EPOCH_S)
         with self.lock:
             self.now += 1
             spare = len(self.sets) * _SPARE_CHARSETS
