@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.languages.json_schema.strings import string_network
 from dotllm.languages.json_schema.strings.formats import registry as formats
-from dotllm.languages.memo import memoised
 from dotllm.languages.regex import regex_to_bounded_dfas, regex_to_dfa
+from dotllm.memo import memoised
 
 # The conditions on the strings of a language: a length, patterns and formats that hold or do not, exceptions.
 

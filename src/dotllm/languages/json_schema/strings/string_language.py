@@ -29,7 +29,7 @@ from dotllm.languages.json_schema.strings.string_automata import (
     is_finite,
     unlimited_dfa,
 )
-from dotllm.languages.memo import memoised
+from dotllm.memo import memoised
 
 # A union of more constraints than this becomes one automaton.
 MAX_CONSTRAINTS = 16

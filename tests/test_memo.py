@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 
-from dotllm.languages.memo import Memo, memoised
+from dotllm.memo import Memo, memoised
 
 
 def test_remembers_what_is_asked_for_within_its_bytes() -> None:
