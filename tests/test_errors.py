@@ -140,3 +140,21 @@ def test_every_code_is_given_somewhere() -> None:
     sources = "".join(path.read_text() for path in Path(errors.__file__).parent.rglob("*.py"))
     defaults = {kind.default_code for kind in (InvalidSpecError, UnsupportedError, BudgetExceededError)}
     assert [code for code in CODES if code not in defaults and sources.count(f'"{code}"') < 2] == []
+
+
+def test_what_users_wrote_is_cut_where_it_is_long() -> None:
+    name = "n" * 100_000
+    place = Pointer("/properties") / "a" / name / "type"
+    error = InvalidSpecError(f"unknown type {name}; use string", location=place, keyword=name, help=name)
+    assert str(error).startswith("unknown type nnn") and str(error).endswith("(at /properties/a)")
+    assert "…" in error.message and error.message.endswith("nnn; use string") and len(str(error)) < 5000
+    assert error.pointer == "/properties/a" and len(error.keyword) < 300
+    assert (error.at(Pointer("/x").around(error.location)).pointer, error.at(place).pointer) == (
+        "/x/properties/a", "/properties/a",
+    )  # fmt: skip
+    assert InvalidSpecError("no", location=LineColumn(2, 3, place)).location == LineColumn(
+        2, 3, Pointer("/properties/a")
+    )
+    assert InvalidSpecError("no", location=Pointer(f"/{name}")).pointer == ""
+    related = [Related(place, name)] * 100_000
+    assert all(len(one.message) < 3000 for one in InvalidSpecError("no", related=related).related)

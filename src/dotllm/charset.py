@@ -8,12 +8,12 @@ table of RFC 3629 §4, so overlong forms cannot appear.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from dotllm.arrays import Bool
+from dotllm.memo import memoised
 
 MAX_CODE_POINT = 0x10FFFF
 Range = tuple[int, int]
@@ -101,6 +101,11 @@ class CharSet(NamedTuple):
         """The number of code points in the set."""
         return sum(high - low + 1 for low, high in self.ranges)
 
+    @property
+    def nbytes(self) -> int:
+        """The approximate bytes of its ranges. (Users' classes may have tens of thousands.)"""
+        return 128 * (1 + len(self.ranges))
+
     def utf8(self) -> tuple[tuple[Range, ...], ...]:
         """The set as byte-range sequences, each of 1 to 4 inclusive byte ranges; disjoint, in code point order."""
         return _utf8(self)
@@ -128,7 +133,7 @@ def living_characters(alive: Bool) -> CharSet:
     return CharSet.of(*((low, end - 1) for low, end in zip(edges[::2], edges[1::2], strict=True)))
 
 
-@lru_cache(maxsize=4096)
+@memoised(lambda sequences, charset: charset.nbytes + 250 * len(sequences), limit=16 << 20)
 def _utf8(charset: CharSet) -> tuple[tuple[Range, ...], ...]:
     out: list[tuple[Range, ...]] = []
     for low, high in charset.ranges:

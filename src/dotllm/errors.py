@@ -35,6 +35,10 @@ Code = Literal[
 ]
 """The faults of specifications. A code never changes its meaning, because clients branch on it."""
 CODES: tuple[Code, ...] = get_args(Code)
+MOST_CHARACTERS = 2000
+"""The most characters of a message, of a help, and of a pointer."""
+_MOST_OF_A_KEYWORD = 200
+_MOST_RELATED = 32
 SITE = ""
 """Messages put this before the path of a page: the address of a release's documentation, ending in "/"."""
 
@@ -118,6 +122,20 @@ def shown(value: object, most: int = 40) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
+    """``text`` without its middle, if it has more than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 :]}"
+
+
+def _nearest(location: Location) -> Location:
+    """``location``, or the nearest place around it whose pointer is not too long to be kept."""
+    if isinstance(location, Pointer) and len(location.path) > MOST_CHARACTERS:
+        return Pointer(location.path[: location.path.rfind("/", 0, MOST_CHARACTERS)])
+    if isinstance(location, LineColumn) and location.inner is not None:
+        return LineColumn(location.line, location.column, _nearest(location.inner))
+    return location
+
+
 def escaped(name: str) -> str:
     """``name`` as a reference token of a JSON Pointer (RFC 6901, section 3)."""
     return name.replace("~", "~0").replace("/", "~1")
@@ -131,7 +149,8 @@ class Related(NamedTuple):
 
 
 class SpecError(ValueError):
-    """A refused specification. ``str()`` says what is wrong, what to do, and where.
+    """A refused specification. ``str()`` says what is wrong, what to do, and where. What users wrote is cut where it is
+    long, because refusals are remembered, logged and sent.
 
     ``location`` is None if no part of the specification is at fault; ``keyword`` names the refused part. ``help`` is a
     remedy, or "". ``related``: the other places that the message is about, in the order of the message.
@@ -149,15 +168,16 @@ class SpecError(ValueError):
         help: str = "",
         related: Sequence[Related] = (),
     ) -> None:
-        message, help = printable(message), printable(help)
+        message, help = shortened(printable(message)), shortened(printable(help))
+        location = None if location is None else _nearest(location)
         what = f"{message}; {help}" if help else message
         super().__init__(what if location is None or not str(location) else f"{what} (at {location})")
         self.message = message
         self.location = location
-        self.keyword = keyword
+        self.keyword = shortened(keyword, _MOST_OF_A_KEYWORD)
         self.code: Code = code or self.default_code
         self.help = help
-        self.related = tuple(related)
+        self.related = tuple(Related(_nearest(place), shortened(said)) for place, said in related[:_MOST_RELATED])
 
     @property
     def place(self) -> str:

@@ -10,7 +10,7 @@ because every use of an expression that is not a rule is a copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from itertools import accumulate, chain
 
 import numba as nb
@@ -26,6 +26,7 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, Unsu
 from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.kinds import UNDEFINED
 from dotllm.jit import B1, I1, U1, I, kernel
+from dotllm.memo import memoised
 
 NODE_BUDGET = 4_000_000
 LARGE_CHARSET = 24  # character sets of at least this size are worth the vocabulary's precomputed rows
@@ -36,7 +37,7 @@ _ALL_BYTES = np.ones(256, np.bool_)
 _MOST_NAMED = 4  # maximum number of bytes named in a refusal; each takes up to nine lowerings
 
 
-@lru_cache(maxsize=4096)
+@memoised(lambda value, charset: charset.nbytes + len(value[0]), limit=8 << 20)
 def _character_set(charset: CharSet) -> tuple[bytes, bool]:
     """The UTF-8 sequences of a set, each as a number of bytes and their ranges, as native int32; and whether the set is
     large."""
@@ -47,7 +48,7 @@ def _character_set(charset: CharSet) -> tuple[bytes, bool]:
     return np.array(flat, np.int32).tobytes(), charset.size >= LARGE_CHARSET
 
 
-@lru_cache(maxsize=256)
+@memoised(lambda csr, charsets: csr[1].nbytes + sum(charset.nbytes for charset in charsets), limit=8 << 20)
 def _character_sets(charsets: tuple[CharSet, ...]) -> tuple[Int32, Int32, Int32]:
     """CSR of the sequences of all sets, and which sets are large. Most schemas have the same few sets."""
     result = [_character_set(charset) for charset in charsets]

@@ -17,7 +17,7 @@ from typing import Any
 
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.diagnosis import cost
-from dotllm.errors import SpecError, escaped
+from dotllm.errors import SpecError, escaped, shortened
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_schema.build import parse
 from dotllm.languages.json_schema.options import Options, SchemaBudget
@@ -96,11 +96,12 @@ def _find(specification: Specification, alternatives: list[tuple[str, ...]]) -> 
 
 
 def texts(specification: Specification) -> tuple[str, ...]:
-    """The first `MOST` warnings, as text for people; if there are more, a last text says so."""
+    """The first `MOST` warnings, as text for people, cut in the middle if they are long; if there are more, a last text
+    says so."""
     asserting_nothing = keywords(specification, LARGEST)
     both: Iterator[Ineffective | cost.Advice] = itertools.chain(asserting_nothing, advice(specification))
     said = [
-        f"{warning.message} (at {warning.pointer})" if warning.pointer else warning.message
+        shortened(f"{warning.message} (at {warning.pointer})" if warning.pointer else warning.message)
         for warning in itertools.islice(both, MOST)
     ]
     return (*said, MORE) if next(both, None) is not None else tuple(said)

@@ -103,7 +103,8 @@ _NARROW_MS, _WIDE_MS, _EXITS_PER_MS = 1.0, 2.5, 6_000  # to make a table
 _INSIDE_PER_MS = 50_000  # to compute a mask without a table
 _MASKS, _COUNTED_MASKS = 2, 20  # at a node
 _WIDE_SIZE = MAX_CODE_POINT - 0x1000
-_MOST_PASSED_OVER = 4096  # how many sets' sums are kept at most: clients choose the sets, so there must be a bound
+_MOST_PASSED_OVER = 4096  # sets
+_MOST_PASSED_RANGES = 1 << 17  # of these sets, some 16 MB: clients choose the sets
 
 PassedOver = dict[CharSet, float]
 """Sets without tables, and the milliseconds that tables would have saved so far."""
@@ -141,7 +142,8 @@ def worth_tables(
         if spent + cost <= MOST_MS or not (result or not_counted):
             result.add(number)
             spent += cost
-    if len(passed_over) > _MOST_PASSED_OVER:
+    ranges = sum(len(charset.ranges) for charset in passed_over)
+    if len(passed_over) > _MOST_PASSED_OVER or ranges > _MOST_PASSED_RANGES:
         passed_over.clear()
     for number, charset, _ in new:
         if number not in result:

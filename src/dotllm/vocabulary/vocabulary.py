@@ -109,7 +109,7 @@ def popular_charsets() -> list[CharSet]:
 
 _WORTH_A_FILE = 8192
 """Vocabularies with fewer tokens are built faster than they are read from disk."""
-_MOST_COUNTED = 4096
+_MOST_COUNTED = 1 << 17  # ranges of all sets whose tokens are counted: some 16 MB
 _SHOWN = 8
 """Tokens that a warning names."""
 logger = logging.getLogger(__name__)
@@ -148,6 +148,7 @@ class Vocabulary:
         self._classifier = Classifier(self.trie, self.words)
         self._sample = Classifier(sample_of(self._strings), self.words)
         self._tokens_at: dict[CharSet, tuple[int, int]] = {}  # needed again for every automaton that has the set
+        self._counted = 0
         lengths = np.diff(self.token_offset)
         self.max_token_bytes = int(lengths.max(initial=0))
         single = self.token_data[self.token_offset[:-1][lengths == 1]]
@@ -225,7 +226,9 @@ class Vocabulary:
         counts = self._tokens_at.get(charset)
         if counts is None:
             inside, exits = count_tokens(charset, self._sample)
-            if len(self._tokens_at) >= _MOST_COUNTED:
+            self._counted += len(charset.ranges)
+            if self._counted > _MOST_COUNTED:
+                self._counted = 0
                 self._tokens_at.clear()
             counts = self._tokens_at[charset] = SAMPLE * inside, SAMPLE * exits
         return counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dotllm import cancellation
 from dotllm.charset import MAX_CODE_POINT, CharSet, Range
 from dotllm.errors import BudgetExceededError
+from dotllm.memo import memoised
 
 # Alphabets of character classes: a partition of all Unicode scalar values into classes that no automaton tells apart.
 #
@@ -78,7 +79,8 @@ class Alphabet:
             starts, ends = [0x80, *self.starts[first + 1 :]], (*self.starts[first + 1 :], MAX_CODE_POINT + 1)
             intervals = zip(starts, ends, self.class_of[first:], strict=True)
             result = CharSet.of(*[(start, end - 1) for start, end, cls in intervals if classes >> cls & 1])
-            self._beyond[classes] = result
+            if len(self._beyond) < _MAX_SETS:
+                self._beyond[classes] = result
         return result
 
     @cached_property
@@ -115,7 +117,12 @@ def partition(starts: Sequence[int], keys: Sequence[Any]) -> tuple[Alphabet, lis
 ONE_CLASS = Alphabet((0,), (0,))
 
 
-@lru_cache(maxsize=256)
+def _nbytes(*alphabets: Alphabet) -> int:
+    """The approximate bytes of ``alphabets``, and of as many arrays or lists of their classes."""
+    return sum(300 * (1 + len(alphabet.starts)) for alphabet in alphabets)
+
+
+@memoised(lambda found, charsets, *_: _nbytes(found[0]) + sum(charset.nbytes for charset in charsets), limit=8 << 20)
 def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple[Alphabet, list[int]]:
     """The classes of ``charsets``, and for each class the bit set of the charsets that contain it.
 
@@ -140,7 +147,7 @@ def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple
     return partition(starts, keys)
 
 
-@lru_cache(maxsize=512)
+@memoised(lambda found, a, b: _nbytes(found[0], a, b), limit=8 << 20)
 def joint(a: Alphabet, b: Alphabet) -> tuple[Alphabet, Ints, Ints]:
     """The coarsest alphabet that is finer than both, and for each of its classes those of ``a`` and ``b`` that contain
     it."""

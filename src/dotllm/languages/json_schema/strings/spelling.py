@@ -20,6 +20,7 @@ from typing import NamedTuple
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.errors import InvalidSpecError
 from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.memo import memoised
 
 MUST_ESCAPE = CharSet.of((0, 0x1F), '"', "\\")
 RAW = ANY_CHAR - MUST_ESCAPE
@@ -58,7 +59,7 @@ class Spelling(NamedTuple):
         return _runs(self.ascii) + len(self.beyond.ranges) - bool(touch)
 
 
-@lru_cache(maxsize=4096)
+@memoised(lambda spelling, characters: characters.nbytes + spelling.beyond.nbytes, limit=8 << 20)
 def spelling(characters: CharSet) -> Spelling:
     """The canonical spelling of one of ``characters``."""
     ascii_members = _mask((low, min(high, 0x7F)) for low, high in characters.ranges if low < 0x80)
@@ -80,7 +81,7 @@ def _escapes(needing: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int,
     )
 
 
-@lru_cache(maxsize=4096)
+@memoised(lambda union, ascii_members, beyond: union.nbytes + beyond.nbytes, limit=8 << 20)
 def _joined(ascii_members: int, beyond: CharSet) -> CharSet:
     """The union of both as a CharSet."""
     ranges = []
