@@ -7,6 +7,7 @@ import fake_engine
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.jobs import JobTable
 from dotllm.compilation.memory import FailureCache, MemoryCache, grown
+from dotllm.compilation.specification import Specification
 
 
 def test_an_index_that_has_shrunk_is_measured_too() -> None:
@@ -42,6 +43,27 @@ def test_texts_of_specifications_count() -> None:
     index = fake_engine.FakeIndex("", 100)
     short, long = (Compiled("k", fake_engine.spec(id="x" * n), index, "compile").nbytes for n in (1, 1001))
     assert short > 100 and long == short + 1000
+    wide = Compiled("k", Specification.create("regex", "й" * 1000), index, "compile").nbytes
+    assert wide >= Compiled("k", Specification.create("regex", ""), index, "compile").nbytes + 2000
+
+
+def test_failures_that_are_too_old_are_not_kept() -> None:
+    failures = FailureCache(ttl=60.0, limit=100)
+    for number in range(50):
+        failures.put(str(number), ValueError("no"), now=float(number))
+    failures.put("40", ValueError("again"), now=50.0)
+    failures.put("new", ValueError("no"), now=105.0)
+    assert len(failures) == 6
+    assert [key for key in (*map(str, range(50)), "new") if failures.get(key, 105.0)] == [
+        "40",
+        *["46", "47", "48", "49", "new"],
+    ]
+
+
+def test_failures_need_not_be_kept_at_all() -> None:
+    failures = FailureCache(ttl=0.0, limit=100)
+    failures.put("a", ValueError("no"), now=1.0)
+    assert len(failures) == 0
 
 
 def test_the_least_recently_used_go_and_are_counted() -> None:

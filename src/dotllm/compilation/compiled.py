@@ -8,6 +8,7 @@ index, warmed by other servers, arrives a moment later, later guides use it. So 
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dotllm.compilation.specification import Specification
@@ -87,4 +88,4 @@ class Compiled:
     @property
     def nbytes(self) -> int:
         """Bytes this entry keeps alive."""
-        return self._index.nbytes + len(self.specification.text) + ENTRY_OVERHEAD_BYTES
+        return self._index.nbytes + getsizeof(self.specification.text) + ENTRY_OVERHEAD_BYTES

@@ -158,8 +158,8 @@ class PinnedIndexes:
 
 
 class FailureCache:
-    """key → exception, for ``ttl`` seconds; at most ``limit`` of them (the oldest goes first). The caller holds a
-    lock."""
+    """key → exception, for ``ttl`` seconds, in the order of their ends; at most ``limit`` of them (the oldest goes
+    first). The caller holds a lock."""
 
     def __init__(self, ttl: float, limit: int) -> None:
         self.ttl = ttl
@@ -180,7 +180,7 @@ class FailureCache:
         """Remember ``error``, which has no traceback any more (`without_frames`)."""
         self._entries.pop(key, None)
         self._entries[key] = (now + self.ttl, error)
-        while len(self._entries) > self.limit:
+        while self._entries and (len(self._entries) > self.limit or next(iter(self._entries.values()))[0] <= now):
             self._entries.popitem(last=False)
 
     def __len__(self) -> int:
