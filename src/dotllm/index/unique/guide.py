@@ -246,7 +246,7 @@ class UniqueGuide(Guide):
         out = parts[0]
         for part in parts[1:]:
             out = out | part
-        if not out.any():
+        if not np.count_nonzero(out):  # (`any` takes four times as long)
             raise self.index.space.spells_nothing()
         return out
 

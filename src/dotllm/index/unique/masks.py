@@ -335,13 +335,13 @@ def _stuck_behind_item(paths: Paths, tokens: Tokens, branch: Branch, row: Int32)
         if len(paths.unsafe) >= _KEPT:
             paths.unsafe.clear()
         if not isinstance(state, State):
-            among, free = tokens.opening, branch
+            free = branch
+            allowed = ((t, data) for t, data in tokens.opening_texts if row.item(t >> 5) >> (t & 31) & 1)
+            among = [token for token, data in allowed if paths.may_mark(config, data)]
         else:
-            among = tokens.leaving if state.mode in (STRING, NAME) else tokens.going_on
             free = Branch(config, emptied(state))
-        unsafe = tuple(
-            token for token in listed(row & among) if not _is_safe(paths, free, tokens.bytes_of(token), completions)
-        )
+            among = listed(row & (tokens.leaving if state.mode in (STRING, NAME) else tokens.going_on))
+        unsafe = tuple(token for token in among if not _is_safe(paths, free, tokens.bytes_of(token), completions))
         paths.unsafe[key] = unsafe
     return [token for token in unsafe if not _can_go_on(paths, branch, tokens.bytes_of(token))]
 

@@ -20,7 +20,7 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.closure import begin, close, touch
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.run import configuration, resolve_stack, run_bytes, token_step
+from dotllm.automata.machine.run import advance_bytes, configuration, resolve_stack, run_bytes, token_step
 from dotllm.errors import BudgetExceededError
 from dotllm.index.kernels import I1, I2, U8, I
 from dotllm.index.unique.conflicts import StringConflicts
@@ -102,6 +102,7 @@ class Paths:
     def __init__(self, index: Walkable) -> None:
         self._index = weakref.ref(index)
         self._rows: dict[int, list[int]] = {}
+        self._steps: dict[tuple[int, int], int] = {}
         self._openings: dict[tuple[int, int], int] = {}
         self._splits: dict[tuple[int, int], tuple[int, int]] = {}
         self._allowed: dict[int, tuple[int, ...]] = {}
@@ -110,6 +111,7 @@ class Paths:
         first, classes = int(mem[L.H_CLASS_BYTE]), int(mem[L.H_CLASSES])
         self._class_bytes = mem[first : first + classes].astype(np.uint8)
         self._after: Int32 = np.empty(classes, np.int32)  # what `expand` fills, under the index's lock
+        self._one_byte = [self._class_bytes[cls : cls + 1] for cls in range(classes)]
         first = int(mem[L.H_CLASS_OF])
         self._class_of = mem[first : first + 256].tolist()
         self._plain = self._plain_classes()
@@ -132,12 +134,30 @@ class Paths:
         return index
 
     def step(self, config: int, byte: int) -> int:
-        """The configuration after one byte; -1: not allowed."""
+        """The configuration after one byte; -1: not allowed.
+
+        Only this byte is tried: a token reads a byte or two of most configurations, and in some, each further byte
+        leads to a new state.
+        """
+        cls = self._class_of[byte]
         row = self._rows.get(config)
-        return (self._expand(config) if row is None else row)[self._class_of[byte]]
+        if row is not None:
+            return row[cls]
+        after = self._steps.get((config, cls))
+        if after is None:
+            if len(self._steps) >= _KEPT:
+                self._steps.clear()
+            index, data = self.index, self._one_byte[cls]
+            with index.lock:
+                after = index.run(lambda mem: int(advance_bytes(mem, config, data)))
+            self._steps[config, cls] = after
+        return after
 
     def _expand(self, config: int) -> list[int]:
         """The configurations after one byte, by the byte's class."""
+        known = self._rows.get(config)
+        if known is not None:
+            return known
         if len(self._rows) >= _KEPT:
             self._rows.clear()
         index = self.index
@@ -173,8 +193,9 @@ class Paths:
             if len(self._plain_steps) >= _KEPT:
                 self._plain_steps.clear()
             counts: dict[int, int] = {}
+            row = self._expand(config)
             for byte, alike in self._plain:
-                target = self.step(config, byte)
+                target = row[self._class_of[byte]]
                 if target >= 0:
                     counts[target] = counts.get(target, 0) + alike
             result = self._plain_steps[config] = tuple(counts.items())
@@ -186,7 +207,8 @@ class Paths:
         if result is None:
             if len(self._allowed) >= _KEPT:
                 self._allowed.clear()
-            result = tuple(byte for byte in range(256) if self.step(config, byte) >= 0)
+            row = self._expand(config)
+            result = tuple(byte for byte in range(256) if row[self._class_of[byte]] >= 0)
             self._allowed[config] = result
         return result
 
@@ -197,6 +219,16 @@ class Paths:
             marked, others = self._items(config, bracket)
             result = self._openings[config, bracket] = NONE if not marked else ALL if not others else SOME
         return result
+
+    def may_mark(self, config: int, data: bytes) -> bool:
+        """Whether a marked array or object may begin in ``data``, read at ``config`` outside of all of them. (True if
+        ``data`` is not allowed.)"""
+        last = max((data.rfind(bracket) for bracket in self.openings), default=-1)
+        for byte in data[: last + 1]:
+            if config < 0 or (byte in self.openings and self.opening(config, byte) != NONE):
+                return True
+            config = self.step(config, byte)
+        return False
 
     def split(self, config: int, bracket: int) -> tuple[int, int]:
         """For SOME: the configurations after the bracket if it is marked, and if it is not."""
@@ -218,7 +250,8 @@ class Paths:
             return index.run(lambda mem: int(by_id(mem, config, index.token_rows, token)))
 
     def _items(self, config: int, bracket: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """The items (node, frame set) that take a bracket: the marked items, and the others."""
+        """The items (node, frame set) that take a bracket: the marked items, and the others (which do not matter if
+        none is marked)."""
         index = self.index
         marked: list[tuple[int, int]] = []
         others: list[tuple[int, int]] = []
@@ -228,6 +261,8 @@ class Paths:
             entry = mem[L.AT_STATE] + L.S_WIDTH * state
             first = int(mem[L.AT_POOL] + mem[entry + L.S_OFFSET])
             flat = mem[first : first + int(mem[entry + L.S_LENGTH])].tolist()
+            if index.unique_nodes.isdisjoint(flat[::2]):
+                return marked, others
             for node, frames in zip(flat[::2], flat[1::2], strict=True):
                 if self._takes(node, bracket):
                     (marked if node in index.unique_nodes else others).append((node, frames))
@@ -292,6 +327,11 @@ class Tokens:
     def opening(self) -> Int32:
         """Bitmask: tokens in which a comma follows an opening bracket."""
         return self._matching(_OPENS_AND_GOES_ON, b",")
+
+    @cached_property
+    def opening_texts(self) -> list[tuple[int, bytes]]:
+        """The tokens of `opening` (a dozen of 131,072), with their bytes."""
+        return [(token, self.bytes_of(token)) for token in listed(self.opening)]
 
     @cached_property
     def with_brackets(self) -> Int32:
