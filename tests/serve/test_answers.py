@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.serve import zygote
+from tests.serve import scripts, zygote
 from tests.serve.conftest import NAME
 from tests.serve.specifications import CASES, LEVEL, Case
 
@@ -183,3 +183,10 @@ def test_a_server_of_the_tests_does_not_spin(server: Any, client: Any) -> None:
     before = seconds()
     time.sleep(0.6)
     assert seconds() - before < 0.3
+
+
+@pytest.mark.skipif(zygote.REAL, reason="vLLM's own processes look again after five seconds")
+def test_a_lost_notification_costs_no_seconds() -> None:
+    """The socket for notifications keeps one and drops others, which happened to many steps on a busy machine."""
+    seconds, _ = scripts.run("lost_notification_script.py")
+    assert 0.3 <= seconds < 2.5

@@ -281,7 +281,8 @@ def _do_once() -> None:
 
     And make an engine core and its worker wait for each other asleep. After each message vLLM's readers spin for a
     second, so the engine core takes as much of a core as the worker that it waits for. Here they spin only in their
-    first second, in which they connect.
+    first second, in which they connect. The socket that wakes a reader keeps one notification and drops others, and a
+    reader without its notification looks again after five seconds. Here it looks again after 20 ms.
     """
     from vllm.distributed.device_communicators import shm_broadcast
     from vllm.model_executor.models import registry
@@ -295,6 +296,7 @@ def _do_once() -> None:
 
     ngram_proposer.batch_propose_numba.enable_caching()
     shm_broadcast.SpinCondition.record_read = lambda self: None
+    shm_broadcast.SHM_READER_RECHECK_INTERVAL_MS = 20
 
 
 def _become(question: dict[str, Any], output: int) -> None:
