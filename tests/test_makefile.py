@@ -1,7 +1,8 @@
-"""What ``make install`` does where something is missing."""
+"""What ``make install`` does where something is missing, and which failures end CI's run."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -42,3 +43,15 @@ def test_torch_that_is_nowhere_ends_the_installation(tmp_path: Path, variables: 
     done, asked = installed(tmp_path, 'case "$*" in *torch==*) exit 1;; esac', *variables)
     assert done.returncode and "TORCH_INDEX" in done.stdout and not (tmp_path / ".installed").exists()
     assert len(asked) == (1 if variables else 2)
+
+
+@pytest.mark.parametrize("failing", ["", "install-dev", "lint", "test", "audit"])
+def test_cis_run_fails_with_its_parts_but_not_with_the_audit(failing: str, tmp_path: Path) -> None:
+    log = tmp_path / "asked"
+    program(tmp_path / "make", f'echo "$@" >> "{log}"; [ "$1" != "{failing}" ]')
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run([ROOT / ".ci" / "run"], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert (done.returncode == 0) is (failing in ("", "audit")), done.stdout + done.stderr
+    asked = log.read_text(encoding="utf-8").split()
+    assert asked[0] == "install-dev"
+    assert sorted(asked[1:]) == ([] if failing == "install-dev" else ["audit", "lint", "test"])
