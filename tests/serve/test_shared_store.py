@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import sample
 from tests.serve import faults
 from tests.serve.raw import complete, metrics, total, until
 from tests.serve.zygote import Server
@@ -101,11 +102,12 @@ def two_servers(model: Path, directory: Path, url: str, stop_store: subprocess.P
         assert second.healthy() and first.healthy()
 
 
-def test_file(demo_model: Path, tmp_path: Path) -> None:
-    two_servers(demo_model, tmp_path, f"file://{tmp_path}/store", None)
-
-
-def test_redis_and_its_death(
-    demo_model: Path, tmp_path: Path, redis_server: tuple[str, subprocess.Popen[bytes]]
+@pytest.mark.parametrize("kind", sample(("redis", "file")))
+def test_the_second_server_starts_warm(
+    kind: str, demo_model: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    two_servers(demo_model, tmp_path, *redis_server)
+    """Redis also dies. (`compilation/test_store.py` always tries files, without servers.)"""
+    url, process = f"file://{tmp_path}/store", None
+    if kind == "redis":
+        url, process = request.getfixturevalue("redis_server")
+    two_servers(demo_model, tmp_path, url, process)
