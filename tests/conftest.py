@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests import distribution
 
     return distribution.Units(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """The processes are forks of one that has imported vLLM (`tests.serve.zygote`), unless STARTS=real."""
+    if os.environ.get("STARTS") != "real" and importlib.util.find_spec("vllm") is not None:
+        for spec in specs:
+            spec.python = f"{sys.executable} -m tests.serve.zygote fork"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,9 +11,13 @@ the last of them.
 So these tests do not show how a server starts. The server of the documentation and the examples
 (`conftest.users_server`) starts in the usual way and with compile processes, and with ``STARTS=real`` everything does.
 
+pytest-xdist's processes import the same, and are forks, too: of a second zygote, in which vLLM is as it is for users.
+
     python -m tests.serve.zygote      Import everything, which leaves machine code and byte code on disk.
     python -m tests.serve.zygote 3      Also listen on this file descriptor. A question is a line of JSON; see `Zygote`.
     python -m tests.serve.zygote 3 plain      The same without our engine: its forks are plain vLLM (`tests.twins`).
+    python -m tests.serve.zygote 3 tests      The same without changes to vLLM.
+    python -m tests.serve.zygote fork -c …      Run ``python -c …`` in a fork of it, on this process's standard streams.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -89,7 +94,7 @@ class Zygote:
     """The process that has imported vLLM and our engine. It forks others."""
 
     def __init__(self, *how: str) -> None:
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+        run = os.getppid() if "tests" in how else os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
         self._socket = _connect("-".join(("\0dotllm-zygote", str(run), *how)), how)
         self._lines = self._socket.makefile("r")
         self._lock = threading.Lock()
@@ -103,11 +108,22 @@ class Zygote:
         return json.loads(answer)
 
     def fork(self, arguments: list[str], output: IO[Any], environment: Mapping[str, str]) -> Forked:
-        """Start a process that runs ``python`` with ``arguments``."""
-        to = f"/proc/{os.getpid()}/fd/{output.fileno()}"
+        """Start a process that runs ``python`` with ``arguments``, and leads a session."""
         environment = {**NO_COMPILE_PROCESSES, **environment, **ONE_THREAD}
-        pid = self.ask(arguments=arguments, output=to, folder=os.getcwd(), environment=environment)
+        return self._fork(arguments, [os.devnull, *2 * [_path(output)]], environment, leads=True)
+
+    def fork_here(self, arguments: list[str]) -> Forked:
+        """Start a process that takes this one's place: the same streams (but the zygote's stderr), group and variables."""
+        return self._fork(arguments, [_path(sys.stdin), _path(sys.stdout)], {**os.environ}, leads=False)
+
+    def _fork(self, arguments: list[str], streams: list[str], environment: Mapping[str, str], *, leads: bool) -> Forked:
+        question = {"arguments": arguments, "streams": streams, "environment": environment, "leads": leads}
+        pid = self.ask(folder=os.getcwd(), **question)
         return Forked(self, pid, [sys.executable, *arguments])
+
+
+def _path(stream: IO[Any]) -> str:
+    return f"/proc/{os.getpid()}/fd/{stream.fileno()}"
 
 
 def _connect(address: str, how: tuple[str, ...]) -> socket.socket:
@@ -127,6 +143,7 @@ def _connect(address: str, how: tuple[str, ...]) -> socket.socket:
 def _start(address: str, how: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
     """Start a zygote that listens at ``address``. Returns None if another process listens there."""
     path = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+    ours = {} if "tests" in how else server.CPU_ENVIRONMENT
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(address)
@@ -138,9 +155,10 @@ def _start(address: str, how: tuple[str, ...]) -> subprocess.Popen[bytes] | None
         return subprocess.Popen(
             [sys.executable, "-m", "tests.serve.zygote", str(listener.fileno()), *how],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **server.CPU_ENVIRONMENT, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(path)},
+            env={**os.environ, **ours, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(path)},
             pass_fds=[listener.fileno()],
-            start_new_session=True,  # only the tests get Ctrl-C: they stop their servers before the zygote
+            # Only the tests get Ctrl-C: they stop their servers before the zygote.
+            start_new_session="tests" not in how,
         )
 
 
@@ -206,14 +224,20 @@ class Server(server.Server):
 def main() -> None:
     """Import what is needed, then answer until nobody is connected. A fork becomes the process that was asked for."""
     descriptor, *how = sys.argv[1:] or [""]
+    if descriptor == "fork":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # (also the zygote's; the fork gets Ctrl-C)
+        process = _zygote("tests").fork_here(how[how.index("-c") :])
+        while process.poll() is None:
+            time.sleep(0.2)
+        sys.exit(process.returncode)
     os.dup2(2, 1)  # whatever an import prints goes to stderr
-    _preload(is_plain="plain" in how)
+    _preload(*how)
     if descriptor and (asked := _answer(socket.socket(fileno=int(descriptor)))):
         _become(*asked)
 
 
-def _answer(listener: socket.socket) -> tuple[dict[str, Any], int] | None:
-    """Returns in a fork: the process that it must become, and its output. Returns None in the zygote, at its end."""
+def _answer(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Returns in a fork: the process that it must become, and its streams. Returns None in the zygote, at its end."""
     lines: dict[socket.socket, IO[str]] = {}
     while True:
         for ready in select.select([listener, *lines], [], [])[0]:
@@ -236,18 +260,20 @@ def _answer(listener: socket.socket) -> tuple[dict[str, Any], int] | None:
                 pid, status = os.waitpid(question["status_of"], os.WNOHANG)
                 answer = os.waitstatus_to_exitcode(status) if pid else None
             else:
-                output = os.open(question["output"], os.O_WRONLY | os.O_APPEND)
+                modes = (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)
+                streams = [os.open(*one) for one in zip(question["streams"], modes, strict=False)]
                 answer = os.fork()
                 if answer == 0:
                     for opened in (*lines.values(), *lines, listener):
                         opened.close()
-                    return question, output
-                os.close(output)
+                    return question, streams
+                for stream in streams:
+                    os.close(stream)
             ready.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _preload(*, is_plain: bool) -> None:
-    """Import our engine unless it ``is_plain``, then vLLM as the command line does; make vLLM fork its processes."""
+def _preload(*how: str) -> None:
+    """Import our engine unless ``how`` is plain, then vLLM as the command line does; make vLLM fork its processes."""
     import gc
     import multiprocessing
 
@@ -257,14 +283,15 @@ def _preload(*, is_plain: bool) -> None:
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):  # (a module of another release; it is imported when needed)
             importlib.import_module(name)
-    _do_once()
-    if not is_plain:
+    if "tests" not in how:
+        _do_once()
+    if "plain" not in how:
         from dotllm.compilation import compiler
         from dotllm.vllm_plugin import registry
 
         compiler.prepare()
         registry.hooks()  # (they are imported, not applied)
-    for module in [module for name, module in sys.modules.items() if name.startswith("vllm.")]:
+    for module in [module for name, module in sys.modules.items() if name.startswith("vllm.") and "tests" not in how]:
         if "get_mp_context" in vars(module):
             module.get_mp_context = functools.partial(multiprocessing.get_context, "fork")  # type: ignore[attr-defined]
     gc.collect()
@@ -299,20 +326,23 @@ def _do_once() -> None:
     shm_broadcast.SHM_READER_RECHECK_INTERVAL_MS = 20
 
 
-def _become(question: dict[str, Any], output: int) -> None:
-    os.setsid()
+def _become(question: dict[str, Any], streams: list[int]) -> None:
+    if question["leads"]:
+        os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # (in the background of a shell, tests ignore it)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for opened, there in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(opened, there)
-    os.close(nothing)
-    os.close(output)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
     os.chdir(question["folder"])
     os.environ.clear()
     os.environ.update(question["environment"])
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [folder for folder in path if folder and folder not in sys.path]
-    if question["arguments"][0] == "-m":
+    if question["arguments"][0] == "-c":
+        sys.argv = ["-c", *question["arguments"][2:]]
+        sys.modules["__main__"] = types.ModuleType("__main__")  # without a file, which spawned processes would run
+        exec(question["arguments"][1], vars(sys.modules["__main__"]))
+    elif question["arguments"][0] == "-m":
         sys.argv = question["arguments"][1:]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
