@@ -8,8 +8,8 @@ worker are further forks, as they are for vLLM's ``LLM`` on a GPU; vLLM's server
 The first pytest process that needs the zygote starts it. The others find it by the name of its socket. It ends after
 the last of them.
 
-So these tests do not show how a server starts. The server of the documentation and the examples
-(`conftest.users_server`) starts in the usual way and with compile processes, and with ``STARTS=real`` everything does.
+So these tests do not show how a server starts. The server of the documentation (`conftest.users_server`) starts in the
+usual way and with compile processes, and with ``STARTS=real`` everything does.
 
 pytest-xdist's processes import the same, and are forks, too: of a second zygote, in which vLLM is as it is for users.
 
