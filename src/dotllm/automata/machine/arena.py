@@ -34,16 +34,15 @@ from dotllm.system import reserved
 # The arena as memory: allocated with its regions one after another, and grown region by region.
 #
 # A region that is full moves to the free end of the array, twice as large; the space that it leaves is lost until the
-# next copy. The whole arena is copied only when the end is reached, into an array with several times as much free
-# space. A copy makes a request wait, mostly for pages that are written for the first time (up to 3 us each), so most
-# arenas are never copied, and hardly any twice. Free space has not been written: in a small arena it holds anything, in
-# a large one it is memory that the operating system has not committed yet.
+# next copy. The whole arena is copied only when the end is reached, into an array with as much free space as the arena
+# then takes. So all growth together costs about one copy, whichever part is large (the constant part of a schema with
+# counted patterns can be 90 MB). Free space has not been written: in a small arena it holds anything, in a large one it
+# is memory that the operating system has not committed yet.
 
 _LEAST = 64  # units: the first capacity of an empty region
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 2 << 20  # ints, with the free space: such an arena is `reserved`, so its free space is zero
-_FREE = 1 << 19  # ints: the free space of a new arena, enough for most of them
-_SPARE = 8  # the free space of a copy, in sizes of the arena
+_FREE = 1 << 17  # ints: the free space of a new arena, enough for the first growth
 _SCRATCH = (L.BUFFER, L.LOCAL)
 _WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose used entries are not the first ones
 
@@ -145,10 +144,9 @@ def grow(mem: Int32, region: int) -> Int32:
     needed = sum(count * L.WIDTH[r] for r, count in capacity.items())
     limit = int(mem[L.H_LIMIT])
     if used(mem) + needed > min(len(mem), limit):
-        size = _copied_size(mem)
-        if size + needed > limit:
+        if _copied_size(mem) + needed > limit:
             return _with_larger(mem, capacity)
-        mem = _copy(mem, min(needed + _SPARE * size, limit - size))
+        mem = _copy(mem, needed + _copied_size(mem))
     for r, count in capacity.items():
         _move(mem, r, count)
     return mem
