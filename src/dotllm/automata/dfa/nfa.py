@@ -122,7 +122,7 @@ def _nbytes(*alphabets: Alphabet) -> int:
     return sum(300 * (1 + len(alphabet.starts)) for alphabet in alphabets)
 
 
-@memoised(lambda found, charsets, *_: _nbytes(found[0]) + sum(charset.nbytes for charset in charsets), limit=8 << 20)
+@memoised(lambda result, charsets, *_: _nbytes(result[0]) + sum(charset.nbytes for charset in charsets), limit=8 << 20)
 def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple[Alphabet, list[int]]:
     """The classes of ``charsets``, and for each class the bit set of the charsets that contain it.
 
@@ -147,7 +147,7 @@ def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple
     return partition(starts, keys)
 
 
-@memoised(lambda found, a, b: _nbytes(found[0], a, b), limit=8 << 20)
+@memoised(lambda result, a, b: _nbytes(result[0], a, b), limit=8 << 20)
 def joint(a: Alphabet, b: Alphabet) -> tuple[Alphabet, Ints, Ints]:
     """The coarsest alphabet that is finer than both, and for each of its classes those of ``a`` and ``b`` that contain
     it."""
