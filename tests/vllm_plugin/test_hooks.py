@@ -53,22 +53,19 @@ def test_a_required_hook_that_fails_stops_the_server(
     def fail() -> None:
         raise AttributeError("moved")
 
-    def broken(name: str, tier: str, *, required: bool) -> registry.Entry:
+    def broken(name: str, *, required: bool) -> registry.Entry:
         hook = Hook(name, "", (), fail, required, "all is lost")
         monkeypatch.setattr(compile_hook, name, hook, raising=False)
-        return registry.Entry(name, tier, "worker", f"enforce.compile_hook:{name}")
+        return registry.Entry(name, "enforce", "worker", f"enforce.compile_hook:{name}")
 
-    monkeypatch.setattr(registry, "ENTRIES", (broken("harmless", "enforce", required=False),))
+    monkeypatch.setattr(registry, "ENTRIES", (broken("harmless", required=False),))
     for _ in range(2):
         registry.apply_required()
     assert [record.getMessage() for record in caplog.records if "harmless" in record.getMessage()] == [
         "dotllm hook 'harmless' does not hold on this vLLM (AttributeError: moved): all is lost"
     ]
-    monkeypatch.setattr(registry, "ENTRIES", (broken("core", "enforce", required=True),))
+    monkeypatch.setattr(registry, "ENTRIES", (broken("core", required=True),))
     with pytest.raises(HookError, match=r"(?s)core.*moved.*all is lost$"):
-        registry.apply_required()
-    monkeypatch.setattr(registry, "ENTRIES", (broken("fast", "speed", required=True),))
-    with pytest.raises(HookError, match=r"Leave its tier out: DOTLLM_HOOKS=enforce,api,tools,workaround$"):
         registry.apply_required()
 
 
@@ -85,11 +82,11 @@ def test_an_extra_that_fails_leaves_the_rest_on(
         registry.Entry(f"good {module}", "enforce", "engine core", "enforce.compile_hook:good"),
     )
     monkeypatch.setattr(registry, "ENTRIES", entries)
-    registry.apply_required("engine core")
+    registry.apply_required(["engine core"])
     assert applied == ["good"] and f"broken extra {module}" in caplog.text
     monkeypatch.setattr(registry, "ENTRIES", (entries[0]._replace(tier="enforce"),))
     with pytest.raises(HookError, match="cannot be imported"):
-        registry.apply_required("engine core")
+        registry.apply_required(["engine core"])
 
 
 def test_the_configuration_knows_us(monkeypatch: pytest.MonkeyPatch) -> None:

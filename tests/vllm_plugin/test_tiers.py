@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dotllm.vllm_plugin import registry, settings, tiers
+from dotllm.vllm_plugin import register, registry, settings, tiers
 from tests.serve import zygote
 
 
@@ -50,18 +52,8 @@ def test_an_unknown_tier_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_hook_has_a_tier_and_a_process() -> None:
     assert {entry.tier for entry in registry.ENTRIES} == set(tiers.TIERS)
-    assert {entry.process for entry in registry.ENTRIES} == set(tiers.PROCESSES)
+    assert {entry.process for entry in registry.ENTRIES} == {*tiers.PROCESSES, tiers.EVERY}
     assert len({entry.name for entry in registry.ENTRIES}) == len(registry.ENTRIES)
-
-
-def test_a_tier_that_is_left_out_takes_along_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DOTLLM_HOOKS", raising=False)
-    assert registry.without("speed") == ["enforce", "api", "tools", "workaround"]
-    assert registry.without("api") == ["enforce", "speed", "workaround"]
-    for tier in set(tiers.TIERS) - {"enforce"}:
-        monkeypatch.setenv("DOTLLM_HOOKS", ",".join(registry.without(tier)))
-        assert tier not in tiers.chosen()
-        monkeypatch.delenv("DOTLLM_HOOKS")
 
 
 @pytest.mark.serve
@@ -76,21 +68,41 @@ def test_a_process_imports_what_is_for_it() -> None:
     assert worker["heavy"] == []
     assert not any(f".{folder}." in name for folder in ("enforce", "api", "tools") for name in worker["ours"])
     chosen = {entry.name for entry in registry.ENTRIES if entry.tier == "enforce" and entry.process == "engine core"}
-    assert {*core["hooks"]} == chosen - {"workers", "sessions"}, "(these share the module of another)"
+    assert {*core["hooks"]} == chosen - {"sessions"}, "(it shares the module of another)"
     assert not any(f".{folder}." in name for folder in ("api", "tools", "extra") for name in core["ours"])
     assert neither["hooks"] == []
 
 
 @pytest.mark.serve
-def test_a_front_end_becomes_an_engine_core() -> None:
-    """For ``LLM`` without separate processes, and in forked processes."""
-    pytest.importorskip("vllm")
-    from vllm.v1.engine.core import EngineCore
-    from vllm.v1.worker.worker_base import WorkerWrapperBase
-
+@pytest.mark.parametrize(("caller", "processes"), [*registry.ASKED_BY.items(), ("__main__", tiers.PROCESSES)])
+def test_a_process_gets_a_further_role(
+    caller: str, processes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For ``LLM`` without separate processes, and in forked processes: plugins have been loaded."""
+    plugins = pytest.importorskip("vllm.plugins")
     registry.apply_required()
-    for function in (EngineCore.__init__, WorkerWrapperBase.init_worker):
-        assert any("registry" in mark for mark in function.dotllm_replacements)  # type: ignore[attr-defined]
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(registry, "apply_required", asked.append)
+    monkeypatch.setattr(plugins, "plugins_loaded", True)
+    names: dict[str, Any] = {"__name__": caller}
+    exec("def load():\n    from vllm.plugins import load_general_plugins\n    load_general_plugins()", names)
+    names["load"]()
+    assert asked == [processes]
+
+
+@pytest.mark.serve
+def test_the_caller_of_vllms_function_is_asked_not_its_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins are loaded a first time through our function if somebody has called `register` before."""
+    plugins = pytest.importorskip("vllm.plugins")
+    registry.apply_required()
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(registry, "apply_required", asked.append)
+    monkeypatch.setattr(plugins, "plugins_loaded", False)
+    monkeypatch.setattr(plugins, "load_plugins_by_group", lambda group: {"dotllm": register})
+    names: dict[str, Any] = {"__name__": "vllm.v1.engine.core", "load": plugins.load_general_plugins}
+    exec("def begin(): load()", names)
+    names["begin"]()
+    assert asked == [(tiers.ENGINE_CORE,)] * 2
 
 
 @pytest.mark.parametrize(

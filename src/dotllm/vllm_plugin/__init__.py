@@ -7,8 +7,6 @@ core, workers) before it builds anything. Every change to vLLM is a `hook.Hook` 
 
 from __future__ import annotations
 
-import sys
-
 
 def register() -> None:
     """Apply the hooks for this process. Idempotent.
@@ -28,16 +26,7 @@ def register() -> None:
     from dotllm.vllm_plugin import registry, settings, tiers
 
     registry.join_vllms_log()
-    processes = registry.ASKED_BY.get(_caller(), tiers.PROCESSES)
+    processes = registry.processes_of_caller()
     if tiers.FRONT_END in processes:
         settings.check()
-    if processes:
-        registry.apply_required(*processes)
-
-
-def _caller() -> str:
-    """The module that loads vLLM's plugins, or calls `register`."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__") == "vllm.plugins":
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__", ""))
+    registry.apply_required(processes)

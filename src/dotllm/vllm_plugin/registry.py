@@ -3,8 +3,8 @@
 A hook's module is imported when the hook is applied, so a process imports only its own hooks, and a tier that is off
 costs nothing. vLLM loads plugins once in each process, and the module that loads them tells which kind of process it is
 (`ASKED_BY`): a front end parses its arguments, an engine core starts, a worker is made. But one process may have
-several of these roles, and a forked process inherits the mark that plugins are loaded. So the functions that start an
-engine core or a worker first apply its hooks.
+several of these roles, and a forked process inherits the mark that plugins are loaded. So vLLM's function that loads
+plugins applies the hooks of its caller's process whenever it is called.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from dotllm.vllm_plugin import tiers
 from dotllm.vllm_plugin.hook import Hook, HookError, Original
@@ -37,8 +39,7 @@ class Entry(NamedTuple):
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry("engine-core", ENFORCE, FRONT_END, "registry:ENGINE_CORE_HOOK"),
-    Entry("workers", ENFORCE, ENGINE_CORE, "registry:WORKER_HOOK"),
+    Entry("roles", ENFORCE, tiers.EVERY, "registry:ROLES"),
     Entry("validation", ENFORCE, FRONT_END, "enforce.validation"),
     Entry("front-end", ENFORCE, FRONT_END, "enforce.engine_info"),
     Entry("request-errors", ENFORCE, FRONT_END, "enforce.request_errors"),
@@ -89,10 +90,18 @@ ASKED_BY = {
 """vLLM's modules that load plugins, and the processes in which they do so. Any other caller gets all hooks."""
 
 
-def entries(*processes: str) -> list[Entry]:
-    """The hooks of the tiers that are on, for ``processes`` (none given: for all)."""
+def entries(processes: Sequence[str] = tiers.PROCESSES) -> list[Entry]:
+    """The hooks of the tiers that are on, for ``processes``."""
     on = tiers.chosen()
-    return [entry for entry in ENTRIES if entry.tier in on and entry.process in (processes or tiers.PROCESSES)]
+    return [entry for entry in ENTRIES if entry.tier in on and entry.process in (tiers.EVERY, *processes)]
+
+
+def processes_of_caller() -> Sequence[str]:
+    """The processes as which the module that loads vLLM's plugins does so."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in ("vllm.plugins", __package__, __name__):
+        frame = frame.f_back
+    return ASKED_BY.get(str(frame.f_globals.get("__name__")), tiers.PROCESSES)
 
 
 def hooks() -> list[Hook]:
@@ -122,15 +131,14 @@ def fault(entry: Entry) -> str:
     return ""
 
 
-def apply_all(*processes: str) -> dict[Entry, str]:
+def apply_all(processes: Sequence[str] = tiers.PROCESSES) -> dict[Entry, str]:
     """Apply every hook for ``processes``, even if others fail. Returns the `fault` of each."""
-    return {entry: fault(entry) for entry in entries(*processes)}
+    return {entry: fault(entry) for entry in entries(processes)}
 
 
-def apply_required(*processes: str) -> None:
-    """Apply every hook for ``processes`` (none given: for all). If a hook does not hold, raise if it is required, and
-    warn otherwise."""
-    for entry, reason in apply_all(*processes).items():
+def apply_required(processes: Sequence[str] = tiers.PROCESSES) -> None:
+    """Apply every hook for ``processes``. If a hook does not hold, raise if it is required, and warn otherwise."""
+    for entry, reason in apply_all(processes).items():
         if reason:
             _tell(entry, reason)
 
@@ -141,8 +149,7 @@ def _tell(entry: Entry, reason: str) -> None:
     message = f"dotllm hook {entry.name!r} does not hold on this vLLM ({reason})"
     required, without_it = is_required(entry)
     if required:
-        advice = f". Leave its tier out: {tiers.VARIABLE}={','.join(without(entry.tier))}"
-        raise HookError(f"{message}: {without_it}{advice if entry.tier != ENFORCE else ''}")
+        raise HookError(f"{message}: {without_it}")
     logger.warning("%s: %s", message, without_it)
 
 
@@ -155,33 +162,15 @@ def is_required(entry: Entry) -> tuple[bool, str]:
         return entry.tier == ENFORCE, "it cannot be imported"
 
 
-def without(tier: str) -> list[str]:
-    """The tiers that are on, except ``tier`` and those that need it."""
-    on = tiers.chosen()
-    return [name for name in tiers.TIERS if name in on and name != tier and tier not in tiers.NEEDS.get(name, ())]
-
-
-ENGINE_CORE_HOOK = Hook(
-    name="engine-core",
-    summary="an engine core gets its hooks, even in a process that was a front end before",
+ROLES = Hook(
+    name="roles",
+    summary="a process gets the hooks of each of its roles, even of one that begins after plugins were loaded",
     required=True,
-    without_it="nothing would be constrained in such an engine core",
-)
-WORKER_HOOK = Hook(
-    name="workers",
-    summary="a worker gets its hooks, even in a process that was an engine core before",
-    required=True,
-    without_it="such a worker would not know what the engine core sends",
+    without_it="nothing would be constrained where a front end is also an engine core, or an engine core a worker",
 )
 
 
-@ENGINE_CORE_HOOK.replaces("vllm.v1.engine.core:EngineCore.__init__")
-def _engine_core(self: object, *args: Any, original: Original, **kwargs: Any) -> None:
-    apply_required(ENGINE_CORE)
-    original(self, *args, **kwargs)
-
-
-@WORKER_HOOK.replaces("vllm.v1.worker.worker_base:WorkerWrapperBase.init_worker")
-def _worker(self: object, *args: Any, original: Original, **kwargs: Any) -> None:
-    apply_required(WORKER)
-    original(self, *args, **kwargs)
+@ROLES.replaces("vllm.plugins:load_general_plugins")
+def _load_general_plugins(*, original: Original) -> None:
+    original()
+    apply_required(processes_of_caller())

@@ -25,6 +25,7 @@ NEEDS = {SPEED: (ENFORCE,), API: (ENFORCE,), TOOLS: (ENFORCE, API), EXTRA: (ENFO
 
 FRONT_END, ENGINE_CORE, WORKER = PROCESSES = ("front end", "engine core", "worker")
 """A request passes through them in this order. One process may be all three."""
+EVERY = "every process"
 
 VARIABLE = "DOTLLM_HOOKS"
 
