@@ -33,7 +33,7 @@ from dotllm.cli.hook_sources import Source, definition, installed_source, parse
 from dotllm.cli.ledger import FILE, Ledger, read, state
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Target, positional
-from dotllm.vllm_plugin.registry import hooks
+from dotllm.vllm_plugin.registry import ENTRIES, hooks
 from dotllm.vllm_plugin.releases import SUPPORTED
 
 VERSIONS = tuple(f"{release}.0" for release in SUPPORTED)
@@ -74,12 +74,12 @@ def main() -> int:
     broken = False
     rows = [("hook", *releases)]
     details = []
-    for hook in (TYPES, *hooks()):
-        row = [hook.name]
+    for name, hook in (("vllm_types", TYPES), *((entry.name, entry.hook()) for entry in ENTRIES)):
+        row = [name]
         for version, source in releases.items():
             faults = faults_of(hook, source)
             row.append("ok" if not faults else "FAILED" if hook.required else "missing")
-            details += [f"{version} {hook.name}: {fault}" for fault in faults]
+            details += [f"{version} {name}: {fault}" for fault in faults]
             broken |= bool(faults) and hook.required
         rows.append(tuple(row))
     wanted = ledger.names(hooks())
@@ -152,7 +152,6 @@ def members(module: str, name: str) -> list[Target]:
 
 
 TYPES = Hook(
-    name="vllm_types",
     summary="what we read of vLLM's objects",
     targets=[one for name, module in MODULES.items() for one in members(module, name)],
     required=True,

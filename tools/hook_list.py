@@ -25,12 +25,14 @@ def tier_list(tier: str, entries: Iterable[Entry]) -> str:
     """The lines of a tier and its hooks."""
     needs = f" It needs {' and '.join(f'`{needed}`' for needed in NEEDS[tier])}." if tier in NEEDS else ""
     heading = WRAPPER.fill(f"`{tier}`: {TIERS[tier]}.{needs}")
-    return f"{heading}\n\n" + "".join(lines(entry.hook(), entry.process) for entry in entries if entry.tier == tier)
+    return f"{heading}\n\n" + "".join(
+        lines(entry.name, entry.hook(), entry.process) for entry in entries if entry.tier == tier
+    )
 
 
-def lines(hook: Hook, process: str) -> str:
+def lines(name: str, hook: Hook, process: str) -> str:
     """The lines of one hook; the name of a required one is bold."""
-    name = f"**{hook.name}**" if hook.required else f"*{hook.name}*"
+    name = f"**{name}**" if hook.required else f"*{name}*"
     parts = (
         f"{name} ({process}): {hook.summary}.",
         f"Without it: {hook.without_it}.",

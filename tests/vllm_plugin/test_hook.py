@@ -92,7 +92,7 @@ def test_who_has_imported_a_function_by_name_gets_ours(monkeypatch: pytest.Monke
 
 
 def test_a_hook_without_a_use_changes_nothing(module: Any) -> None:
-    hook = Hook("name", "summary", where=lambda: False, apply=lambda: pytest.fail("there is no use for it"))
+    hook = Hook("summary", where=lambda: False, apply=lambda: pytest.fail("there is no use for it"))
     hook.replaces("their.module:function")(one_more)
     hook.apply()
     assert module.function is identity and hook.targets == (Target("their.module", "function", ("number",)),)
@@ -125,7 +125,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_hook_replaces_what_its_functions_name(module: Any) -> None:
-    hook = Hook("name", "summary")
+    hook = Hook("summary")
 
     @hook.replaces("their.module:Theirs.one", "their.module:function")
     def more(*args: Any, original: Any, **kwargs: Any) -> Any:
@@ -142,7 +142,7 @@ def test_a_hook_replaces_what_its_functions_name(module: Any) -> None:
 
 
 def test_a_hook_rests_on_the_parameters_that_its_functions_name() -> None:
-    hook = Hook("name", "summary", (Target("their.module", "Theirs.field"),))
+    hook = Hook("summary", (Target("their.module", "Theirs.field"),))
 
     @hook.replaces("their.module:Theirs.one")
     def one(self: Any, number: int, *args: Any, original: Any, more: int = 0, **kwargs: Any) -> Any:
@@ -155,7 +155,7 @@ def test_a_hook_rests_on_the_parameters_that_its_functions_name() -> None:
 
 
 def test_a_hook_that_does_not_hold_has_replaced_nothing(module: Any) -> None:
-    hook = Hook("name", "summary", apply=lambda: pytest.fail("it does not hold"))
+    hook = Hook("summary", apply=lambda: pytest.fail("it does not hold"))
     hook.replaces("their.module:function", "their.module:Theirs.gone")(one_more)
     with pytest.raises(AttributeError, match="gone"):
         hook.apply()
@@ -175,7 +175,7 @@ def test_a_hook_holds_as_a_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) 
         module.first, module.second = identity, second  # type: ignore[attr-defined]
         if second is None:
             del module.second
-        hook = Hook("halves", "", apply=lambda: done.append("applied"))
+        hook = Hook("halves", apply=lambda: done.append("applied"))
         hook.replaces(f"{module.__name__}:first", f"{module.__name__}:second")(fits)
         with pytest.raises((TypeError, AttributeError)):
             hook.apply()

@@ -105,5 +105,5 @@ def test_the_list_names_functions_once_and_no_fields() -> None:
         Target("m", "Manager.begin", ("self",)), Target("n", "Manager.begin", ()), Target("m", "Manager._end", ()),
         Target("m", "free", ()), Target("m", "Manager"), Target("m", "Manager.field"),
     ]  # fmt: skip
-    lines = hook_list.lines(Hook("one", "a | b", targets, without_it="a <tag>", required=True), "worker").splitlines()
+    lines = hook_list.lines("one", Hook("a | b", targets, without_it="a <tag>", required=True), "worker").splitlines()
     assert lines == ["* **one** (worker): a | b.", "  Without it: a &lt;tag>.", "  `Manager`: `begin`, `_end`; `free`."]

@@ -1,4 +1,4 @@
-"""Hook: one named change to vLLM, what it depends on, and whether it holds.
+"""Hook: one change to vLLM, what it depends on, and whether it holds.
 
 A dotllm function that replaces a vLLM function says so at its definition (`Hook.replaces`). The functions that a hook
 depends on are data (`Hook.targets`; `vllm_types` has the attributes of vLLM's objects), so `dotllm.cli.hook_sources`
@@ -48,7 +48,6 @@ class Hook:
 
     def __init__(
         self,
-        name: str,
         summary: str,
         targets: Sequence[Target] = (),
         apply: Callable[[], None] | None = None,
@@ -59,7 +58,7 @@ class Hook:
         """``targets``: what the hook depends on, apart from the functions it replaces. ``without_it``: what the user
         loses if it does not hold; if it is ``required``, the server then does not start. ``where``: whether the hook is
         useful in this process; if not, it changes nothing."""
-        self.name, self.summary, self.required, self.without_it = name, summary, required, without_it
+        self.summary, self.required, self.without_it = summary, required, without_it
         self._needs, self._apply, self._where = tuple(targets), apply, where
         self.replacements: list[tuple[str, str, Original]] = []
         """For each replaced function: its module, its name in the module, and our function."""

@@ -163,7 +163,6 @@ def is_required(entry: Entry) -> tuple[bool, str]:
 
 
 ROLES = Hook(
-    name="roles",
     summary="a process gets the hooks of each of its roles, even of one that begins after plugins were loaded",
     required=True,
     without_it="nothing would be constrained where a front end is also an engine core, or an engine core a worker",

@@ -19,7 +19,6 @@ _SERVING = "vllm.entrypoints.openai.responses.serving:OpenAIServingResponses"
 FAILED = "response.failed"
 
 HOOK = Hook(
-    name="background-responses",
     summary="a background response that ends with an error has the status failed, and says why",
     without_it="a background response that the engine refuses stays queued for ever",
 )

@@ -35,7 +35,6 @@ def validate(self: Any, *, original: Original) -> Any:
 
 
 HOOK = Hook(
-    name="backend-options",
     summary="disable_any_whitespace may be set for the whole server",
     targets=(Target(_MODULE, f"StructuredOutputsConfig.{_VALIDATOR}", ("self",)),),
     apply=allow_options,

@@ -55,7 +55,6 @@ _STREAMING = (f"{_OPENAI}.chat_completion.serving", f"{_OPENAI}.completion.servi
 _WITH_CODES = (_OPENAI, _TOKENS, "vllm.entrypoints.anthropic")
 
 HOOK = Hook(
-    name="endpoints",
     summary="a streamed request that is refused gets HTTP 400; a completion is constrained from its first token; "
     "use_beam_search with a constraint is refused",
     targets=(

@@ -36,7 +36,6 @@ _AS_HERE = (
 _BEGIN, _ERROR, _STOPPED = "data:", '{"error"', "event: message_stop"
 
 HOOK = Hook(
-    name="messages-errors",
     summary="errors of the Messages API have Anthropic's shape, with the code of a refusal and the field",
     without_it="refusals of the Messages API have OpenAI's shape, or no code, and Anthropic's SDK does not send the "
     "conversation of a thread that is not kept",

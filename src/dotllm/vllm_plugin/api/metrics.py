@@ -21,7 +21,6 @@ def _share_directory() -> None:
 
 
 HOOK = Hook(
-    name="metrics",
     summary="/metrics shows compiles, caches and refusals",
     apply=_share_directory,
     without_it="/metrics has none of dotllm's metrics",

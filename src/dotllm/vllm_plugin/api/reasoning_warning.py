@@ -22,7 +22,6 @@ from dotllm.vllm_plugin.vllm_types import VllmConfig
 logger = logging.getLogger(__name__)
 
 HOOK = Hook(
-    name="front-end-start",
     summary="a front end says at its start which reasoning parser is missing, and loads what its first request needs",
     targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
     without_it="nothing says that a model that thinks needs a reasoning parser; the first request takes longer",

@@ -37,7 +37,6 @@ MOST_BYTES = 2048
 """The limit of the header: proxies allow 4 to 8 KiB for all headers of an answer."""
 
 HOOK = Hook(
-    name="response-headers",
     summary=f"the header {HEADER} of an answer names the parts of its request without effect; a 503 has Retry-After",
     without_it="answers do not say which keywords of a schema have no effect, and a 503 does not say when to try again",
 )

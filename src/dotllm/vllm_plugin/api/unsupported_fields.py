@@ -86,7 +86,6 @@ _TOKENS = Target(
 )
 
 HOOK = Hook(
-    name="unsupported-fields",
     summary="a constraint in a field that an API does not have is refused, and the message names the field",
     targets=(_BASE, _MESSAGES, _TOKENS),
     apply=lambda: _see_requests_as_sent(),

@@ -83,7 +83,6 @@ def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestG
 
 
 HOOK = Hook(
-    name="manager",
     summary="dotllm compiles the specifications of the engine, in threads of its own",
     required=True,
     without_it="nothing would be constrained",

@@ -19,7 +19,6 @@ _last: VllmConfig | None = None
 _of_request: ContextVar[VllmConfig | None] = ContextVar("dotllm_engine", default=None)
 
 HOOK = Hook(
-    name="front-end",
     summary="the front end knows its engine's backend",
     without_it="streams that are refused get HTTP 200 and an error event; the backend is assumed to be auto",
 )

@@ -19,7 +19,6 @@ from dotllm.vllm_plugin.vllm_types import CompletionOutput, EngineCoreOutput, Re
 logger = logging.getLogger(__name__)
 
 HOOK = Hook(
-    name="request-errors",
     summary="if a constraint ends its request with an error, the client gets the reason",
     targets=(
         Target(

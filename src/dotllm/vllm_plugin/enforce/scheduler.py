@@ -230,7 +230,6 @@ def _require_what_is_overridden() -> None:
 
 
 HOOK = Hook(
-    name="scheduler",
     summary="the scheduler does dotllm's part of each step, and says why a request has failed",
     targets=[
         Target("vllm.v1.core.sched.scheduler", f"Scheduler.{name}", positional(method))
@@ -253,7 +252,6 @@ def _get_scheduler_cls(self: SchedulerConfig, *, original: Original) -> type:
 
 
 SESSIONS = Hook(
-    name="sessions",
     summary="a session whose input streams in is constrained in each turn",
     without_it="such a session is constrained in its first turn only",
     targets=[Target("vllm.v1.request", "Request.structured_output_request")],

@@ -33,7 +33,6 @@ from dotllm.vllm_plugin.vllm_types import ModelConfig, StructuredOutputsConfig, 
 _SENT = "_dotllm_sent"  # attribute of a ``StructuredOutputsParams``: the schema and the text that was sent
 
 HOOK = Hook(
-    name="validation",
     summary="what cannot be enforced is refused with HTTP 400 and the reason",
     targets=(Target("vllm.exceptions", "VLLMValidationError"),),
     required=True,

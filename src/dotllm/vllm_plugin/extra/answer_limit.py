@@ -131,7 +131,6 @@ def _give() -> None:
 
 
 HOOK = Hook(
-    name="answer-limit",
     summary="with dotllm_finish, answers end within max_tokens",
     apply=_give,
     without_it="a request with dotllm_finish is refused",

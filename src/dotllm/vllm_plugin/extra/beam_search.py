@@ -18,7 +18,6 @@ from dotllm.vllm_plugin.vllm_types import StructuredOutputsParams, VllmConfig
 _OFFLINE = "vllm.entrypoints.generate.beam_search.offline"
 
 HOOK = Hook(
-    name="beam-search",
     summary="LLM.beam_search works with structured outputs",
     targets=[Target("vllm.v1.structured_output.request", "get_structured_output_key", ("params",))],
     without_it="LLM.beam_search with structured outputs fails",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dotllm.inspector.inspector import Inspector
 
 HOOK = Hook(
-    name="inspector",
     summary="with --dotllm-inspect: the inspector's page at /dotllm/inspect follows requests token by token",
     where=lambda: settings.value(settings.INSPECT) == "on",
     without_it="a server has no inspector",

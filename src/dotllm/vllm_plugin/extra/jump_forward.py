@@ -342,7 +342,6 @@ def _enter_text_where_workers_take_it() -> None:
 
 
 HOOK = Hook(
-    name="jump-forward",
     summary="forced text is entered into requests, not generated",
     apply=_enter_text_where_workers_take_it,
     without_it="forced text is generated token by token",

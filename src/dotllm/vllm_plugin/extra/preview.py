@@ -38,7 +38,6 @@ _TOKENIZER = "--tokenizer"
 _FLAGS = ("disable_any_whitespace", "disable_additional_properties")
 
 HOOK = Hook(
-    name="preview",
     summary="with --dotllm-preview: what would be refused is logged and counted, while vLLM's backend answers",
     where=settings.previews,
     without_it="a server has no preview",

@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 _BATCH = "vllm.v1.worker.gpu_input_batch"
 _TOKENS = ("is_token_ids", "num_tokens_no_spec", "prev_req_id_to_index", "req_id_to_index", "token_ids_cpu")
 HOOK = Hook(
-    name="entered-text",
     summary="a worker stores the text that the engine core enters into requests",
     targets=(
         Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", ("self", "scheduler_output")),

@@ -318,7 +318,6 @@ def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[Requ
 
 
 HOOK = Hook(
-    name="batch-accept",
     summary="one call lets all grammars accept the tokens of a step, and another validates drafts",
     apply=takes_part(BATCH, BatchAccept),
     without_it="vLLM asks grammars one after another",

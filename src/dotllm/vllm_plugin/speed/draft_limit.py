@@ -56,7 +56,6 @@ def most_drafting(scheduler: Scheduler) -> int | None:
 
 
 HOOK = Hook(
-    name="draft-limit",
     summary="drafts of constrained requests do not make a step larger than vLLM's largest CUDA graph",
     apply=takes_part(DRAFTS, DraftLimit),
     without_it="with speculation, large batches of constrained requests may be slower than without it",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dotllm.arrays import Int64
 
 HOOK = Hook(
-    name="look-ahead",
     summary="if tokens arrive early, the masks after them are found while the next step is launched",
     targets=[Target("vllm.v1.executor.uniproc_executor", "AsyncOutputFuture.async_output")],
     without_it="new masks are found after the next step has been launched",

@@ -56,7 +56,6 @@ def _require_workers_that_take_rows() -> None:
 
 
 HOOK = Hook(
-    name="gpu-masks",
     summary="the masks of a step are found in one call; on GPUs they are in a table, and only row numbers are sent",
     targets=(
         Target("vllm.platforms.interface", "Platform.is_pin_memory_available", ("cls",)),

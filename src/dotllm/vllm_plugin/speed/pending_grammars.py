@@ -230,7 +230,6 @@ def why_not(scheduler: Scheduler) -> str:
 
 
 HOOK = Hook(
-    name="pending-grammars",
     summary="a request processes its prompt, and reasons, while its specification compiles",
     apply=takes_part(PENDING, PendingGrammars),
     without_it="a constrained request begins with its prompt only after its specification is compiled, as in vLLM",

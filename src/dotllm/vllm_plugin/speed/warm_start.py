@@ -76,7 +76,6 @@ def prepare_engine(vllm_config: VllmConfig) -> None:
 
 
 HOOK = Hook(
-    name="warm-start",
     summary="kernels and vocabulary are prepared while the model loads",
     targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
     without_it="the first constrained request after a start takes some seconds longer",

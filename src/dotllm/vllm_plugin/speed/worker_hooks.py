@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HOOK = Hook(
-    name="mask-table",
     summary="a worker keeps the mask rows in a table on its device, and applies the rows whose numbers it receives",
     without_it="a worker would not know the row numbers that the engine core sends (which checks this hook, too)",
 )

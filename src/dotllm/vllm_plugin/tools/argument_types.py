@@ -30,7 +30,6 @@ from dotllm.vllm_plugin.tools import tag_rewrite
 _MODULE = "vllm.tool_parsers.utils"
 
 HOOK = Hook(
-    name="argument-types",
     summary="arguments of calls come back with the types that the tool's schema gives them",
     targets=(Target(_MODULE, "extract_types_from_schema", ("schema",)),),
     without_it="many tool parsers return numbers and objects under a $ref as strings, and strings that look like other "

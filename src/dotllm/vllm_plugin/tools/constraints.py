@@ -51,7 +51,6 @@ _TRIMMED = "qwen_3_coder"
 """The notation whose parsers strip line breaks from the ends of values."""
 
 HOOK = Hook(
-    name="tool-constraints",
     summary="vLLM's parsers read calls back completely, and tools do not change a constraint next to them",
     without_it="an argument that contains </tool_call> ends its call, 1e400 comes back as Infinity, arguments may be "
     "any JSON value; with strict tools, whitespace options are lost and xgrammar translates Lark grammars",

@@ -40,7 +40,6 @@ def _turn_on() -> None:
 
 
 HOOK = Hook(
-    name="custom-tools",
     summary="custom tools may have grammars, and chats may have custom tools",
     apply=_turn_on,
     targets=(

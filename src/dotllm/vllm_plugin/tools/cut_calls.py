@@ -24,7 +24,6 @@ from dotllm.vllm_plugin.tools import marks_in_text, tag_rewrite
 _PARSER = "vllm.parser.abstract_parser"
 
 HOOK = Hook(
-    name="cut-calls",
     summary="a call that is cut off is left out of an answer that is not streamed",
     without_it="a call that is cut off is returned as if it were complete, with its last argument cut",
 )

@@ -34,7 +34,6 @@ _OPENINGS = {
 """For the tool parsers whose streams are held: what no text before the first call contains."""
 
 HOOK = Hook(
-    name="streamed-calls",
     summary="calls that vLLM's parsers find in a complete answer are not lost in a stream",
     targets=(
         Target("vllm.tool_parsers.abstract_tool_parser", "ToolParser.extract_tool_calls"),

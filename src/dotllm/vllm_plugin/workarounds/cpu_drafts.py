@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
 
 HOOK = Hook(
-    name="cpu-drafts",
     summary="on CPUs, drafts are verified at the temperature of their request, and steps without drafts may use top_k",
     where=on_cpu,
     without_it="on CPUs with speculation, sampled requests lose drafts they should keep, and top_k or top_p may end "

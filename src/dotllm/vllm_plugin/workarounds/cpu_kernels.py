@@ -15,7 +15,6 @@ from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.workarounds import on_cpu
 
 HOOK = Hook(
-    name="cpu-kernels",
     summary="a CPU worker starts although Numba is loaded",
     where=on_cpu,
     without_it="a CPU server may crash at its start, depending on which of two threads is first",

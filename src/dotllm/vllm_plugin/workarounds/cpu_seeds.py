@@ -20,7 +20,6 @@ from dotllm.vllm_plugin.workarounds import on_cpu
 
 _RUNNER, _BATCH = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu_input_batch"
 HOOK = Hook(
-    name="cpu-seeds",
     summary="on a CPU, a seeded request whose prompt is processed in pieces does not end the server",
     targets=(
         *(Target(_RUNNER, f"GPUModelRunner.{name}") for name in ("discard_request_mask", "input_batch", "requests")),

@@ -14,7 +14,6 @@ from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, SamplingParams
 
 HOOK = Hook(
-    name="mass-answers",
     summary="answers of chats and completions contain the probability that each mask left, if the request asks",
     targets=(
         Target("vllm.v1.engine.logprobs", "LogprobsProcessor.logprobs"),

@@ -59,7 +59,6 @@ def _require_workers_that_sum() -> None:
 
 
 HOOK = Hook(
-    name="mass",
     summary="if a request asks, its answer says how much probability each mask left",
     targets=(
         Target("vllm.v1.engine", "EngineCoreOutput.kv_transfer_params"),

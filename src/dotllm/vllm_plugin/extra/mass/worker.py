@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 _FAILED = "could not measure how much probability the masks of this step leave"
 
 HOOK = Hook(
-    name="mass-sums",
     summary="a worker computes the probability that each mask leaves, for the requests that ask",
     targets=(
         Target("vllm.v1.outputs", "AsyncModelRunnerOutput.get_output", ("self",)),
