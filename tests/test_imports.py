@@ -13,7 +13,7 @@ import dotllm
 from tests.cases import EVERY
 
 ROOT = Path(dotllm.__file__).parent
-ALLOWED = {"dotllm": {"dotllm._version", "dotllm.vllm_plugin.settings"}, "dotllm.cli": {"dotllm.cli.subcommands"}}
+ALLOWED = {"dotllm": {"dotllm._version", "dotllm.allowed_plugins"}, "dotllm.cli": {"dotllm.cli.subcommands"}}
 """Modules that no thread imports before their package."""
 
 

@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dotllm._version import __version__
-from dotllm.vllm_plugin.settings import allow_plugin as _allow_plugin
+from dotllm.allowed_plugins import allow_plugin as _allow_plugin
 
 if TYPE_CHECKING:
     from dotllm.api import Index

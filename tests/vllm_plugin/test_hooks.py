@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from dotllm import allowed_plugins
 from dotllm.compilation import validation_cache
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin import specification as requests
@@ -384,7 +386,6 @@ def test_the_processes_of_ray_get_our_variables(monkeypatch: pytest.MonkeyPatch)
     from vllm.ray.ray_env import get_env_vars_to_copy
 
     from dotllm.cli.options import OPTIONS
-    from dotllm.vllm_plugin import settings
 
     for before in ("", "MINE_", "MINE_, DOTLLM_"):
         monkeypatch.setenv("VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY", before)
@@ -392,8 +393,8 @@ def test_the_processes_of_ray_get_our_variables(monkeypatch: pytest.MonkeyPatch)
         for option in OPTIONS:
             monkeypatch.setenv(option.variable, "1")
         for _ in range(2):
-            settings.allow_plugin()
+            allowed_plugins.allow_plugin()
         copied = get_env_vars_to_copy()
         assert {option.variable for option in OPTIONS} <= copied
         assert ("MINE_TOO" in copied) == bool(before)
-    assert settings.os.environ["VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY"] == "MINE_, DOTLLM_"
+    assert os.environ["VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY"] == "MINE_, DOTLLM_"

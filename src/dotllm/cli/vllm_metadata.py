@@ -11,8 +11,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+from dotllm.allowed_plugins import PLUGIN_NAME
 from dotllm.vllm_plugin.releases import SUPPORTED, too_old
-from dotllm.vllm_plugin.settings import PLUGIN_NAME
 
 CPU_LIBRARY = "libnuma.so.1"
 """A library that the code of vLLM's CPU builds is linked with, and that pip does not bring."""

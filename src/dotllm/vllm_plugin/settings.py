@@ -18,9 +18,6 @@ logger = logging.getLogger(__name__)
 BACKEND = "dotllm"
 """What we write into a request as its backend. vLLM's configuration has no name for us: ``auto`` means dotllm."""
 
-PLUGIN_NAME = "dotllm"
-"""The name of our entry point, which vLLM loads."""
-
 ORDER, ADDITIONAL = "DOTLLM_PROPERTY_ORDER", "DOTLLM_ADDITIONAL_PROPERTIES"
 WHITESPACE, DIGITS = "DOTLLM_WHITESPACE", "DOTLLM_NUMBER_DIGITS"
 HOW_JSON_IS_WRITTEN = {
@@ -60,23 +57,6 @@ _REMOVED = (
 
 _OF_KUBERNETES = re.compile(r"(_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_\w+)?)$")
 """The ends of the variables that Kubernetes makes for each service, which may be called dotllm."""
-
-
-def allow_plugin() -> None:
-    """Add dotllm to ``VLLM_PLUGINS`` if the user lists vLLM's plugins: importing or running dotllm means using it.
-
-    Also add our variables to those that vLLM copies to the processes that Ray starts on any node
-    (``--data-parallel-backend ray``), because these inherit nothing."""
-    if "VLLM_PLUGINS" in os.environ:
-        _add("VLLM_PLUGINS", PLUGIN_NAME)
-    _add("VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY", "DOTLLM_")
-
-
-def _add(variable: str, name: str) -> None:
-    """Add ``name`` to a list in the environment."""
-    names = os.environ.get(variable, "").split(",")
-    if name not in map(str.strip, names):
-        os.environ[variable] = ",".join(hook for hook in (*names, name) if hook)
 
 
 def value(variable: str) -> str:
