@@ -78,24 +78,9 @@ def _chosen(variable: str, text: str) -> str:
     return chosen
 
 
-def ends_in_reasoning() -> bool:
-    """Whether EOS or a stop token may end an answer before its reasoning has ended."""
-    return value(END_IN_REASONING) == "allow"
-
-
-def gpu_masks() -> str:
-    """Whether masks live in a table of the workers: auto, on or off."""
-    return value(GPU_MASKS)
-
-
-def previews() -> bool:
-    """Whether vLLM's own backend answers."""
-    return value(PREVIEW) == "on"
-
-
 def is_ours(backend: str | None) -> bool:
     """Whether dotllm serves the requests of a server configured with ``backend``."""
-    return backend == "auto" and value(DEFAULT_BACKEND) == "dotllm" and not previews()
+    return backend == "auto" and value(DEFAULT_BACKEND) == "dotllm" and value(PREVIEW) == "off"
 
 
 def require_values(environment: Mapping[str, str] = os.environ) -> None:

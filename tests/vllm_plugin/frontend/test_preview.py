@@ -180,10 +180,10 @@ def test_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert environment == {"DOTLLM_PREVIEW": "on"}
     monkeypatch.setenv("DOTLLM_PREVIEW", "on")
-    assert settings.previews() and not settings.is_ours("auto")
+    assert not settings.is_ours("auto")
     monkeypatch.setenv("DOTLLM_HOOKS", "enforce")
     with pytest.raises(ValueError, match="extra"):
-        settings.previews()
+        settings.value(settings.PREVIEW)
 
 
 def test_the_servers_options_go_to_the_command() -> None:

@@ -39,7 +39,7 @@ _FLAGS = ("disable_any_whitespace", "disable_additional_properties")
 
 HOOK = Hook(
     summary="with --dotllm-preview: what would be refused is logged and counted, while vLLM's backend answers",
-    where=settings.previews,
+    where=lambda: settings.value(settings.PREVIEW) == "on",
     without_it="a server has no preview",
 )
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from dotllm.arrays import Int32
 from dotllm.device_masks.message import MaskRows
-from dotllm.vllm_plugin import releases
+from dotllm.vllm_plugin import releases, settings
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
 from dotllm.vllm_plugin.enforce.scheduler import MASKS, Part, takes_part
 from dotllm.vllm_plugin.hook import Hook, Original, Target
-from dotllm.vllm_plugin.settings import gpu_masks
 from dotllm.vllm_plugin.speed import worker_hooks
 from dotllm.vllm_plugin.vllm_types import (
     GrammarOutput,
@@ -70,7 +69,7 @@ def why_not(manager: StructuredOutputManager) -> str:
     """Why this engine's masks cannot live on the device; "" if they can."""
     from vllm.platforms import current_platform
 
-    config, chosen = manager.vllm_config, gpu_masks()
+    config, chosen = manager.vllm_config, settings.value(settings.GPU_MASKS)
     worker = str(config.parallel_config.worker_cls)
     checks = (
         (chosen == "off", "switched off"),

@@ -16,8 +16,8 @@ from dotllm.index import NO_LIMIT, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.limits import tight_guides
 from dotllm.index.mask_table import END_ROW
+from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.settings import ends_in_reasoning
 from dotllm.vllm_plugin.speed.request_state import reasoning_end, tokens_left
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 from dotllm.vllm_plugin.workarounds.implicit_ends import masked_ends
@@ -157,7 +157,7 @@ def _masked_in_reasoning(manager: StructuredOutputManager, request: Request) -> 
     known = getattr(structured, _MASKED, None)
     if known is None or known[0] is not parameters:  # (a session that goes on may have other stop tokens)
         masked = masked_ends(manager, request)
-        if not ends_in_reasoning():
+        if settings.value(settings.END_IN_REASONING) == "forbid":
             masked += tuple(sorted(parameters.all_stop_token_ids.difference(reasoning_end(manager, request))))
         known = parameters, masked
         setattr(structured, _MASKED, known)

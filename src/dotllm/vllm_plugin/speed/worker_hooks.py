@@ -16,9 +16,8 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.device_masks.message import MaskRows, positions
-from dotllm.vllm_plugin import vllm_types
+from dotllm.vllm_plugin import settings, vllm_types
 from dotllm.vllm_plugin.hook import Hook, Original
-from dotllm.vllm_plugin.settings import gpu_masks
 
 if TYPE_CHECKING:
     import torch
@@ -118,7 +117,7 @@ _warmed: set[torch.device] = set()
 def _warm(holder: object, logits: torch.Tensor, words: int, starts: torch.Tensor, most_positions: int) -> None:
     """Launch the kernel on ``logits``, which stay as they are, after the first bitmask of a device (which is vLLM's
     warm-up). Errors are only logged. words: the number of int32s of a mask row."""
-    if logits.device.type == "cpu" or logits.device in _warmed or gpu_masks() == "off":
+    if logits.device.type == "cpu" or logits.device in _warmed or settings.value(settings.GPU_MASKS) == "off":
         return
     _warmed.add(logits.device)
     try:
