@@ -68,7 +68,7 @@ def test_a_process_imports_what_is_for_it() -> None:
     assert worker["heavy"] == []
     assert not any(f".{folder}." in name for folder in ("enforce", "api", "tools") for name in worker["ours"])
     chosen = {entry.name for entry in registry.ENTRIES if entry.tier == "enforce" and entry.process == "engine core"}
-    assert {*core["hooks"]} == chosen - {"sessions"}, "(it shares the module of another)"
+    assert {*core["hooks"]} == chosen
     assert not any(f".{folder}." in name for folder in ("api", "tools", "extra") for name in core["ours"])
     assert neither["hooks"] == []
 

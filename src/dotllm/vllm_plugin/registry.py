@@ -45,7 +45,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("request-errors", ENFORCE, FRONT_END, "enforce.request_errors"),
     Entry("manager", ENFORCE, ENGINE_CORE, "enforce.compile_hook"),
     Entry("scheduler", ENFORCE, ENGINE_CORE, "enforce.scheduler"),
-    Entry("sessions", ENFORCE, ENGINE_CORE, "enforce.scheduler:SESSIONS"),
     Entry("cpu-kernels", ENFORCE, WORKER, "workarounds.cpu_kernels"),  # (whatever is off, a CPU server must start)
     Entry("pending-grammars", SPEED, ENGINE_CORE, "speed.pending_grammars"),
     Entry("warm-start", SPEED, ENGINE_CORE, "speed.warm_start"),

@@ -251,14 +251,7 @@ def _get_scheduler_cls(self: SchedulerConfig, *, original: Original) -> type:
     return before(base)  # type: ignore[arg-type]  # a class is hashable
 
 
-SESSIONS = Hook(
-    summary="a session whose input streams in is constrained in each turn",
-    without_it="such a session is constrained in its first turn only",
-    targets=[Target("vllm.v1.request", "Request.structured_output_request")],
-)
-
-
-@SESSIONS.replaces("vllm.v1.request:StreamingUpdate.from_request")
+@HOOK.replaces("vllm.v1.request:StreamingUpdate.from_request")
 def _from_request(cls: Any, request: Request, *, original: Original) -> Any:
     """vLLM keeps a session as one request. Each chunk of input comes as a separate request, whose specification is
     compiled, but the session does not take over the grammar. So the second answer would have the grammar of the first,
