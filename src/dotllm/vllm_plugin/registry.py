@@ -48,10 +48,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("cpu-kernels", ENFORCE, WORKER, "workarounds.cpu_kernels"),  # (whatever is off, a CPU server must start)
     Entry("pending-grammars", SPEED, ENGINE_CORE, "speed.pending_grammars"),
     Entry("warm-start", SPEED, ENGINE_CORE, "speed.warm_start"),
-    Entry("gpu-masks", SPEED, ENGINE_CORE, "speed.manager_hook"),
+    Entry("batches", SPEED, ENGINE_CORE, "speed.manager_hook"),
     Entry("mask-table", SPEED, WORKER, "speed.worker_hooks"),
     Entry("draft-limit", SPEED, ENGINE_CORE, "speed.draft_limit"),
-    Entry("batch-accept", SPEED, ENGINE_CORE, "speed.batch_accept"),
     Entry("look-ahead", SPEED, ENGINE_CORE, "speed.look_ahead"),
     Entry("front-end-start", API, FRONT_END, "api.reasoning_warning"),
     Entry("backend-options", API, FRONT_END, "api.config"),

@@ -18,7 +18,7 @@ from dotllm.vllm_plugin.enforce import scheduler
 from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.enforce.scheduler import OVERRIDDEN, DotllmScheduler
 from dotllm.vllm_plugin.extra import jump_forward
-from dotllm.vllm_plugin.speed import batch_accept, draft_limit, manager_hook, pending_grammars
+from dotllm.vllm_plugin.speed import batch_accept, draft_limit, pending_grammars
 from tests.vllm_plugin.engine_core.test_pending_grammars import Bench
 
 pytestmark = pytest.mark.serve
@@ -35,11 +35,11 @@ def test_the_class_is_vllms_with_ours_before_it(vllm_config: Any, index: Index) 
     assert [base.__name__ for base in found.__bases__] == ["DotllmScheduler", "AsyncScheduler"]
     assert type(an_engine(vllm_config, index).scheduler) is found
     parts = (
-        pending_grammars.PendingGrammars, manager_hook.Masks, draft_limit.DraftLimit, batch_accept.BatchAccept,
+        pending_grammars.PendingGrammars, draft_limit.DraftLimit, batch_accept.BatchAccept,
         jump_forward.JumpForward,
     )  # fmt: skip
     own = engine.scheduler
-    assert tuple(map(type, (own._pending, own._masks, own._drafts, own._batch, own._forced))) == parts
+    assert tuple(map(type, (own._pending, own._drafts, own._batch, own._forced))) == parts
 
 
 def test_all_that_is_overridden_is_a_target() -> None:
@@ -81,7 +81,7 @@ def test_enforced_with_no_part_at_all(vllm_config: Any, index: Index, monkeypatc
     monkeypatch.setattr(batch_accept, "accept", lambda *_: pytest.fail("speed"))
     bench = Bench(vllm_config)
     own = bench.scheduler
-    assert {type(part) for part in (own._pending, own._masks, own._drafts, own._batch, own._forced)} == {scheduler.Part}
+    assert {type(part) for part in (own._pending, own._drafts, own._batch, own._forced)} == {scheduler.Part}
     late: Future[Any] = Future()
     bench.add("late", 3, late, max_tokens=3)
     grammars = [RequestGrammar(index.guide(), (), index.vocabulary) for _ in range(10)]

@@ -88,7 +88,7 @@ class Part:
         """A request has ended. (For `BATCH`: or is preempted.)"""
 
 
-PENDING, MASKS, DRAFTS, BATCH, FORCED, MASS = "pending grammars", "masks", "drafts", "batch", "forced text", "mass"
+PENDING, DRAFTS, BATCH, FORCED, MASS = "pending grammars", "drafts", "batch", "forced text", "mass"
 _parts: dict[str, type[Part]] = {}
 _STRUCTURED = "_dotllm_structured_output_request"  # attribute of a ``StreamingUpdate``
 
@@ -107,8 +107,8 @@ class DotllmScheduler(Base):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._pending, self._masks, self._drafts, self._batch, self._forced, self._mass = (
-            _parts.get(name, Part)(self) for name in (PENDING, MASKS, DRAFTS, BATCH, FORCED, MASS)
+        self._pending, self._drafts, self._batch, self._forced, self._mass = (
+            _parts.get(name, Part)(self) for name in (PENDING, DRAFTS, BATCH, FORCED, MASS)
         )
         self._failures = Failures(self)
         # The engine core makes its scheduler once the model is loaded, and nothing slow comes after it.
@@ -157,7 +157,7 @@ class DotllmScheduler(Base):
             backend.compiler.metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - began)
             rows = float(len(masks.structured_output_request_ids))
             backend.compiler.metrics.add("dotllm_mask_rows", amount=rows)
-        self._masks.masks_found(scheduler_output, masks)
+        self._batch.masks_found(scheduler_output, masks)
         self._mass.masks_found(scheduler_output, masks)
         return masks
 
@@ -181,7 +181,6 @@ class DotllmScheduler(Base):
     def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput) -> Any:
         """Points 8 to 10: the grammars accept the tokens, text that is forced after them is entered, vLLM reads the
         results, and requests that fail say why."""
-        self._masks.results_came(scheduler_output, model_runner_output)
         self._batch.results_came(scheduler_output, model_runner_output)
         self._forced.results_came(scheduler_output, model_runner_output)
         self._failures.watch()

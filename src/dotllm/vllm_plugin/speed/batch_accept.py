@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
-from dotllm.vllm_plugin.enforce.scheduler import BATCH, Part, takes_part
-from dotllm.vllm_plugin.hook import Hook, Original
+from dotllm.vllm_plugin.enforce.scheduler import Part
 from dotllm.vllm_plugin.speed.look_ahead import early_tokens
 from dotllm.vllm_plugin.vllm_types import (
     DraftTokenIds,
@@ -66,6 +64,7 @@ class BatchAccept(Part):
         self._running: Running | None = None  # guides, by the name of their request
         self._slow: SlowSteps | None = None  # steps of other plain guides
         self._sent: MaskRows | Int32 | None = None  # the masks of the last step
+        self._sender: StepMasks | None = None  # of the masks that were found last
 
     def begin_step(self) -> None:
         """The indexes are needed from now on. (No exception may reach vLLM's loop; a look changes nothing.)"""
@@ -108,6 +107,13 @@ class BatchAccept(Part):
         except Exception:
             logger.exception("could not find a step's masks in one call; vLLM asks for each")
             return None
+
+    def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
+        """The masks of ``step`` go to the workers."""
+        backend = backend_of(self.scheduler.structured_output_manager)
+        self._sender = None if backend is None else backend.step_masks
+        if self._sender is not None:
+            self._sender.sent_with(step)
 
     def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:
         """The masks of a step's requests. A row is found in one of three ways: the guide runs; a thread finds it; or
@@ -204,7 +210,9 @@ class BatchAccept(Part):
             self._running.leave(request.request_id)
 
     def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
-        """Accept the tokens of ``step``, one or more for each grammar."""
+        """Accept the tokens of ``step``, one or more for each grammar. The workers have the rows that went with it."""
+        if self._sender is not None:
+            self._sender.arrived(step)
         self.begin_step()
         names, tokens = output.req_ids, output.sampled_token_ids
         loads = output.kv_connector_output
@@ -315,28 +323,3 @@ def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[Requ
         for grammar in grammars:
             grammar.fail("accept", error)
     return accepted
-
-
-HOOK = Hook(
-    summary="one call lets all grammars accept the tokens of a step, and another validates drafts",
-    apply=takes_part(BATCH, BatchAccept),
-    without_it="vLLM asks grammars one after another",
-)
-
-
-@HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.accept_tokens")
-def _accept_tokens(
-    self: vllm_types.StructuredOutputManager,
-    request: vllm_types.Request,
-    new_token_ids: list[int],
-    *,
-    original: Original,
-) -> bool:
-    """Call no grammar if the answer is known: after `accept`, and for a request without a constraint."""
-    structured = request.structured_output_request
-    if structured is None:
-        return True
-    grammar = structured._grammar
-    if getattr(grammar, "accepted_ahead", False) and not grammar.failed:
-        return True
-    return bool(original(self, request, new_token_ids))

@@ -8,60 +8,36 @@ to the workers. Where it does more than fill masks (diffusion models), it is lef
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dotllm.arrays import Int32
 from dotllm.device_masks.message import MaskRows
 from dotllm.vllm_plugin import releases, settings
 from dotllm.vllm_plugin.enforce.compile_hook import backend_of
-from dotllm.vllm_plugin.enforce.scheduler import MASKS, Part, takes_part
+from dotllm.vllm_plugin.enforce.scheduler import BATCH, takes_part
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.speed import worker_hooks
-from dotllm.vllm_plugin.vllm_types import (
-    GrammarOutput,
-    ModelRunnerOutput,
-    Request,
-    SchedulerOutput,
-    StructuredOutputManager,
-)
-
-if TYPE_CHECKING:
-    from dotllm.device_masks.sender import StepMasks
+from dotllm.vllm_plugin.speed.batch_accept import BatchAccept
+from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 
 logger = logging.getLogger(__name__)
 
 
-class Masks(Part):
-    """Sends rows until the workers have them."""
-
-    _sender: StepMasks | None = None
-
-    def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
-        """The masks of ``step`` go to the workers."""
-        backend = backend_of(self.scheduler.structured_output_manager)
-        self._sender = None if backend is None else backend.step_masks
-        if self._sender is not None:
-            self._sender.sent_with(step)
-
-    def results_came(self, step: SchedulerOutput, output: ModelRunnerOutput) -> None:
-        """So the workers have the masks that went with ``step``."""
-        if self._sender is not None:
-            self._sender.arrived(step)
-
-
 def _require_workers_that_take_rows() -> None:
     worker_hooks.HOOK.check()
-    takes_part(MASKS, Masks)()
+    takes_part(BATCH, BatchAccept)()
 
 
 HOOK = Hook(
-    summary="the masks of a step are found in one call; on GPUs they are in a table, and only row numbers are sent",
+    summary="one call finds the masks of a step, another lets all grammars accept its tokens, and a third validates "
+    "drafts; on GPUs masks are in a table, and only row numbers are sent",
     targets=(
         Target("vllm.platforms.interface", "Platform.is_pin_memory_available", ("cls",)),
         Target("vllm.v1.structured_output.utils", "strip_speculative_padding", ("token_ids",)),
     ),
     apply=_require_workers_that_take_rows,
-    without_it="masks are found one by one and copied in every step, as in vLLM; answers do not end within max_tokens",
+    without_it="vLLM asks grammars one after another, and copies masks in every step; answers do not end within "
+    "max_tokens",
 )
 
 
@@ -126,3 +102,17 @@ def _grammar_bitmask(
     if result is not None:
         return result
     return original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+
+
+@HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.accept_tokens")
+def _accept_tokens(
+    self: StructuredOutputManager, request: Request, new_token_ids: list[int], *, original: Original
+) -> bool:
+    """Call no grammar if the answer is known: after `batch_accept.accept`, and for a request without a constraint."""
+    structured = request.structured_output_request
+    if structured is None:
+        return True
+    grammar = structured._grammar
+    if getattr(grammar, "accepted_ahead", False) and not grammar.failed:
+        return True
+    return bool(original(self, request, new_token_ids))
