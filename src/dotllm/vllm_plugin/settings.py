@@ -50,11 +50,6 @@ VALUES = {
 }
 """By variable, its values; empty or unset means the first."""
 
-_REMOVED = (
-    f"{COALESCENCE}=lossless (--dotllm-coalescence lossless) was removed: it slowed down all requests of a server. "
-    "Use canonical, which enters forced text in one spelling, or off"
-)
-
 _OF_KUBERNETES = re.compile(r"(_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_\w+)?)$")
 """The ends of the variables that Kubernetes makes for each service, which may be called dotllm."""
 
@@ -71,8 +66,6 @@ def value(variable: str) -> str:
 def _chosen(variable: str, text: str) -> str:
     values = VALUES[variable]
     chosen = text.strip().lower() or values[0]
-    if variable == COALESCENCE and chosen == "lossless":
-        raise ValueError(_REMOVED)
     if chosen not in values:
         raise ValueError(f"{variable}={chosen!r}: expected one of {', '.join(values)}")
     return chosen
