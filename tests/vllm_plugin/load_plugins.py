@@ -28,11 +28,11 @@ def load(caller: str, hooks: str) -> None:
     from dotllm.vllm_plugin import registry
 
     modules = {
-        entry.name: f"dotllm.vllm_plugin.{entry.module}" for entry in registry.ENTRIES if ":" not in entry.module
+        entry.name: f"dotllm.vllm_plugin.{entry.module}" for entry in registry.ENTRIES if entry.module != "registry"
     }
     heavy = ("dotllm.index", "dotllm.automata", "dotllm.languages", "numba")
     found = {
-        "hooks": [name for name, module in modules.items() if module in sys.modules],  # (others share one)
+        "hooks": [name for name, module in modules.items() if module in sys.modules],  # (all import the registry)
         "ours": sorted(name for name in sys.modules if name.startswith("dotllm.vllm_plugin.")),
         "heavy": [name for name in heavy if name in sys.modules],
     }

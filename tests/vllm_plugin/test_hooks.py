@@ -19,7 +19,7 @@ pytest.importorskip("vllm")
 
 from dotllm import allowed_plugins
 from dotllm.compilation import validation_cache
-from dotllm.vllm_plugin import registry
+from dotllm.vllm_plugin import registry, tiers
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.api import config as engine_config
 from dotllm.vllm_plugin.enforce import compile_hook, engine_info, validation
@@ -56,8 +56,8 @@ def test_a_required_hook_that_fails_stops_the_server(
 
     def broken(name: str, *, required: bool) -> registry.Entry:
         hook = Hook("", (), fail, required, "all is lost")
-        monkeypatch.setattr(compile_hook, name, hook, raising=False)
-        return registry.Entry(name, "enforce", "worker", f"enforce.compile_hook:{name}")
+        monkeypatch.setattr(compile_hook, "HOOK", hook)
+        return registry.Entry(name, "enforce", "worker", "enforce.compile_hook")
 
     monkeypatch.setattr(registry, "ENTRIES", (broken("harmless", required=False),))
     for _ in range(2):
@@ -70,17 +70,18 @@ def test_a_required_hook_that_fails_stops_the_server(
         registry.apply_required()
 
 
-@pytest.mark.parametrize("module", ["is_not_there", "hook:REPLACEMENTS", "hook:IS_NOT_THERE"])
+@pytest.mark.parametrize("module", ["is_not_there", "hook", "tiers"])
 def test_an_extra_that_fails_leaves_the_rest_on(
     module: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its module cannot be imported, or its hook is missing or has the wrong type."""
     applied: list[str] = []
     good = Hook("", (), lambda: applied.append("good"), required=True)
-    monkeypatch.setattr(compile_hook, "good", good, raising=False)
+    monkeypatch.setattr(compile_hook, "HOOK", good)
+    monkeypatch.setattr(tiers, "HOOK", "not a hook", raising=False)
     entries = (
         registry.Entry(f"broken extra {module}", "extra", "engine core", module),
-        registry.Entry(f"good {module}", "enforce", "engine core", "enforce.compile_hook:good"),
+        registry.Entry(f"good {module}", "enforce", "engine core", "enforce.compile_hook"),
     )
     monkeypatch.setattr(registry, "ENTRIES", entries)
     registry.apply_required(["engine core"])

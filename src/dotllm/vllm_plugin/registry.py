@@ -33,13 +33,12 @@ class Entry(NamedTuple):
 
     def hook(self) -> Hook:
         """Import the module and return the hook."""
-        module, _, name = self.module.partition(":")
-        hook: Hook = getattr(importlib.import_module(f"{__package__}.{module}"), name or "HOOK")
+        hook: Hook = importlib.import_module(f"{__package__}.{self.module}").HOOK
         return hook
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry("roles", ENFORCE, tiers.EVERY, "registry:ROLES"),
+    Entry("roles", ENFORCE, tiers.EVERY, "registry"),
     Entry("validation", ENFORCE, FRONT_END, "enforce.validation"),
     Entry("front-end", ENFORCE, FRONT_END, "enforce.engine_info"),
     Entry("request-errors", ENFORCE, FRONT_END, "enforce.request_errors"),
@@ -160,14 +159,14 @@ def is_required(entry: Entry) -> tuple[bool, str]:
         return entry.tier == ENFORCE, "it cannot be imported"
 
 
-ROLES = Hook(
+HOOK = Hook(
     summary="a process gets the hooks of each of its roles, even of one that begins after plugins were loaded",
     required=True,
     without_it="nothing would be constrained where a front end is also an engine core, or an engine core a worker",
 )
 
 
-@ROLES.replaces("vllm.plugins:load_general_plugins")
+@HOOK.replaces("vllm.plugins:load_general_plugins")
 def _load_general_plugins(*, original: Original) -> None:
     original()
     apply_required(processes_of_caller())
