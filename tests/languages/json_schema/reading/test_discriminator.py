@@ -98,3 +98,41 @@ def test_a_union_that_holds_itself() -> None:
     acceptor = Acceptor({"$ref": "#/$defs/Any", "$defs": {"Any": union, "Node": node, "End": end, "Again": again}})
     assert acceptor.value({"kind": "node", "next": {"kind": "again", "of": {"kind": "end"}}})
     assert not acceptor.value({"kind": "node", "next": {"of": {"kind": "end"}}})
+
+
+DEFAULTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["dog", "puppy"], "default": "dog"}, "good": {"type": "boolean"}},
+    "required": ["good"],
+}
+NEEDED = {**DOG, "required": ["kind", "good"]}
+
+
+@pytest.mark.parametrize("closing", ["open", "closed"])
+@pytest.mark.parametrize("dog", [DEFAULTED, NEEDED], ids=["a default", "required"])
+def test_a_client_may_have_left_the_discriminator_out(dog: dict[str, Any], closing: str) -> None:
+    """pydantic-ai does: a ``oneOf`` of objects that a property with a default tells apart."""
+    schema = {"oneOf": BOTH, "$defs": {"Cat": CAT, "Dog": dog}}
+    acceptor = Acceptor(schema, additional_properties=closing)
+    for value in TAGGED:
+        assert acceptor.value(value), value
+    for value in UNTAGGED:
+        assert not acceptor.value(value), value
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [CAT, DEFAULTED]},  # Pydantic's union without a discriminator, which needs no tag
+        {"oneOf": [CAT, DEFAULTED], "$schema": "https://json-schema.org/draft/2020-12/schema"},
+        {"oneOf": [CAT, DOG]},  # without a default, no one says what an object without the key is
+        {"oneOf": [CAT, {**DEFAULTED, "properties": {"kind": {"const": "cat", "default": "cat"}}}]},
+        {"oneOf": [CAT, {**DEFAULTED, "properties": {"good": {"type": "boolean"}}}]},
+        {"oneOf": [CAT, {**DEFAULTED, "properties": {"kind": True}}]},
+        {"oneOf": [CAT, DEFAULTED, {"type": "null"}]},
+        {"oneOf": [CAT]},
+    ],
+    ids=["anyOf", "a dialect", "no default", "one value", "no property", "any value", "no object", "no choice"],
+)
+def test_what_does_not_look_so_needs_no_tag(schema: dict[str, Any]) -> None:
+    assert Acceptor(schema).value({"lives": 1})

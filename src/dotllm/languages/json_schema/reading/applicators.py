@@ -74,12 +74,16 @@ def _alternatives(reader: SchemaReader, schema: dict[str, Any], values: list[Any
 
     A ``discriminator`` names the property by which readers choose an alternative (OpenAPI 3.1.0 §4.8.25; Pydantic
     refuses an object without it). So that property must be written, although Pydantic does not list a property with a
-    default as required.
+    default as required. Clients such as pydantic-ai leave the keyword out (`_tag`).
     """
     nodes = reader.nodes(values, scope)
+    if not reader.document.has_no_dialect:
+        return nodes
     discriminator = schema.get("discriminator")
     name = discriminator.get("propertyName") if isinstance(discriminator, dict) else None
-    if not isinstance(name, str) or not reader.document.has_no_dialect:
+    if discriminator is None and values is schema.get("oneOf"):
+        name = _tag(reader, values, scope)
+    if not isinstance(name, str):
         return nodes
     form = ANYTHING._replace(objects=(mentioning({name: TRUE}, [name]),))
     present = reader.algebra.of_form(form, ("present in objects", name))
@@ -87,6 +91,38 @@ def _alternatives(reader: SchemaReader, schema: dict[str, Any], values: list[Any
         reader.algebra.both(node, present) if _declares(reader, value, name, scope) else node
         for node, value in zip(nodes, values, strict=True)
     ]
+
+
+def _tag(reader: SchemaReader, alternatives: list[Any], scope: Scope) -> str | None:
+    """The property by which readers choose one of ``oneOf``, if no ``discriminator`` names it: each alternative lists
+    its own strings for it, and requires it or has one of them as its default. None if all require it, or none is so.
+
+    An object without it would be read as if it were written, so to write it loses nothing. (Pydantic writes ``oneOf``
+    for unions with a discriminator only.)
+    """
+    parts = [
+        reader.document.follow("$ref", part["$ref"], scope)[0] if isinstance(part, dict) and "$ref" in part else part
+        for part in alternatives
+    ]
+    if len(parts) < 2 or not all(isinstance(part, dict) and part.get("properties") for part in parts):
+        return None
+    for name in parts[0]["properties"]:
+        listed = [_settled(part, name) for part in parts]
+        values = [value for own in listed for value in own]
+        if all(listed) and len({*values}) == len(values):
+            return None if all(name in part.get("required", ()) for part in parts) else name
+    return None
+
+
+def _settled(schema: dict[str, Any], name: str) -> set[str]:
+    """The strings that a property may have which is required or has one of them as its default; else none."""
+    own = schema["properties"].get(name)
+    if not isinstance(own, dict):
+        return set()
+    values = own.get("enum", [own.get("const")])
+    if not all(isinstance(value, str) for value in values):
+        return set()
+    return {*values} if name in schema.get("required", ()) or own.get("default") in values else set()
 
 
 def _declares(reader: SchemaReader, schema: Any, name: str, scope: Scope, depth: int = 0) -> bool:
