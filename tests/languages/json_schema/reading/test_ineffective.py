@@ -69,6 +69,7 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"type": "string", "nullable": True}, []),
     ({"type": "string", "nullable": True, "enum": ["a"]}, [("/nullable", "must list null")]),
     ({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "string", "nullable": True}, [("/nullable", "OpenAPI")]),
+    ({"$ref": "/$defs/a", "$defs": {"a": {}}}, [("/$ref", "is read as '#/$defs/a'")]),
     ({"dependencies": {"a": ["b"], "c": {"minimun": 1}}}, [("/dependencies/c/minimun", "did you mean \"minimum\"?")]),
 ]  # fmt: skip
 

@@ -89,7 +89,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"$ref": "Foo", "$defs": _FOO}, "/$ref", "another document", 'did you mean "#/$defs/Foo"?'),
     ({"$ref": "Foo.json", "$defs": _FOO}, "/$ref", "another document", 'did you mean "#/$defs/Foo"?'),
     ({"$ref": "$defs/Foo", "$defs": _FOO}, "/$ref", "another document", 'did you mean "#/$defs/Foo"?'),
-    ({"$ref": "/$defs/Foo", "$defs": _FOO}, "/$ref", "another document", 'did you mean "#/$defs/Foo"?'),
+    ({"$ref": "/schemas/Foo", "$defs": _FOO}, "/$ref", "another document", 'did you mean "#/$defs/Foo"?'),
     ({"$ref": "#Foo", "$defs": _FOO}, "/$ref", "points to nothing", 'did you mean "#/$defs/Foo"?'),
     ({"$ref": "#/Foo", "$defs": _FOO}, "/$ref", "points to nothing", 'did you mean "#/$defs/Foo"?'),
     ({"$ref": "#$defs/Foo", "$defs": _FOO}, "/$ref", "points to nothing", 'did you mean "#/$defs/Foo"?'),

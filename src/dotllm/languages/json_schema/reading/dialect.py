@@ -110,6 +110,12 @@ def identifier_of(schema: dict[str, Any], dialect: Dialect) -> str | None:
     return value
 
 
+def lacks_number_sign(reference: object) -> bool:
+    """Whether a reference looks like a pointer into its document without the ``#``. LiteLLM writes ``/$defs/Name``
+    into the schemas that it makes for Anthropic's API."""
+    return isinstance(reference, str) and reference.startswith(("/$defs/", "/definitions/"))
+
+
 def is_openapi_3_1(declared: object) -> bool:
     """Whether a ``$schema`` is the dialect of OpenAPI 3.1 or later."""
     return isinstance(declared, str) and _OPENAPI_3_1.fullmatch(declared.split("://")[-1].rstrip("#")) is not None

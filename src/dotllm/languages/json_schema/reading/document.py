@@ -24,7 +24,13 @@ from referencing.jsonschema import DynamicAnchor, specification_with
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError, escaped
 from dotllm.languages.json_schema.reading import meta_schema
-from dotllm.languages.json_schema.reading.dialect import Dialect, detect, identifier_of, name_of_identifier
+from dotllm.languages.json_schema.reading.dialect import (
+    Dialect,
+    detect,
+    identifier_of,
+    lacks_number_sign,
+    name_of_identifier,
+)
 from dotllm.languages.json_schema.reading.subschemas import below, reached, values_in
 from dotllm.suggestions import did_you_mean
 
@@ -139,6 +145,8 @@ class Document:
         return Pointer("".join(f"/{token}" for token in reversed(tokens)))
 
     def _follow_static(self, keyword: str, reference: str, scope: Scope) -> ScopedSchema:
+        if not scope.base and lacks_number_sign(reference) and reached(self.root, unquote(reference)) is not None:
+            reference = f"#{reference}"  # without an `$id` it can lead nowhere else
         if scope.base == self._base and reference.startswith("#"):
             fragment = unquote(reference[1:])
             if not fragment:

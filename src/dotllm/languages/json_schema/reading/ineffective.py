@@ -24,6 +24,7 @@ from dotllm.languages.json_schema.reading.dialect import (
     STRINGS,
     Dialect,
     dialect_named,
+    lacks_number_sign,
 )
 from dotllm.languages.json_schema.reading.remedies import TYPE_NAMES
 from dotllm.languages.json_schema.reading.subschemas import (
@@ -151,7 +152,9 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
             if message is not None and not path:  # references may lead into it
                 held = _referred_to(schema) if held is None else held
                 message = None if keyword in held else message
-            if keyword == "nullable" and not has_dialect:
+            if keyword == "$ref" and lacks_number_sign(value):
+                message = f"$ref {value!r} is read as '#{value}'; write that"
+            elif keyword == "nullable" and not has_dialect:
                 message = _about_nullable(node) if value is True else None
             elif keyword == KEYWORD and path:
                 message = f"{KEYWORD!r} has effect only at the root of a schema; move it there"
@@ -180,6 +183,8 @@ def _is_plain(schema: Any, dialect: Dialect) -> bool:
 def is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
     """Whether ``node`` has only keywords that mean something. Nearly all sub-schemas have, and this test is quick."""
     about: Any = node.get("type")
+    if "$ref" in node and lacks_number_sign(node["$ref"]):
+        return False
     if "$ref" in node and dialect < Dialect.DRAFT2019:
         about = "$ref"
     elif "enum" in node or "const" in node:
