@@ -1,4 +1,4 @@
-"""Requests that 27 client libraries sent, and what an answer to each must be.
+"""Requests that 30 client libraries sent, and what an answer to each must be.
 
 ``corpus/client_bodies.jsonl`` holds the recorded requests with other texts. Each is answered with what it asks for
 enforced, or refused with a remedy: never with a server error, with free text, or with keys that nobody has named.
@@ -89,9 +89,13 @@ def asked(body: dict[str, Any]) -> Asked:
     elif form.get("type") == "json_object":
         structured = {"json": {"type": "object"}}
     choice = body.get("tool_choice") or "auto"
-    mode = choice.get("type") if isinstance(choice, dict) else choice
-    is_forced = mode not in ("auto", "none") and bool(body.get("tools"))
-    tools = dict(_tools(body.get("tools") or (), is_forced)) if mode != "none" else {}
+    mode, offered = choice.get("type") if isinstance(choice, dict) else choice, body.get("tools") or ()
+    if mode == "allowed_tools":
+        inner = choice.get(mode, choice)  # a chat has one more object around it
+        mode, names = inner["mode"], {_named(tool)["name"] for tool in inner["tools"]}
+        offered = [tool for tool in offered if _named(tool)["name"] in names]
+    is_forced = mode not in ("auto", "none") and bool(offered)
+    tools = dict(_tools(offered, is_forced)) if mode != "none" else {}
     return Asked(structured, tools, is_forced)
 
 
@@ -104,10 +108,16 @@ def _tools(tools: Any, is_forced: bool) -> Iterator[tuple[str, dict[str, Any] | 
             custom = tool.get("custom") or tool
             yield custom["name"], _INPUT if (custom.get("format") or {}).get("type") == "grammar" else None
             continue
-        function = tool.get("function") or tool
+        function = _named(tool)
         strict = function.get("strict")
         schema = function.get("parameters") or function.get("input_schema")
         yield function.get("name", ""), schema if strict or (is_forced and strict is None) else None
+
+
+def _named(tool: dict[str, Any]) -> dict[str, Any]:
+    """The part of a function tool that has its name."""
+    part: dict[str, Any] = tool.get("function") or tool
+    return part
 
 
 def judge(path: str, body: dict[str, Any], answer: dict[str, Any]) -> Verdict:
@@ -165,7 +175,8 @@ def _form(form: dict[str, Any], text: str) -> Any:
 
 
 def _parsed(schema: Any) -> Any:
-    return json.loads(schema) if isinstance(schema, str) else schema
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return json.loads(text.replace('"$ref": "/$defs/', '"$ref": "#/$defs/'))  # (LiteLLM leaves the # out)
 
 
 def _validator(schema: Any) -> Any:

@@ -268,7 +268,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("body", BODIES, ids=[f"{row['client']}-{i}" for i, row in enumerate(BODIES)])
 def test_bodies_of_client_libraries(body: dict[str, Any]) -> None:
-    """Recorded from 27 libraries: their formats are enforced, and nothing harmless is refused."""
+    """Recorded from 30 libraries: their formats are enforced, and nothing harmless is refused."""
     kind, sent = PATHS.get(body["path"]), body["body"]
     if kind is None:
         pytest.skip("counts tokens")
