@@ -179,7 +179,11 @@ TEXT = f"""
   says. In a schema with `$schema` it means nothing.
 * **`discriminator`** (OpenAPI; Pydantic writes it for tagged unions) next to `anyOf` or `oneOf` makes its property
   required in every alternative that declares it. (Pydantic does not list a tag with a default, `kind: Literal["cat"] =
-  "cat"`, as required, and yet refuses an object without the tag.) In a schema with `$schema` it means nothing.
+  "cat"`, as required, and yet refuses an object without the tag.) In a schema with `$schema` it means nothing. Some
+  clients leave the keyword out (pydantic-ai). So in a `oneOf` of objects, a property is required as well if each of
+  them lists other strings for it, and requires it or has one of these as its default.
+* **`$ref: "/$defs/Name"`**, which lacks the `#` (LiteLLM writes it for Anthropic's API), is read as `#/$defs/Name`,
+  with a warning, if there is such a definition and the schema has no `$id`. So is `/definitions/Name`.
 * **Malformed keywords** are refused wherever they are, by the meta-schema of the dialect: even under a type that has no
   use for them, and in definitions that nothing refers to. Exceptions are keywords of an earlier draft (above), numbers
   as `exclusiveMinimum` in draft 4, 1.0 as a count, repeated or no members of `enum` and `required`, no members of
