@@ -404,3 +404,37 @@ def test_ranges_give_what_is_free(words: Vocabulary) -> None:
     for start, size in taken.items():
         ranges.give(start, size)
     assert ranges.take(1000) == 0
+
+
+def test_threads_choose_tables_at_once() -> None:
+    """They share the sets that were passed over."""
+    passed: token_space.PassedOver = {}
+    errors = list[Exception]()
+
+    def choose(seed: int) -> None:
+        random = Random(seed)
+        for _ in range(2000):
+            first = [random.randrange(0x80, 0x10000) for _ in range(3)]
+            new = [(i, CharSet.of((low, low + random.randrange(1, 50))), 1) for i, low in enumerate(first)]
+            try:
+                token_space.worth_tables(new, lambda: (), lambda charset: (10, 100_000), passed)
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=choose, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_passed_over_sets_are_bounded_by_their_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: token_space.PassedOver = {}
+    for i in range(40):
+        charset = CharSet.of(*((0x1000 + 100 * i + 2 * k, 0x1000 + 100 * i + 2 * k) for k in range(40)))
+        token_space.worth_tables([(0, charset, 1)], lambda: (), lambda charset: (10, 100_000), passed)
+        if i == 9:
+            assert len(passed) == 10
+            monkeypatch.setattr(token_space, "_MOST_PASSED_RANGES", 500)
+    assert sum(len(charset.ranges) for charset in passed) <= 540

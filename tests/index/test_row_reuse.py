@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,3 +181,57 @@ def test_damaged_files_are_refused_wherever_the_damage_is(vocabulary: Vocabulary
     loaded = Index.load(path, vocabulary)
     for mask, again in zip(walk(index, 10, seed=1), walk(loaded, 10, seed=1), strict=True):
         assert (mask == again).all()
+
+
+def test_collections_do_not_overlap(bytes_vocabulary: Vocabulary) -> None:
+    """One waits for an index that is busy. A later one must not end epochs meanwhile: the first would free rows that
+    were interned after it had looked at their index."""
+    index, busy = (Index.from_regex(pattern, bytes_vocabulary) for pattern in ("[a-c]x[d-f]y[g-i]", "zzz"))
+    space, seen = index.space, threading.Event()
+
+    class InOrder(list[Any]):
+        def add(self, added: Any) -> None:
+            self.append(added)
+
+    class Busy:
+        """Its lock is asked for after ``index`` has been seen."""
+
+        lock = threading.RLock()
+
+        def row_numbers(self) -> list[Any]:
+            return busy.row_numbers()
+
+    class Lock:
+        def __enter__(self) -> None:
+            seen.set()
+            Busy.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            Busy.lock.release()
+
+    last: Any = Busy()
+    last.lock = Lock()
+    known, space._indexes = space._indexes, InOrder([index, last])  # type: ignore[assignment]
+    try:
+        with Busy.lock:
+            thread = threading.Thread(target=space.collect)
+            thread.start()
+            assert seen.wait(60)
+            guide = index.guide()
+            for byte in b"ax":
+                assert guide.advance(byte)
+            row = guide.mask_row
+            before, epoch = space.rows[row].copy(), space.epoch
+            others = [threading.Thread(target=space.collect) for _ in range(3)]
+            for other in others:
+                other.start()
+            for other in others:
+                other.join(1.0)
+            assert space.epoch == epoch
+        for each in (thread, *others):
+            each.join()
+        for i in range(2000):
+            space.intern(np.full(space.words, 10_000 + i, np.int32))
+        assert np.array_equal(space.rows[row], before)
+    finally:
+        space._indexes = known

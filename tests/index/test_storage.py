@@ -225,19 +225,30 @@ def test_rows_are_entered_a_few_at_a_time(bytes_vocabulary: Vocabulary, monkeypa
     del index
     for _ in range(3):
         space.collect()
-    enter, parts, collectors = token_space.intern_rows, list[int](), list[threading.Thread]()
+    enter, parts, collectors, lock = token_space.intern_rows, list[int](), list[threading.Thread](), space.lock
+
+    class Lock:
+        """After each part, a thread collects rows, if the lock of the index lets it."""
+
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+            if len(collectors) < len(parts) and threading.current_thread() is threading.main_thread():
+                collectors.append(threading.Thread(target=lambda: [space.collect() for _ in range(3)]))
+                collectors[-1].start()
+                collectors[-1].join(0.3)
 
     def intern_rows(*arguments: Any) -> Any:
         parts.append(len(arguments[-1]))
-        result = enter(*arguments)
-        collectors.append(threading.Thread(target=lambda: [space.collect() for _ in range(3)]))
-        collectors[-1].start()
-        collectors[-1].join(0.5)  # (it waits for the index)
-        return result
+        return enter(*arguments)
 
     monkeypatch.setattr(token_space, "intern_rows", intern_rows)
+    monkeypatch.setattr(space, "lock", Lock())
     loaded = Index.from_bytes(data, bytes_vocabulary)
     monkeypatch.undo()
+    assert len(collectors) == len(parts)
     for thread in collectors:
         thread.join()
     assert max(parts) <= 32 and sum(parts) > 100

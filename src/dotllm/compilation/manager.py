@@ -425,8 +425,8 @@ class CompilationManager:
     def _measure_memory(self, _: float) -> None:
         """Keep to the memory bound, although indexes and the rows that they share grow while they are used.
 
-        Rows may take half of the bound, and no more than their table has room for. Above that, rows that no index
-        refers to are freed. If this is not enough, the least recently used indexes are evicted, so that the next round
+        Rows may take half of the bound, and three quarters of their table. Above that, rows that no index refers to are
+        freed. If this is not enough, the least recently used indexes are evicted, so that the next round
         can free their rows.
         """
         most = min(self.options.cache_memory_bytes // 2, self._engine.most_shared_bytes(self.vocabulary))

@@ -142,7 +142,7 @@ def worth_tables(
         if spent + cost <= MOST_MS or not (result or not_counted):
             result.add(number)
             spent += cost
-    ranges = sum(len(charset.ranges) for charset in passed_over)
+    ranges = sum(len(charset.ranges) for charset in [*passed_over])  # (other threads add to it meanwhile)
     if len(passed_over) > _MOST_PASSED_OVER or ranges > _MOST_PASSED_RANGES:
         passed_over.clear()
     for number, charset, _ in new:
@@ -299,6 +299,7 @@ class TokenSpace:
         self._row_meta = np.zeros((capacity, 3), np.int64)
         self._free = np.empty(capacity, np.int32)
         self._epoch_began = -EPOCH_S
+        self._is_collecting = False
         self._indexes: weakref.WeakSet[RowOwner] = weakref.WeakSet()
         self.has_stateful_guides = False
         """Whether guides of some index are stateful (`Guide.is_stateful`)."""
@@ -367,27 +368,31 @@ class TokenSpace:
 
     def collect(self, rest_s: float = 0.0) -> int:
         """Begin an epoch: free the rows that no living index refers to and that have not been interned lately. Returns
-        their number; 0, and begins none, if the last epoch began less than ``rest_s`` seconds ago.
+        their number; 0, and begins none, if the last epoch began less than ``rest_s`` seconds ago, or its collection is
+        still under way: rows interned meanwhile would be older than its last epoch, although it has not seen them.
 
         It waits for one index at a time, never for all together. A thread that interns a row holds the lock of the
-        index that will refer to the row, until the index does (or `lock`, if the index is not registered yet). So when
-        an index is examined, it refers to all its rows interned before this epoch. Rows interned since are kept.
+        index that will refer to the row, until the index does. So when an index is examined, it refers to all its rows
+        interned before this epoch. Rows interned since are kept.
         """
         with self.lock:
             now = time.monotonic()
-            if now - self._epoch_began < rest_s:
+            if self._is_collecting or now - self._epoch_began < rest_s:
                 return 0
-            self._epoch_began = now
+            self._is_collecting, self._epoch_began = True, now
             self.rows_used[EPOCH] += 1
             indexes = list(self._indexes)
-        known = np.zeros(len(self.rows), np.bool_)
-        known[END_ROW] = True
-        for index in indexes:
-            with index.lock:
-                for numbers in index.row_numbers():
-                    known[numbers[numbers >= 0]] = True
-        with self.lock:
-            return int(free_rows(self.rows_used, self._table, self._row_meta, self._free, known))
+        try:
+            known = np.zeros(len(self.rows), np.bool_)
+            known[END_ROW] = True
+            for index in indexes:
+                with index.lock:
+                    for numbers in index.row_numbers():
+                        known[numbers[numbers >= 0]] = True
+            with self.lock:
+                return int(free_rows(self.rows_used, self._table, self._row_meta, self._free, known))
+        finally:
+            self._is_collecting = False
 
     @property
     def epoch(self) -> int:
