@@ -7,6 +7,7 @@ for each. They are forks of one that has imported vLLM, and nothing of ours. (In
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -22,7 +23,7 @@ def load(caller: str, hooks: str) -> None:
     os.environ["DOTLLM_HOOKS"] = hooks
     from dotllm.vllm_plugin import register
 
-    names = {"__name__": caller, "register": register}
+    names = {"__name__": caller, "__spec__": importlib.util.spec_from_loader(caller, None), "register": register}
     exec("def load(): register()", names)
     names["load"]()  # type: ignore[operator]
     from dotllm.vllm_plugin import registry

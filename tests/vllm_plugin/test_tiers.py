@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -84,10 +85,12 @@ def test_a_process_gets_a_further_role(
     asked: list[Sequence[str]] = []
     monkeypatch.setattr(registry, "apply_required", asked.append)
     monkeypatch.setattr(plugins, "plugins_loaded", True)
-    names: dict[str, Any] = {"__name__": caller}
+    names: dict[str, Any] = {"__name__": caller, "__spec__": importlib.util.spec_from_loader(caller, None)}
     exec("def load():\n    from vllm.plugins import load_general_plugins\n    load_general_plugins()", names)
     names["load"]()
-    assert asked == [processes]
+    names["__name__"] = "__main__"  # as by ``python -m``
+    names["load"]()
+    assert asked == [processes, processes]
 
 
 @pytest.mark.serve
@@ -99,7 +102,9 @@ def test_the_caller_of_vllms_function_is_asked_not_its_wrapper(monkeypatch: pyte
     monkeypatch.setattr(registry, "apply_required", asked.append)
     monkeypatch.setattr(plugins, "plugins_loaded", False)
     monkeypatch.setattr(plugins, "load_plugins_by_group", lambda group: {"dotllm": register})
-    names: dict[str, Any] = {"__name__": "vllm.v1.engine.core", "load": plugins.load_general_plugins}
+    caller = "vllm.v1.engine.core"
+    names: dict[str, Any] = {"__name__": caller, "__spec__": importlib.util.spec_from_loader(caller, None)}
+    names["load"] = plugins.load_general_plugins
     exec("def begin(): load()", names)
     names["begin"]()
     assert asked == [(tiers.ENGINE_CORE,)] * 2

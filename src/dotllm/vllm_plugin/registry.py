@@ -94,11 +94,11 @@ def entries(processes: Sequence[str] = tiers.PROCESSES) -> list[Entry]:
 
 
 def processes_of_caller() -> Sequence[str]:
-    """The processes as which the module that loads vLLM's plugins does so."""
+    """The processes as which the caller loads vLLM's plugins. (Under ``python -m``, only its spec has its name.)"""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") in ("vllm.plugins", __package__, __name__):
         frame = frame.f_back
-    return ASKED_BY.get(str(frame.f_globals.get("__name__")), tiers.PROCESSES)
+    return ASKED_BY.get(getattr(frame.f_globals.get("__spec__"), "name", ""), tiers.PROCESSES)
 
 
 def hooks() -> list[Hook]:
