@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dotllm.compilation.metrics import Metrics
-from dotllm.system import joined
 
 # The trailer that makes a saved index an entry of a cache. It holds the key, the length and a checksum.
 #
@@ -63,7 +62,7 @@ def _checksum(secret: bytes, *parts: bytes | memoryview) -> bytes:
 def seal(payload: bytes, key: str, secret: bytes = b"") -> bytes:
     """The entry of ``key``: the payload and its trailer."""
     head = _FIELDS.pack(MAGIC, VERSION, 0, len(payload), bytes.fromhex(key))
-    return joined((payload, head, _checksum(secret, payload, head)))
+    return b"".join((payload, head, _checksum(secret, payload, head)))
 
 
 def verify(data: bytes, key: str, secret: bytes = b"") -> None:
