@@ -36,7 +36,7 @@ Code = Literal[
 """The faults of specifications. A code never changes its meaning, because clients branch on it."""
 CODES: tuple[Code, ...] = get_args(Code)
 MOST_CHARACTERS = 2000
-"""The most characters of a message, of a help, and of a pointer."""
+"""About the most characters of a message, of a help, and of a pointer."""
 _MOST_OF_A_KEYWORD = 200
 _MOST_RELATED = 32
 SITE = ""

@@ -141,7 +141,10 @@ def test_an_index_with_very_many_results_is_not_copied_while_requests_wait_for_i
     writes.flush(30.0)
     assert disk.written == [small.key]
     assert writes._metrics.value("dotllm_writes", "disk", "dropped") == 1
-    large.index.result_bytes, large.index.warmth = stored.LARGEST_RESULT_BYTES, 2  # (a newer generation)
+    large.index.warmth = 2
+    writes.flush(30.0)
+    assert writes._metrics.value("dotllm_writes", "disk", "dropped") == 1, "it is dropped once"
+    large.index.result_bytes, large.index.warmth = stored.LARGEST_RESULT_BYTES, 3  # (a newer generation)
     writes.flush(30.0)
     assert disk.written == [small.key, large.key]
     writes.close()

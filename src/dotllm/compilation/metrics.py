@@ -40,7 +40,7 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
         "Stored entries ignored as damaged, foreign or newer, by level.",
         ("level",),
     ),
-    "dotllm_writes": ("Entries written, by cache level and outcome.", ("level", "outcome")),
+    "dotllm_writes": ("Entries written, by cache level and outcome (dropped: never stored).", ("level", "outcome")),
     "dotllm_store_failures": ("Failed calls to the shared store, by operation.", ("operation",)),
     "dotllm_mask_rows": ("Mask rows handed to the sampler.", ()),
     "dotllm_forced_tokens": ("Tokens of forced text that coalescence entered into requests.", ()),

@@ -166,7 +166,7 @@ class WriteBack:
                 now = time.monotonic()
 
     def _visit(self, key: str, watched: _Watched, now: float) -> bool:
-        """Store an index if it is due and has something new. Returns whether it had."""
+        """Store an index if it is due and has something new. Returns whether there was something new."""
         compiled = watched.compiled()
         if compiled is None:
             if watched.stored < 0:
@@ -183,7 +183,9 @@ class WriteBack:
                 self._forget(key, watched)
             return False
         if compiled.index.result_bytes > LARGEST_RESULT_BYTES:
-            self._metrics.add("dotllm_writes", "disk", "dropped")
+            if watched.stored < 0:
+                logger.info("write-back: entry %s has too many results to be stored", key[:12])
+                self._metrics.add("dotllm_writes", "disk", "dropped")
         elif self._write(compiled):
             watched.interval = min(watched.interval * 2, LONGEST_INTERVAL_S)
         watched.stored = level

@@ -193,7 +193,7 @@ class GrammarIndex:
 
     @property
     def result_bytes(self) -> int:
-        """About how many bytes `to_bytes` copies while it holds `lock`."""
+        """Bytes of what it has found so far, which `to_bytes` copies while it holds `lock`."""
         return storage.result_bytes(self.mem)
 
     @property

@@ -31,8 +31,8 @@ _FIRST_PLACES = 64
 _TRAIL = 128  # after this many tokens a guide leaves, to record them in its history
 _NO_TOKEN = -1
 _WORTH = 3.0
-"""With about six new masks a step (32 requests of a trained model), looking ahead made a token 7 to 9 % faster; with 0.2
-(one request), it made it about 4 % slower. Nothing between them was measured."""
+"""With about six new masks a step (32 requests of a trained model), looking ahead made a token 7 to 9 % faster; with
+0.2 (one request), about 4 % slower. Nothing between them was measured."""
 _LATELY = 0.25  # the weight of the latest step in the mean of new masks
 
 

@@ -70,6 +70,8 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"type": "string", "nullable": True, "enum": ["a"]}, [("/nullable", "must list null")]),
     ({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "string", "nullable": True}, [("/nullable", "OpenAPI")]),
     ({"$ref": "/$defs/a", "$defs": {"a": {}}}, [("/$ref", "is read as '#/$defs/a'")]),
+    ({"$id": "https://example.org/x", "$defs": {"A": {"$ref": "/$defs/B"}, "B": {}}, "type": "string"}, []),
+    ({"$defs": {"A": {"$ref": "/$defs/none"}}, "type": "string"}, []),
     ({"dependencies": {"a": ["b"], "c": {"minimun": 1}}}, [("/dependencies/c/minimun", "did you mean \"minimum\"?")]),
 ]  # fmt: skip
 

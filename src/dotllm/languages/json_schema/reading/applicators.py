@@ -95,10 +95,11 @@ def _alternatives(reader: SchemaReader, schema: dict[str, Any], values: list[Any
 
 def _tag(reader: SchemaReader, alternatives: list[Any], scope: Scope) -> str | None:
     """The property by which readers choose one of ``oneOf``, if no ``discriminator`` names it: each alternative lists
-    its own strings for it, and requires it or has one of them as its default. None if all require it, or none is so.
+    its own strings for it, and requires it or has one of them as its default. None if there is no such property, or if
+    all alternatives require it.
 
-    An object without it would be read as if it were written, so to write it loses nothing. (Pydantic writes ``oneOf``
-    for unions with a discriminator only.)
+    Where it may be left out, readers take its default for it. So this excludes texts that the schema allows, but hardly
+    ever values. (Pydantic writes ``oneOf`` for unions with a discriminator only.)
     """
     parts = [
         reader.document.follow("$ref", part["$ref"], scope)[0] if isinstance(part, dict) and "$ref" in part else part

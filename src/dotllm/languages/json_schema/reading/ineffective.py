@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.guidance_options import KEYWORD
@@ -32,6 +33,7 @@ from dotllm.languages.json_schema.reading.subschemas import (
     HOLDING,
     equal_branches,
     pointer,
+    reached,
     subschemas,
     values_in,
 )
@@ -153,7 +155,8 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
                 held = _referred_to(schema) if held is None else held
                 message = None if keyword in held else message
             if keyword == "$ref" and lacks_number_sign(value):
-                message = f"$ref {value!r} is read as '#{value}'; write that"
+                is_read = "$id" not in schema and reached(schema, unquote(value)) is not None
+                message = None if not is_read else f"$ref {value!r} is read as '#{value}'; write that"
             elif keyword == "nullable" and not has_dialect:
                 message = _about_nullable(node) if value is True else None
             elif keyword == KEYWORD and path:
