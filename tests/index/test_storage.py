@@ -204,6 +204,8 @@ def test_the_lock_is_held_only_for_a_copy_of_the_results(bytes_vocabulary: Vocab
     saved = storage.snapshot(index.mem)
     assert sum(region.nbytes for region in saved.regions.values()) == index.result_bytes
     assert all(region.base is None for region in saved.regions.values()), "views would change while the file is made"
+    assert saved.charset_numbers.base is None
+    assert np.shares_memory(saved.nfa, index.mem), "it does not change, and may be 90 MB"
 
 
 def test_rows_are_entered_a_few_at_a_time(bytes_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:

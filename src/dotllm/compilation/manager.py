@@ -426,8 +426,8 @@ class CompilationManager:
         """Keep to the memory bound, although indexes and the rows that they share grow while they are used.
 
         Rows may take half of the bound, and three quarters of their table. Above that, rows that no index refers to are
-        freed. If this is not enough, the least recently used indexes are evicted, so that the next round
-        can free their rows.
+        freed. If this is not enough, the least recently used indexes are evicted, so that the next round can free their
+        rows.
         """
         most = min(self.options.cache_memory_bytes // 2, self._engine.most_shared_bytes(self.vocabulary))
         crowded = self._engine.shared_bytes(self.vocabulary) > most

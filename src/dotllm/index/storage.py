@@ -613,10 +613,14 @@ def _pack_rows(rows: Int32) -> list[Int32]:
 
 
 class Snapshot(NamedTuple):
-    """Copies of what is saved of an arena."""
+    """What is saved of an arena: copies, except of the NFA part, which may be 90 MB and does not change."""
 
-    automaton: Int32
-    """The block of the `Nfa` that the arena was made from (`arena.lay_out`)."""
+    head: list[int]
+    """The first numbers of the block of the `Nfa` that the arena was made from (`arena.lay_out`)."""
+    nfa: Int32
+    """A view of the other numbers, of which only ``charset_numbers`` may change."""
+    charset_numbers: Int32
+    """The numbers of the tables of charsets, by node."""
     triples: Int32
     """The occupied entries of the hash table of triples, int32 [n, 5], without those about regions that are not
     saved."""
@@ -642,7 +646,9 @@ def snapshot(mem: Int32) -> Snapshot:
     triples = contents(mem, at.TRIPLES).reshape(-1, at.WIDTH[at.TRIPLES])
     ways = int(mem[at.H_WAY_COST])
     return Snapshot(
-        np.concatenate((np.array(head, np.int32), mem[first:end])),
+        head,
+        mem[first:end],
+        mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]].copy(),
         triples[(triples[:, 0] != 0) & (triples[:, 0] <= at.T_CELL)],
         mem[ways : ways + (at.WAY_ARRAYS * int(mem[at.H_NODES]) if mem[at.H_HAS_WAYS] else 0)].copy(),
         {r: contents(mem, r).copy() for r in _SAVED},
@@ -670,9 +676,8 @@ def dump(
         view[known] = renumber[view[known]]
     of_number = np.full(len(space.sets) + 1, -1, np.int32)  # (the last one is for nodes without a set)
     of_number[charset_numbers[charset_numbers >= 0]] = np.nonzero(charset_numbers >= 0)[0]
-    block = saved.automaton
-    charset = block[block[NfaArray.CHARSET] : block[NfaArray.CHARSET + 1]]
-    charset[:] = of_number[charset]
+    block = np.concatenate((np.array(saved.head, np.int32), saved.nfa))
+    block[block[NfaArray.CHARSET] : block[NfaArray.CHARSET + 1]] = of_number[saved.charset_numbers]
     packed = _pack_rows(space.rows[numbers])
     rows = np.concatenate(packed) if packed else np.zeros(0, np.int32)
     parts = [block, saved.triples.ravel(), saved.ways, *saved.regions.values(), rows]
