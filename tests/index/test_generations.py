@@ -254,3 +254,44 @@ def test_all_indexes_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
         assert other.advance(ord("b") + step % 20)
         assert other.mask_row >= 0
     assert modest.states > states and guide.tokens_taken == taken
+
+
+def test_an_index_that_nobody_uses_takes_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache, or a program, may keep any number of large indexes: only those with guides count."""
+    tokens: list[bytes | None] = [bytes([i]) for i in range(256)]
+    vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=256)
+    monkeypatch.setattr(token_space, "LARGE", 1 << 14)
+    kept = [Index.from_regex(f"(?:[a-z]{{1,{n}}}[a-y]{{1,{n}}}[b-z]{{1,{n}}}){{4}}", vocabulary) for n in range(30, 46)]
+    guides = [index.guide() for index in kept]
+    for guide in guides:
+        for step in range(40):
+            assert guide.advance(ord("b") + step % 20)
+    monkeypatch.setattr(token_space, "MAX_TOGETHER", 6 * max(index.nbytes for index in kept))
+
+    def goes_on() -> None:
+        for step in range(60):
+            assert guide.advance(ord("b") + step % 20)
+
+    with pytest.raises(BudgetExceededError, match="the automata of all requests need more than"):
+        goes_on()
+    guides.clear()
+    goes_on()
+
+
+def test_an_index_to_which_a_guide_may_roll_back_is_used() -> None:
+    tokens: list[bytes | None] = [bytes([i]) for i in range(256)]
+    vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=256)
+    index = Index.from_regex("[a-z]{1,90}", vocabulary)
+    assert not index.is_used
+    guide = index.guide()
+    assert index.is_used
+    fork = guide.fork()
+    assert guide.advance(97) and guide.move_on()
+    later = guide.index
+    assert later is not index
+    del fork
+    assert index.is_used and later.is_used
+    guide.rollback(1)
+    assert guide.index is index and not later.is_used
+    del guide
+    assert not index.is_used

@@ -100,16 +100,17 @@ class Guide:
     Not thread-safe (its Index is).
     """
 
-    __slots__ = ("_history", "_left", "_own", "config", "index")
+    __slots__ = ("_history", "_lease", "_left", "_own", "config", "index")
 
     is_stateful = False
     """Whether the masks depend on more than ``config`` (see `unique`)."""
 
     def __init__(self, index: Walkable) -> None:
-        self.index = index
+        self.index, self._lease = index, index.lease
         self.config = INITIAL
         self._history: list[int] = []
-        self._left: tuple[tuple[int, Walkable], ...] = ()  # (number of tokens taken, the index that was left then)
+        self._left: tuple[tuple[int, Walkable, object], ...] = ()
+        # (number of tokens taken, the index that was left then, its lease)
         self._own: Walkable | None = None  # shared with the guides forked from this one
 
     def __repr__(self) -> str:
@@ -229,13 +230,13 @@ class Guide:
             config = index.carried(self.index, self.config)
         except ArenaFull:
             return False
-        self._left = (*self._left, (len(self._history), self.index))
+        self._left = (*self._left, (len(self._history), self.index, self._lease))
         self._stand_on(index)
         self.config = config
         return True
 
     def _stand_on(self, index: Walkable) -> None:
-        self.index = index
+        self.index, self._lease = index, index.lease
 
     @property
     def tokens_taken(self) -> int:

@@ -19,6 +19,7 @@ from functools import partial
 from operator import index as as_integer
 from pathlib import Path
 from struct import pack
+from sys import getrefcount
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
 _NO_GUIDES = Guides()
+_OWN_REFERENCES = 2  # of a lease: its index's, and the argument of `getrefcount`
 """`GrammarIndex.remembering` where no guides are stateful."""
 
 
@@ -129,6 +131,8 @@ class GrammarIndex:
         self._set_memory(mem)
         self.used_at = 0
         """When a guide was last made (`TokenSpace.now`)."""
+        self.lease = object()
+        """Kept by each guide that is on this index, or may roll back to it."""
         self.space.register(self)
 
     @property
@@ -192,6 +196,11 @@ class GrammarIndex:
         return 4 * arena.used(self.mem) + (self.token_rows.nbytes if self.token_sets else 0)
 
     @property
+    def is_used(self) -> bool:
+        """Whether a living guide keeps the `lease`."""
+        return getrefcount(self.lease) > _OWN_REFERENCES
+
+    @property
     def result_bytes(self) -> int:
         """Bytes of what it has found so far, which `to_bytes` copies while it holds `lock`."""
         return storage.result_bytes(self.mem)
@@ -233,7 +242,7 @@ class GrammarIndex:
         if code == EMPTY_ROW:
             raise self.space.spells_nothing()
         if code <= layout.FULL:
-            self.space.check_share(self.nbytes)
+            self.space.check_share(self)
         self._set_memory(arena.recover(self.mem, code, hurried=hurried))
 
     @property

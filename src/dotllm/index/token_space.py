@@ -190,7 +190,7 @@ _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 
 _Parts = list[tuple[Ranges, int, int]]  # start, size
 LARGE = 4 << 20  # bytes: a smaller index may always grow
-MAX_TOGETHER = 1 << 30  # bytes of all indexes of a vocabulary together
+MAX_TOGETHER = 1 << 30  # bytes of all indexes of a vocabulary that guides use
 
 
 class RowOwner(Protocol):
@@ -207,6 +207,10 @@ class RowOwner(Protocol):
     @property
     def used_at(self) -> int:
         """When a guide was last made (`TokenSpace.now`)."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether guides are on it."""
 
     @property
     def nbytes(self) -> int:
@@ -338,12 +342,18 @@ class TokenSpace:
         """The error for a mask for which there is no room."""
         return BudgetExceededError(f"more than {len(self.rows)} distinct masks", keyword="memory")
 
-    def check_share(self, own: int) -> None:
-        """Raise BudgetExceededError if all indexes together exceed their limit, and one of ``own`` bytes its share."""
+    def check_share(self, asking: RowOwner) -> None:
+        """Check the memory of ``asking``, which is about to grow. Indexes without guides, in a cache or in a program's
+        hands, take no share.
+
+        Raises:
+            BudgetExceededError: all indexes that guides use exceed `MAX_TOGETHER`, and this one exceeds its share.
+        """
+        own = asking.nbytes
         if own < LARGE:
             return
         with self.lock:
-            sizes = [index.nbytes for index in self._indexes]
+            sizes = [index.nbytes for index in self._indexes if index is asking or index.is_used]
         large = sum(size >= LARGE for size in sizes)
         if sum(sizes) > MAX_TOGETHER and own * large > MAX_TOGETHER:
             raise BudgetExceededError(
