@@ -91,7 +91,9 @@ def test_damage_anywhere_is_noticed_and_removed(tmp_path: Path, secret: bytes) -
     assert cache.read(key_of(1)), "and it can be replaced"
 
 
-def test_foreign_newer_and_unauthentic_entries_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_newer_and_unauthentic_entries_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     cache = DiskCache(tmp_path, MIB)
     put(cache, 1, b"entry of key 1")
     whole = cache.path(key_of(1)).read_bytes()
@@ -103,6 +105,7 @@ def test_foreign_newer_and_unauthentic_entries_are_refused(tmp_path: Path, monke
     assert cache.read(key_of(3)) is None
     keyed = DiskCache(tmp_path, MIB, secret=b"k")
     assert keyed.read(key_of(1)) is None, "without our secret it is not ours"
+    assert "written with another DOTLLM_STORE_SECRET" in caplog.text
     put(keyed, 1, b"x")
     assert DiskCache(tmp_path, MIB).read(key_of(1)) is None
 
@@ -273,10 +276,12 @@ def test_kill_nine_during_writes(tmp_path: Path) -> None:
         assert total <= MIB and (tmp_path / "lock").read_text() == str(total)
 
 
-def test_a_disk_that_cannot_be_used_is_no_cache(tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_used_is_no_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "file"
     file.write_text("")
     cache = DiskCache(file, MIB)
+    [message] = [record.getMessage() for record in caplog.records]
+    assert f"{file} cannot be written" in message and "set DOTLLM_CACHE_DIR" in message
     assert not cache.enabled and put(cache, 1, b"x") is None and cache.read(key_of(1)) is None
     assert not DiskCache(tmp_path / "off", 0).enabled
 

@@ -101,7 +101,7 @@ def test_stores_without_a_transport_are_named(monkeypatch: pytest.MonkeyPatch) -
         ("file://srv/indexes", "needs an absolute path"),  # it was a folder of the directory of the start
         ("file://~/indexes", "needs an absolute path"),
         ("file://", "needs an absolute path"),  # it was the root directory
-        ("http://", "names no place"),
+        ("http://", "names no place .examples: s3://bucket/path"),
         ("memory://[", "IPv6"),
         ("redis://host:port/0", "Port"),  # these failed at each call
         ("redis://host:99999/0", "Port"),
@@ -139,7 +139,7 @@ def test_stores_that_may_answer(url: str) -> None:
 def test_a_cluster_needs_processes_beside_it() -> None:
     ray = {"DOTLLM_COMPILE_ON": "ray://auto"}
     assert CompilationOptions.from_environment(ray).compile_on == "ray://auto"
-    with pytest.raises(ValueError, match="DOTLLM_COMPILE_ON: needs compile processes"):
+    with pytest.raises(ValueError, match="DOTLLM_COMPILE_ON needs compile processes: set DOTLLM_COMPILE_PROCESSES"):
         CompilationOptions.from_environment({**ray, "DOTLLM_COMPILE_PROCESSES": "0"})
 
 

@@ -155,7 +155,7 @@ def test_half_a_file_is_refused(keep: float, tmp_path: Path, bytes_vocabulary: V
 def test_another_vocabulary_is_refused(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
     Index.from_json_schema(SCHEMA, bytes_vocabulary).save(tmp_path / "i")
     other = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
-    with pytest.raises(ValueError, match="another vocabulary"):
+    with pytest.raises(ValueError, match="another vocabulary: make it again"):
         Index.load(tmp_path / "i", other)
 
 

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         if passed_over:
             print(are_no_schemas(len(passed_over)), file=sys.stderr)
         if not inputs:
-            raise BadInput("there is nothing to compile")
+            raise BadInput("there is nothing to compile: the files hold no specification")
         texts = [text for path in arguments.warm for text in read_texts(path)]
         vocabulary = vocabulary_of(arguments.tokenizer, arguments.vocab_size)
     except (BadInput, OSError, ValueError, ImportError) as error:

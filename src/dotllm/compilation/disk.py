@@ -81,7 +81,7 @@ def verify(data: bytes, key: str, secret: bytes = b"") -> None:
     if found_key != bytes.fromhex(key):
         raise Damaged("entry of another specification, vocabulary or engine")
     if not hmac.compare_digest(_checksum(secret, payload, head), checksum):
-        raise Damaged("checksum differs")
+        raise Damaged("wrong checksum: damaged, or written with another DOTLLM_STORE_SECRET")
 
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,11 @@ class DiskCache:
             with contextlib.suppress(TimeoutError), self._locked() as usage:
                 usage.write(usage.read())
         except OSError as error:
-            logger.warning("no cache on disk: %s: %s", self.directory, error)
+            logger.warning(
+                "no index is kept on disk: %s cannot be written (%s); set DOTLLM_CACHE_DIR, or mount a volume there",
+                self.directory,
+                error,
+            )
             return False
         return True
 
@@ -158,7 +162,7 @@ class DiskCache:
             self.reject(key, error)
             return None
         except OSError as error:
-            logger.warning("cache on disk: %s: %s", self.path(key), error)
+            logger.warning("cache on disk: %s cannot be read, and counts as missing: %s", self.path(key), error)
             return None
         return data
 

@@ -163,7 +163,8 @@ class CompilationOptions:
                 raise ValueError(f"{variable}: {error}") from None
         made = cls(**values)
         if made.compile_on and made.compile_processes <= 0:  # (they compile while the cluster does not answer)
-            raise ValueError(f"{variable_name('compile_on')}: needs compile processes, but their number is 0")
+            needed = variable_name("compile_processes")
+            raise ValueError(f"{variable_name('compile_on')} needs compile processes: set {needed} to at least 1")
         return made
 
     @property

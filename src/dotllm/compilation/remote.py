@@ -89,12 +89,13 @@ class RayCompiler(ProcessCompiler):
             raise
         except Exception as error:
             self._breaker.failure(time.monotonic())
-            logger.warning("Ray (%s): %s: %s; compiling here", self._address, type(error).__name__, error)
+            name = type(error).__name__
+            logger.warning("Ray at %s did not compile (%s: %s); this server compiles", self._address, name, error)
             return super().compile(specification, cancelled)
         self._breaker.success()
         if "error" in reply:
             if reply["error"]["type"] == "VersionMismatch":
-                logger.warning("Ray (%s): %s; compiling here", self._address, reply["error"]["message"])
+                logger.warning("Ray at %s: %s; this server compiles", self._address, reply["error"]["message"])
                 return super().compile(specification, cancelled)
             raise wire.unpack_error(reply["error"])
         return self._load(reply["index"], self._vocabulary)

@@ -153,7 +153,7 @@ def check(url: str) -> None:
     if scheme in ("file", "local") and (parts.netloc or not parts.path.strip("/")):
         raise ValueError(f"store {url!r} needs an absolute path: file:///path")
     if scheme not in (*_REDIS, "memory") and not (parts.netloc or parts.path.strip("/")):
-        raise ValueError(f"store {url!r} names no place")
+        raise ValueError(f"store {url!r} names no place (examples: s3://bucket/path, http://host/path)")
 
 
 def open_transport(url: str, timeout: float) -> Transport:

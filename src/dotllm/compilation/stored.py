@@ -184,7 +184,11 @@ class WriteBack:
             return False
         if compiled.index.result_bytes > LARGEST_RESULT_BYTES:
             if watched.stored < 0:
-                logger.info("write-back: entry %s has too many results to be stored", key[:12])
+                logger.info(
+                    "write-back: index %s is not stored: its results take more than %d MiB",
+                    key[:12],
+                    LARGEST_RESULT_BYTES >> 20,
+                )
                 self._metrics.add("dotllm_writes", "disk", "dropped")
         elif self._write(compiled):
             watched.interval = min(watched.interval * 2, LONGEST_INTERVAL_S)
@@ -207,7 +211,7 @@ class WriteBack:
         try:
             entry = disk.seal(compiled.index.to_bytes(), compiled.key, self._secret)
         except Exception as error:
-            logger.warning("write-back: entry %s: %s", compiled.key[:12], error)
+            logger.warning("write-back: index %s cannot be stored: %s", compiled.key[:12], error)
             self._metrics.add("dotllm_writes", "disk", "failed")
             return False
         path = self._disk.put(compiled.key, entry)

@@ -172,7 +172,7 @@ class Guide:
     def rollback(self, n: int) -> None:
         """Undo the last ``n`` tokens. Raises ValueError if there were fewer."""
         if not 0 <= n <= len(self._history):
-            raise ValueError(f"cannot undo {n} tokens of {len(self._history)}")
+            raise ValueError(f"cannot undo {n} tokens: the guide has taken {len(self._history)}")
         if n:
             self.config = self._history[-n]
             del self._history[-n:]

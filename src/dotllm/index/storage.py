@@ -722,9 +722,9 @@ def load(raw: bytes, vocabulary: Vocabulary, make: Make[_T]) -> _T:
         header: dict[str, Any] = json.loads(bytes(body[:header_length]))
         version = (header["version"], header["layout"])
         if version != (VERSION, at.MAGIC):
-            raise ValueError(f"index of another version: {version}")
+            raise ValueError(f"index of another version, {version}: make it again from its specification")
         if header["vocabulary"] != vocabulary.fingerprint:
-            raise ValueError("index of another vocabulary")
+            raise ValueError("index of another vocabulary: make it again with this one")
         numbers = np.empty(payload_length // 4, np.int32)
         numbers.view(np.uint8)[:] = np.frombuffer(body, np.uint8, offset=header_length)
         return _load(header, numbers, vocabulary, make)

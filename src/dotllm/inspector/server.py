@@ -77,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self, name: str) -> tuple[str, str]:
         if name:
-            raise BadQuestion("there is one page only")
+            raise BadQuestion("no such page: the inspector is at /")
         return "text/html; charset=utf-8", page(self.server.inspector, self.server.start)
 
     def _answered(self, question: str) -> tuple[str, str]:

@@ -238,6 +238,11 @@ def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str
         assert found.value.place == where
 
 
+def test_a_refusal_says_how_many_arguments_there_are() -> None:
+    with pytest.raises(InvalidSpecError, match="a takes 1 arguments, not 2"):
+        lark_to_grammar('start: a{"x", "y"}\na{t}: t')
+
+
 def test_nesting_is_not_limited_by_the_stack() -> None:
     depth = 30_000
     grammar = "start: " + '("a" ' * depth + ")" * depth + "\n"

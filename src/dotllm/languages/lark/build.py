@@ -141,7 +141,8 @@ class _LarkCompiler:
             if definition is None:
                 raise self.source.undefined("", name, at, self.document.names)
             if len(definition.parameters) != len(arguments):
-                raise self.source.invalid(f"{name} takes {len(definition.parameters)} arguments", at, name)
+                wrong = f"{name} takes {len(definition.parameters)} arguments, not {len(arguments)}"
+                raise self.source.invalid(wrong, at, name)
             rule = self._rules[name, arguments] = self.grammar.rule(name)
             self._agenda.append((rule, definition, arguments))
             if arguments and len(self._rules) > MAX_TEMPLATE_USES:

@@ -105,7 +105,8 @@ class Lowering:
             return self.grammar.repeat(self.lower(node.body), node.minimum, node.maximum)
         self._automata += 1
         if self._automata > MAX_AUTOMATA:
-            raise BudgetExceededError(f"assertions in more than {MAX_AUTOMATA} separate places", keyword="look-around")
+            wrong = f"a regular expression may not have assertions in more than {MAX_AUTOMATA} separate places"
+            raise BudgetExceededError(wrong, keyword="look-around")
         return self.dfa(automaton(node, self.budget))
 
 

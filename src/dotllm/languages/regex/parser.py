@@ -70,7 +70,8 @@ class Scanner:
 
     def exceeded(self, what: str, keyword: str, at: int | None = None) -> BudgetExceededError:
         """The refusal of more than the budget allows."""
-        return BudgetExceededError(what, location=Offset(self.at if at is None else at), keyword=keyword)
+        message = f"a regular expression may not have {what}"
+        return BudgetExceededError(message, location=Offset(self.at if at is None else at), keyword=keyword)
 
     def nul(self) -> str:
         """A NUL as an ordinary character; refused in ``python``."""
@@ -592,7 +593,7 @@ def parse(pattern: str, dialect: Dialect = "python") -> Parsed:
     if dialect not in _DOTS:
         raise ValueError(f"dialect must be one of {tuple(_DOTS)}, not {dialect!r}")
     if len(pattern) > MAX_LENGTH:
-        raise BudgetExceededError(f"a regular expression of more than {MAX_LENGTH:,} characters", keyword="length")
+        raise BudgetExceededError(f"a regular expression has at most {MAX_LENGTH:,} characters", keyword="length")
     return _Parser(pattern, dialect, Flags()).parse()
 
 

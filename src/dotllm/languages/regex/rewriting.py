@@ -87,7 +87,8 @@ class _Resolver:
         self.splits += 1
         if self.splits > _MAX_SPLITS:
             raise BudgetExceededError(
-                f"anchors after more than {_MAX_SPLITS} parts that can be empty", keyword="anchor"
+                f"a regular expression may not have anchors after more than {_MAX_SPLITS} parts that can be empty",
+                keyword="anchor",
             )
         return alt(choices)
 

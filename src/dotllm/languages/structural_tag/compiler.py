@@ -262,7 +262,8 @@ class TagCompiler:
                     help=did_you_mean(value, [*self.token_names.special, *self.token_names.added]),
                 )
             return number
-        raise InvalidSpecError("a token is an id or a name", location=pointer, keyword="token")
+        wrong = "expected a token: its name, or its id of at least 0"
+        raise InvalidSpecError(wrong, location=pointer, keyword="token")
 
     def tokens(self, fields: Fields, name: str) -> list[int]:
         """The ids of the field ``name``, a list of tokens; empty if the field is absent."""

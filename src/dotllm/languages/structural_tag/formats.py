@@ -167,7 +167,7 @@ def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     for i, rule in enumerate(fields.nonempty_list("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
-            raise InvalidSpecError("a rule is a pattern and a format", location=at, keyword="rules")
+            raise InvalidSpecError("expected a list of a text and a format", location=at, keyword="rules")
         fields.check_text("rules", rule[0], at / 0)
         rules.append((rule[0], compiler.format(rule[1], at / 1, ends)))
     return compiler.free(rules, fields.strings("excludes"), ends, loop=fields.flag("loop", True))
@@ -178,7 +178,7 @@ def _token_dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expres
     for i, rule in enumerate(fields.nonempty_list("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2:
-            raise InvalidSpecError("a rule is a token and a format", location=at, keyword="rules")
+            raise InvalidSpecError("expected a list of a token and a format", location=at, keyword="rules")
         rules.append((compiler.token(rule[0], at / 0), compiler.format(rule[1], at / 1, ends)))
     excluded = compiler.tokens(fields, "exclude_tokens")
     return token_tag_dispatch(compiler.grammar, rules, excluded, loop=fields.flag("loop", True))

@@ -48,4 +48,4 @@ def wait_for_kernels(vllm_config: VllmConfig) -> None:
 
             compiler.prepare()
         except Exception:
-            logger.warning("dotllm could not compile its kernels ahead of the first request", exc_info=True)
+            logger.warning("dotllm could not compile its kernels: the first request tries again", exc_info=True)

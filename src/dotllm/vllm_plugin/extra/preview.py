@@ -102,7 +102,7 @@ class Preview:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._faults >= _MOST_FAULTS:
-            raise RuntimeError("the checking process has ended too often")
+            raise RuntimeError("the checking process has failed too often; restart the server to check again")
         if self._faults and _TOKENIZER in self._command:  # it may need more than its name to be loaded
             self._command = self._command[: self._command.index(_TOKENIZER)]
         environment = {**os.environ, "DOTLLM_PREVIEW": "off", "DOTLLM_DEFAULT_BACKEND": "dotllm"}

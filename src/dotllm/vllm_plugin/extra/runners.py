@@ -63,7 +63,7 @@ def init_device(self: Any, *, original: Original) -> Any:
     except Exception:
         if settings.value(settings.COALESCENCE) == "canonical":
             raise  # what is sent must not be lost
-        logger.warning("this worker cannot take text that is entered into requests", exc_info=True)
+        logger.warning("forced text cannot be entered on this worker: leave --dotllm-coalescence off", exc_info=True)
     return result
 
 

@@ -72,7 +72,7 @@ class BatchAccept(Part):
             try:
                 self._running.end_look()
             except Exception:
-                logger.exception("could not end a look ahead")
+                logger.exception("could not end a look ahead; the step finds its masks")
 
     def scheduled(self, step: SchedulerOutput) -> None:
         """Look ahead while ``step`` is launched, if the tokens of the step before it have arrived."""

@@ -33,7 +33,7 @@ def in_background(prepare: Callable[[VllmConfig], None], vllm_config: VllmConfig
             prepare(vllm_config)
         except Exception:
             # Not lost: the first request does the same work, and fails with the same error if there is one.
-            logger.warning("dotllm could not prepare for the first request", exc_info=True)
+            logger.warning("dotllm could not prepare: the first constrained request tries again", exc_info=True)
         else:
             logger.info("dotllm: %s done in %.1f s", prepare.__name__, time.monotonic() - started)
 

@@ -233,7 +233,11 @@ def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[t
             if simple is not None:
                 union[simple] = union[simple] | numbers if simple in union else numbers
     if len(union) > MAX_PARTS:
-        raise BudgetExceededError(f"a combination of more than {MAX_PARTS} kinds of numbers", keyword="multipleOf")
+        raise BudgetExceededError(
+            f"the conditions distinguish more than {MAX_PARTS} kinds of numbers",
+            keyword="multipleOf",
+            help="combine fewer ranges and divisors",
+        )
     for constraint, numbers in list(union.items()):
         if constraint.step is not None:
             numbers = union[constraint] = _snapped(numbers, constraint.step)
@@ -292,7 +296,9 @@ def _some_member(interval: Interval, constraint: NumberConstraint) -> bool:
     # Usually the first or the second candidate is a member: each of not_steps is a proper multiple of the step.
     for tried, k in enumerate(range(first, last + 1)):
         if tried > MAX_CANDIDATES:
-            raise BudgetExceededError("a bounded range in which almost every number is excluded", keyword="multipleOf")
+            raise BudgetExceededError(
+                "almost every number of a range is excluded", keyword="multipleOf", help="list the others in an enum"
+            )
         if not any(_is_multiple(k * constraint.step, step) for step in constraint.not_steps):
             return True
     return False
