@@ -41,6 +41,7 @@ def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "DOTLLM_COMPILE_PROCESSES": "2",
     }
     flags = ("--max-model-len", "4096", "--dotllm-failure-ttl", "0.01")
+    flags += ("--distributed-executor-backend", "mp")  # as on CPUs: the forward pass runs in another process
     with Server(demo_model, directory / "log", name=MODEL, flags=flags, environment=environment) as running:
         running.wait()
         assert complete(running, MODEL, structured_outputs={"regex": "[a-z]{8}"}).status == 200

@@ -49,6 +49,7 @@ def server(reasoning_model: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     directory = tmp_path_factory.mktemp("overlap-reasoning")
     environment = {**faults.environment(directory / "faults", FAULTS), "DOTLLM_DISK_BYTES": "0"}
     flags = ("--max-model-len", "4096", "--reasoning-parser", "deepseek_r1", "--dotllm-failure-ttl", "0.01")
+    flags += ("--distributed-executor-backend", "mp")  # as on CPUs: the forward pass runs in another process
     with Server(reasoning_model, directory / "log", name=MODEL, flags=flags, environment=environment) as running:
         running.wait()
         yield running

@@ -43,6 +43,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from dotllm.cli import demo
 from dotllm.demo import server
 from dotllm.demo.process_group import end_group
 
@@ -56,6 +57,9 @@ ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 SMALL_CACHE = ("--kv-cache-memory-bytes", str(128 << 20))
 """A gigabyte, as in a demo, takes an engine 0.7 seconds of a core to fill with zeros. This holds a million tokens of the
 random models. A server's own flag counts, because it comes later."""
+WORKER_IN_CORE = ("--distributed-executor-backend", "vllm.v1.executor.uniproc_executor.UniProcExecutor")
+"""As on one GPU. On a CPU, vLLM's worker is another process, with which the engine core talks twice a step: a quarter of
+a step's time. (vLLM turns the name ``uni`` into ``mp`` there, but takes the class.)"""
 PRELOADED = (
     "vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
     "vllm.utils.system_utils", "vllm.v1.engine.core", "vllm.v1.engine.utils", "vllm.v1.engine.coordinator",
@@ -215,7 +219,8 @@ class Server(server.Server):
     """A server that starts in seconds."""
 
     def __init__(self, model: Path, log: Path, *, flags: tuple[str, ...] = (), **more: Any) -> None:
-        super().__init__(model, log, flags=(*SMALL_CACHE, *flags), **more)
+        ours = () if REAL else (*WORKER_IN_CORE, *demo.precision())
+        super().__init__(model, log, flags=(*SMALL_CACHE, *ours, *flags), **more)
 
     def _start(self, output: IO[bytes], environment: Mapping[str, str]) -> Any:
         return popen(self.command, output, environment)
