@@ -12,6 +12,7 @@ So these tests do not show how a server starts. The server of the documentation 
 usual way and with compile processes, and with ``STARTS=real`` everything does.
 
 pytest-xdist's processes import the same, and are forks, too: of a second zygote, in which vLLM is as it is for users.
+It forks the first as soon as it has imported vLLM.
 
     python -m tests.serve.zygote      Import everything, which leaves machine code and byte code on disk.
     python -m tests.serve.zygote 3      Also listen on this file descriptor. A question is a line of JSON; see `Zygote`.
@@ -60,6 +61,8 @@ random models. A server's own flag counts, because it comes later."""
 WORKER_IN_CORE = ("--distributed-executor-backend", "vllm.v1.executor.uniproc_executor.UniProcExecutor")
 """As on one GPU. On a CPU, vLLM's worker is another process, with which the engine core talks twice a step: a quarter of
 a step's time. (vLLM turns the name ``uni`` into ``mp`` there, but takes the class.)"""
+RUN = "DOTLLM_TESTS_RUN"
+"""The variable that names the run of pytest-xdist's processes, and so the address of their zygote."""
 PRELOADED = (
     "vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
     "vllm.utils.system_utils", "vllm.v1.engine.core", "vllm.v1.engine.utils", "vllm.v1.engine.coordinator",
@@ -98,7 +101,9 @@ class Zygote:
     """The process that has imported vLLM and our engine. It forks others."""
 
     def __init__(self, *how: str) -> None:
-        run = os.getppid() if "tests" in how else os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+        if "tests" in how:  # (asked for by a process that xdist starts, or by a fork of it)
+            run = os.environ.setdefault(RUN, str(os.getppid()))
         self._socket = _connect("-".join(("\0dotllm-zygote", str(run), *how)), how)
         self._lines = self._socket.makefile("r")
         self._lock = threading.Lock()
@@ -146,8 +151,9 @@ def _connect(address: str, how: tuple[str, ...]) -> socket.socket:
 
 def _start(address: str, how: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
     """Start a zygote that listens at ``address``. Returns None if another process listens there."""
+    if not how and RUN in os.environ and Zygote("tests").ask(servers_at=address):
+        return None
     path = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
-    ours = {} if "tests" in how else server.CPU_ENVIRONMENT
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(address)
@@ -159,7 +165,7 @@ def _start(address: str, how: tuple[str, ...]) -> subprocess.Popen[bytes] | None
         return subprocess.Popen(
             [sys.executable, "-m", "tests.serve.zygote", str(listener.fileno()), *how],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **ours, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(path)},
+            env={**os.environ, **server.CPU_ENVIRONMENT, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(path)},
             pass_fds=[listener.fileno()],
             # Only the tests get Ctrl-C: they stop their servers before the zygote.
             start_new_session="tests" not in how,
@@ -236,9 +242,38 @@ def main() -> None:
             time.sleep(0.2)
         sys.exit(process.returncode)
     os.dup2(2, 1)  # whatever an import prints goes to stderr
+    _import_vllm()
+    listener = socket.socket(fileno=int(descriptor)) if descriptor else None
+    if "tests" in how and listener and (other := _fork_for_servers(listener)):
+        how, listener = [], other
     _preload(*how)
-    if descriptor and (asked := _answer(socket.socket(fileno=int(descriptor)))):
+    if listener and (asked := _answer(listener)):
         _become(*asked)
+
+
+_for_servers: list[socket.socket] = []
+"""In the tests' zygote: the way to its fork that becomes the servers' zygote, until a test asks for that."""
+
+
+def _fork_for_servers(listener: socket.socket) -> socket.socket | None:
+    """Returns in a fork, once it must become the servers' zygote: the socket on which it listens. Returns None at once
+    in the tests' zygote, whose ``listener`` the fork closes."""
+    ours, its = socket.socketpair()
+    if os.fork():
+        its.close()
+        _for_servers.append(ours)
+        return None
+    ours.close()
+    listener.close()
+    os.setsid()
+    address = its.recv(200)
+    if not address:  # the tests' zygote has ended
+        os._exit(0)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    its.close()
+    return listener
 
 
 def _answer(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -264,12 +299,18 @@ def _answer(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             if "status_of" in question:
                 pid, status = os.waitpid(question["status_of"], os.WNOHANG)
                 answer = os.waitstatus_to_exitcode(status) if pid else None
+            elif "servers_at" in question:
+                if answer := bool(_for_servers):
+                    way = _for_servers.pop()
+                    way.sendall(question["servers_at"].encode())
+                    way.recv(1)  # the end: now it listens
+                    way.close()
             else:
                 modes = (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)
                 streams = [os.open(*one) for one in zip(question["streams"], modes, strict=False)]
                 answer = os.fork()
                 if answer == 0:
-                    for opened in (*lines.values(), *lines, listener):
+                    for opened in (*lines.values(), *lines, listener, *_for_servers):
                         opened.close()
                     return question, streams
                 for stream in streams:
@@ -277,17 +318,21 @@ def _answer(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             ready.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _preload(*how: str) -> None:
-    """Import our engine unless ``how`` is plain, then vLLM as the command line does; make vLLM fork its processes."""
-    import gc
-    import multiprocessing
-
+def _import_vllm() -> None:
+    """Import vLLM as the command line does."""
     from dotllm.cli import passthrough, vllm_metadata  # noqa: F401
 
     vllm_metadata.patch_version()
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):  # (a module of another release; it is imported when needed)
             importlib.import_module(name)
+
+
+def _preload(*how: str) -> None:
+    """Import our engine unless ``how`` is plain; make vLLM fork its processes unless ``how`` is tests."""
+    import gc
+    import multiprocessing
+
     if "tests" not in how:
         _do_once()
     if "plain" not in how:
