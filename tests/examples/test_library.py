@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dotllm.compilation.metrics import DIRECTORY_VARIABLE, Collector, Metrics
+from tests.serve.zygote import RUN
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 ALL = sorted(EXAMPLES.glob("*.py"))
@@ -101,6 +103,10 @@ def test_a_store_is_filled_ahead(demo_model: Path, tmp_path: Path) -> None:
 
 
 def run(command: str, folder: Path) -> int:
-    """The status of a shell command in which ``dotllm`` is this interpreter's."""
-    function = f'dotllm() {{ {sys.executable} -m dotllm "$@"; }}; export -f dotllm'
-    return subprocess.run(["bash", "-c", f"{function}; {command}"], cwd=folder).returncode
+    """The status of a shell command in which ``dotllm`` is this interpreter's, or a fork of pytest-xdist's processes'
+    zygote: importing the engine takes two seconds, up to five times."""
+    zygote = "tests.serve.zygote fork -m " if RUN in os.environ else ""
+    function = f'dotllm() {{ {sys.executable} -m {zygote}dotllm "$@"; }}; export -f dotllm'
+    path = os.pathsep.join([str(EXAMPLES.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(["bash", "-c", f"{function}; {command}"], cwd=folder, env=environment).returncode

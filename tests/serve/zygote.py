@@ -19,6 +19,7 @@ It forks the first as soon as it has imported vLLM.
     python -m tests.serve.zygote 3 plain      The same without our engine: its forks are plain vLLM (`tests.twins`).
     python -m tests.serve.zygote 3 tests      The same without changes to vLLM.
     python -m tests.serve.zygote fork -c …      Run ``python -c …`` in a fork of it, on this process's standard streams.
+    python -m tests.serve.zygote fork -m …      The same with ``python -m …``.
 """
 
 from __future__ import annotations
@@ -237,7 +238,8 @@ def main() -> None:
     descriptor, *how = sys.argv[1:] or [""]
     if descriptor == "fork":
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # (also the zygote's; the fork gets Ctrl-C)
-        process = _zygote("tests").fork_here(how[how.index("-c") :])
+        first = next(number for number, argument in enumerate(how) if argument in ("-c", "-m"))
+        process = _zygote("tests").fork_here(how[first:])
         while process.poll() is None:
             time.sleep(0.2)
         sys.exit(process.returncode)
