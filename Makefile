@@ -228,10 +228,13 @@ $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 		|| { echo "No CPU build of torch: make TORCH_INDEX=<an index that has $(TORCH)> …"; exit 1; }; \
 	echo "== 3/4 vLLM and 140 packages (620 MB), which pip unpacks without a word, too"; \
 	$(PIP) install --no-deps --no-compile --progress-bar on -r requirements/cpu.txt || exit 1; \
+	$(if $(MORE),$(PIP) install --no-deps -r $(MORE) || exit 1;) \
 	echo "== 4/4 the rest of the kernels ($(KERNELS_LOG))"; \
 	tail --pid $$kernels -n 1 -f $(KERNELS_LOG); wait $$kernels
 	@touch $@
 
+# In a new environment these packages are already there: they are installed while the kernels still compile.
+$(VENV)/.installed-dev: MORE := requirements/dev.txt
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	$(PIP) install --no-deps -r requirements/dev.txt
 	@# Machine code and byte code are made once here. Otherwise all test processes would make them at the same time.

@@ -20,15 +20,18 @@ def program(path: Path, script: str) -> Path:
     return path
 
 
-def installed(folder: Path, pip: str, *variables: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """The run of ``make`` with a stand-in for pip, and what that was asked for."""
+def installed(
+    folder: Path, pip: str, *variables: str, target: str = ".installed"
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """The run of ``make`` with a stand-in for pip, and what that was asked for: torch, or lists."""
     log = folder / "asked"
     log.touch()
     program(folder / "bin" / "dotllm", "exit 0")
     stand_in = program(folder / "pip", f'echo "$@" >> "{log}"\n{pip}')
-    command = ["make", f"{folder}/.installed", f"VENV={folder}", "PYTHON=true", f"PIP={stand_in}", *variables]
+    command = ["make", f"{folder}/{target}", f"VENV={folder}", "PYTHON=true", f"PIP={stand_in}", *variables]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    return done, [line for line in log.read_text(encoding="utf-8").splitlines() if "torch==" in line]
+    asked = log.read_text(encoding="utf-8").splitlines()
+    return done, [line for line in asked if ("torch==" if target == ".installed" else "-r ") in line]
 
 
 def test_torch_comes_from_pytorchs_own_index_if_the_configured_index_has_no_cpu_build(tmp_path: Path) -> None:
@@ -36,6 +39,12 @@ def test_torch_comes_from_pytorchs_own_index_if_the_configured_index_has_no_cpu_
     assert done.returncode == 0, done.stdout + done.stderr
     first, second = asked
     assert "--index-url" not in first and f"--index-url {INDEX[0]} " in second
+
+
+def test_a_new_environment_for_tests_gets_all_packages_while_the_kernels_compile(tmp_path: Path) -> None:
+    done, asked = installed(tmp_path, "exit 0", target=".installed-dev")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.rpartition("/")[2] for line in asked] == ["cpu.txt", "dev.txt", "dev.txt"]
 
 
 @pytest.mark.parametrize("variables", [(), ("TORCH_INDEX=file:///mirror",)])
