@@ -41,8 +41,9 @@ def main() -> None:
 
     core.scheduler.make_spec_decoding_stats = counted
     params = SamplingParams(
-        temperature=1.0, n=int(samples), max_tokens=64, structured_outputs=StructuredOutputsParams(regex=regex)
-    )
+        temperature=1.0, n=int(samples), max_tokens=64, detokenize=False,
+        structured_outputs=StructuredOutputsParams(regex=regex),
+    )  # fmt: skip
     outputs = llm.generate({"prompt_token_ids": [int(token) for token in prompt]}, params, use_tqdm=False)[0].outputs
     entered = core.structured_output_manager.backend.compiler.metrics.value("dotllm_forced_tokens")
     print("RESULT " + json.dumps({"ids": [list(o.token_ids) for o in outputs], "entered": entered, "kept": kept}))
