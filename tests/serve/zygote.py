@@ -317,7 +317,8 @@ def _answer(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
                     return question, streams
                 for stream in streams:
                     os.close(stream)
-            ready.sendall(json.dumps(answer).encode() + b"\n")
+            with suppress(BrokenPipeError):  # who asked has been killed meanwhile; the next line is the end
+                ready.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _import_vllm() -> None:
