@@ -72,6 +72,20 @@ def test_a_newer_vllm_is_served_with_a_warning(
     assert "0.99.1 is installed; `dotllm hooks`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command", [["serve", "m"], ["run-batch", "-i", "in", "-o", "out"], ["bench", "throughput"], ["collect-env"]]
+)
+def test_a_wrong_setting_is_a_line_whatever_the_command(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """vLLM loads its plugins in each of its commands; all but ``serve`` ended with a traceback, after half a minute."""
+    monkeypatch.setenv("DOTLLM_DISK_BYTES", "")  # and is put back after the test
+    assert passthrough.main([*command, "--dotllm-disk-bytes", "1XB"]) == 2
+    assert capsys.readouterr().err == (
+        "dotllm: --dotllm-disk-bytes, DOTLLM_DISK_BYTES: '1XB' is not a size (examples: 512MiB, 2g, 1048576)\n"
+    )
+
+
 def test_help_imports_nothing_of_vllm() -> None:
     program = "import sys; from dotllm.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)

@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     argv = options.export(options.take_from_file(rewrite(argv), os.environ), os.environ)  # flags win
     if argv[:1] == ["serve"] and options.wants_help(argv):
         print(options.help_text())
-    problem = options.refused(os.environ) if argv[:1] == ["serve"] else None
+    problem = options.refused(os.environ)  # (each of vLLM's commands loads plugins, and would end with a traceback)
     if problem is not None:
         print(f"dotllm: {problem}", file=sys.stderr)
         return 2
