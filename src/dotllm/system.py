@@ -27,14 +27,16 @@ logger = logging.getLogger(__name__)
 def user_cache_directory() -> Path:
     """The directory for files that can always be made again: machine code, tables of vocabularies, indexes.
 
-    ``$DOTLLM_CACHE_DIR``, else ``dotllm`` in the user's cache directory (XDG Base Directory Specification). A user whom
-    the system does not know, as in many containers, has no home: ``/`` stands for it, as in Docker.
+    ``$DOTLLM_CACHE_DIR``, else ``dotllm`` in the user's cache directory (XDG Base Directory Specification, by which a
+    relative path is ignored). A user whom the system does not know, as in many containers, has no home: ``/`` stands
+    for it, as in Docker.
     """
     chosen = os.environ.get("DOTLLM_CACHE_DIR")
     if chosen:
         return Path(chosen)
     home = os.path.expanduser("~")  # without a home, this is "~"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("/" if home == "~" else home, ".cache")) / "dotllm"
+    of_all = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(of_all if os.path.isabs(of_all) else Path("/" if home == "~" else home, ".cache")) / "dotllm"
 
 
 # The number of CPUs that this process may use: in a container usually fewer than the machine has.

@@ -180,6 +180,10 @@ def test_there_is_one_cache_directory(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("DOTLLM_CACHE_DIR", raising=False)
     assert CompilationOptions().disk_directory == user_cache_directory() / "index" == tmp_path / "dotllm" / "index"
+    for invalid in ("here", ".", ""):  # the specification: a path that is not absolute is ignored
+        monkeypatch.setenv("XDG_CACHE_HOME", invalid)
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        assert user_cache_directory() == tmp_path / "home" / ".cache" / "dotllm"
     monkeypatch.setenv("DOTLLM_CACHE_DIR", str(tmp_path / "own"))
     assert CompilationOptions().disk_directory == user_cache_directory() / "index" == tmp_path / "own" / "index"
     assert CompilationOptions(cache_dir="/elsewhere").disk_directory == Path("/elsewhere/index")
