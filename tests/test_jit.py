@@ -127,8 +127,9 @@ def test_a_directory_that_cannot_be_made_is_replaced(tmp_path: Path) -> None:
 
 
 def _heed_modes() -> None:
-    """Give up root's CAP_DAC_OVERRIDE, which lets it write into read-only directories."""
-    ctypes.CDLL(None).prctl(24, 1)  # PR_CAPBSET_DROP
+    """Give up root's CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, with which it writes and reads whatever it likes."""
+    for capability in (1, 2):
+        ctypes.CDLL(None).prctl(24, capability)  # PR_CAPBSET_DROP
 
 
 def run_read_only(cache: Path, temporary: Path) -> subprocess.CompletedProcess[str]:
@@ -216,6 +217,29 @@ def test_what_read_only_machine_code_lacks_goes_to_a_temporary_directory(
     made = list(temporary.rglob("*.nbi"))
     assert sorted(path.name for path in made) == [path.name for path in (indexes if lack == "all" else indexes[:3])]
     assert second.stderr == "", "what the first start has made is used"
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o311], ids=["may not be entered", "may not be listed"])
+def test_a_home_that_is_another_users(tmp_path: Path, mode: int) -> None:
+    """As in an image with HOME=/root that runs as another user: no kernel could be imported."""
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    temporary.mkdir()
+    for folder in (home, home / "kernels", home / "kernels" / jit._directory_name("allocate")):
+        folder.mkdir()
+    for folder in (*home.rglob("*"), home):
+        folder.chmod(mode & ~0o222)
+    program = f"{KERNEL}\nfrom dotllm import jit\nfrom dotllm.cli import doctor\n"
+    program += "print(len(jit.missing_groups()), doctor._cache().help)"
+    environment = {**os.environ, "DOTLLM_CACHE_DIR": str(home), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", program]
+    try:
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=_heed_modes)
+    finally:
+        for folder in (home, home / "kernels"):
+            folder.chmod(0o700)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.endswith(f"{len(jit.SECONDS)} set DOTLLM_CACHE_DIR to a writable directory\n")
+    assert "cannot be written" in answer.stderr and list(temporary.rglob("*.nbi"))
 
 
 OF_A_WHEEL = """

@@ -207,7 +207,7 @@ def is_kept() -> bool:
 
 
 def _tell_if_empty(folder: str, directory: Path) -> None:
-    if not any(directory.iterdir()) and not shipped_kernels.has(directory.name):
+    if not _files(str(directory)) and not shipped_kernels.has(directory.name):
         _progress.tell(folder, directory.parent)
 
 
@@ -267,8 +267,8 @@ def missing_groups(kept_in: Path | None = None) -> list[str]:
 
 
 def _is_filled(kept_in: Path, folder: str) -> bool:
-    directory = kept_in / _directory_name(folder)
-    return shipped_kernels.has(directory.name) or (directory.is_dir() and any(directory.iterdir()))
+    directory = str(kept_in / _directory_name(folder))
+    return shipped_kernels.has(os.path.basename(directory)) or bool(_files(directory))
 
 
 _progress = _Progress()
@@ -359,8 +359,15 @@ def _is_compiled(directory: str, function: Callable[..., Any]) -> bool:
 def _listed(directory: str) -> frozenset[str]:
     """The names and lines of the kernels that have an index file (`_index_files`) in ``directory``. It is listed once,
     because two hundred kernels are looked up."""
-    files = os.listdir(directory) if os.path.isdir(directory) else []
-    return frozenset(file.split(".")[-3] for file in files if file.endswith(".nbi"))
+    return frozenset(file.split(".")[-3] for file in _files(directory) if file.endswith(".nbi"))
+
+
+def _files(directory: str) -> list[str]:
+    """The names of the files in ``directory``; none if it is missing, or another user's who lets nobody look."""
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 def _index_files(function: Callable[..., Any]) -> str:

@@ -109,7 +109,7 @@ def _kernels() -> Finding:
 
 def _cache() -> Finding:
     directory = user_cache_directory()
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    existing = next(path for path in (directory, *directory.absolute().parents) if os.path.exists(path))
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding("cache", False, f"{directory} cannot be written", "set DOTLLM_CACHE_DIR to a writable directory")
     free = shutil.disk_usage(existing).free
