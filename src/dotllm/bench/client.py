@@ -141,11 +141,27 @@ class HttpTarget:
         await self.session.close()
 
 
-async def first_model(url: str) -> str:
-    """The name of the model that a server serves (the first of ``/v1/models``)."""
-    async with aiohttp.ClientSession() as session, session.get(url.rstrip("/") + "/v1/models") as response:
-        listed = await response.json()
-        return str(listed["data"][0]["id"])
+async def first_model(url: str, key: str = "none") -> str:
+    """The name of the model that a server serves (the first of ``/v1/models``).
+
+    Raises:
+        ValueError: the server cannot be reached, refuses the key, or names no model; the message says which.
+    """
+    address = url.rstrip("/") + "/v1/models"
+    headers = {"Authorization": f"Bearer {key}"}
+    try:
+        async with aiohttp.ClientSession(headers=headers) as session, session.get(address) as response:
+            status, text = response.status, await response.text()
+    except aiohttp.InvalidURL:
+        raise ValueError(f"{address}: not an address (example: http://localhost:8000)") from None
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        raise ValueError(f"{address}: {error or type(error).__name__}") from None
+    if status != 200:
+        raise ValueError(f"{address}: HTTP {status}: {text[:300]}")
+    try:
+        return str(json.loads(text)["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        raise ValueError(f"{address} names no model: {text[:300]}") from None
 
 
 async def closed_loop(

@@ -66,6 +66,7 @@ def main(argv: list[str]) -> int:
     try:
         from rich.console import Console
 
+        from dotllm.bench.client import first_model
         from dotllm.bench.quality import asking, bfcl, figures
     except ImportError as error:
         print(MISSING.format(error), file=sys.stderr)
@@ -79,12 +80,13 @@ def main(argv: list[str]) -> int:
     try:
         cases = read_cases(options)
         chosen = asking.chosen(options.arms.split(","))
+        model = options.model or asyncio.run(first_model(options.url, options.key))
     except (ValueError, bfcl.Missing) as error:
         print(f"dotllm bench-quality: {error}", file=sys.stderr)
         return 2
     about = {"when": time.strftime("%Y-%m-%d %H:%M:%S"), "arguments": " ".join(argv), "name": options.name}
     started = time.monotonic()
-    answers = ask(options, cases, chosen)
+    answers = ask(options, model, cases, chosen)
     about["wall_seconds"] = f"{time.monotonic() - started:.0f}"
     rows = figures.summary(answers)
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -120,14 +122,12 @@ def read_cases(options: argparse.Namespace) -> list[Case]:
     return [cases.closed(case) for case in chosen] if options.closed else chosen
 
 
-def ask(options: argparse.Namespace, cases: list[Case], arms: dict[str, Any]) -> list[dict[str, Any]]:
+def ask(options: argparse.Namespace, model: str, cases: list[Case], arms: dict[str, Any]) -> list[dict[str, Any]]:
     """All answers, under a progress bar."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from dotllm.bench.client import first_model
     from dotllm.bench.quality.asking import Asker
 
-    model = options.model or asyncio.run(first_model(options.url))
     asker = Asker(options.url, model, key=options.key, max_tokens=options.max_tokens, extra=options.extra)
     with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
         total = sum(arm.fits(case) for arm in arms.values() for case in cases)

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dotllm.cli.subcommands import CommandParser
+from dotllm.cli.subcommands import CommandParser, whole
 
 if TYPE_CHECKING:
     from dotllm.bench.client import BenchTarget
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 # Random weights would write white space until max_tokens wherever an engine allows it.
 RANDOM_WEIGHTS_FLAGS = ("--structured-outputs-config.disable_any_whitespace", "true")
 MISSING = "dotllm bench-structured needs its extra: `pip install '.[bench]'` in a checkout of dotllm ({})"
+
+
+def _numbers(text: str) -> list[int]:
+    """The type of an argument that is a list of whole numbers."""
+    return [whole(1, 4096)(number) for number in text.split(",")]
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -51,7 +56,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--workloads", default="closed,bounded,free,tools", help="also regex, choice, a JSONL of schemas"
     )
-    parser.add_argument("--concurrency", default="1,32", help="requests at once, comma-separated (default: 1,32)")
+    parser.add_argument(
+        "--concurrency", type=_numbers, default="1,32", help="requests at once, comma-separated (default: 1,32)"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="how often each point is measured (default: 1)")
     parser.add_argument("--per-slot", type=int, default=4, help="requests for each slot of concurrency in a run")
     parser.add_argument(
@@ -85,7 +92,7 @@ def main(argv: list[str]) -> int:
 
     plan = Plan(
         workloads=options.workloads.split(","),
-        concurrency=[int(c) for c in options.concurrency.split(",")],
+        concurrency=options.concurrency,
         rounds=options.rounds,
         per_slot=options.per_slot,
         pairs=options.pairs,
@@ -120,7 +127,7 @@ def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]
     from dotllm.demo.model import make
 
     if options.url:
-        model = options.model or asyncio.run(first_model(options.url))
+        model = options.model or asyncio.run(first_model(options.url, options.key))
         about["model"] = model
         yield options.url, _measure(options.url, plan, lambda: _http(HttpTarget, options, options.url, model))
         return
