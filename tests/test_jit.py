@@ -10,6 +10,7 @@ import io
 import operator
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -240,6 +241,37 @@ def test_a_home_that_is_another_users(tmp_path: Path, mode: int) -> None:
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.endswith(f"{len(jit.SECONDS)} set DOTLLM_CACHE_DIR to a writable directory\n")
     assert "cannot be written" in answer.stderr and list(temporary.rglob("*.nbi"))
+
+
+INTERRUPTED = """
+import signal, sys
+from numba.core.codegen import CPUCodeLibrary
+compiled = CPUCodeLibrary._object_compiled_hook.__func__
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as in `dotllm.cli`
+
+def interrupt(library, module, code):
+    CPUCodeLibrary._object_compiled_hook = classmethod(compiled)
+    signal.raise_signal({signum})
+    compiled(library, module, code)
+
+CPUCodeLibrary._object_compiled_hook = classmethod(interrupt)
+"""
+
+
+@pytest.mark.parametrize(
+    ("signum", "status"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+def test_a_signal_ends_a_process_that_compiles(signum: signal.Signals, status: int, tmp_path: Path) -> None:
+    """What its handler raised was lost in a callback of LLVM, and the process ended with Numba's error."""
+    answer = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(signum=int(signum)) + KERNEL],
+        env={**os.environ, "DOTLLM_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == status and not answer.stdout, answer.stderr
+    assert "no compiled object" not in answer.stderr
+    assert len(list(tmp_path.rglob("*.nbc"))) == 1, "what was compiled is kept"
 
 
 OF_A_WHEEL = """

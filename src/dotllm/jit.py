@@ -21,6 +21,7 @@ import hashlib
 import os
 import platform
 import re
+import signal
 import stat
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any
 
 import numba
@@ -410,7 +412,7 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
 def _declared_in(directory: str, function: Callable[..., Any], declare: Callable[..., Any]) -> Any:
     """``declare(function)`` with ``directory`` as Numba's cache."""
     is_compiled = partial(_is_compiled, directory, function)
-    with _setting, _alone(directory, is_compiled):
+    with _setting, _alone(directory, is_compiled), _uninterrupted():
         if not is_compiled():
             with suppress(OSError):  # it is compiled instead
                 shipped_kernels.adopt(Path(directory), _index_files(function))
@@ -428,6 +430,29 @@ def _declared_in(directory: str, function: Callable[..., Any], declare: Callable
             if collecting:
                 gc.enable()
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """In the main thread, SIGINT and SIGTERM take effect after the block.
+
+    While a kernel compiles, their handlers would run in Python code that LLVM calls, where what they raise is lost.
+    Numba then lacks the machine code, and ends with an error about that.
+    """
+    handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+    came: list[int] = []
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(signum)
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            handlers[signum] = handler
+            signal.signal(signum, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, kept in handlers.items():
+            signal.signal(number, kept)
+        for number in came:
+            handlers[number](number, None)
 
 
 def _declared(directory: str, function: Callable[..., Any], declare: Callable[..., Any]) -> Any:
