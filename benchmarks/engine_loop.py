@@ -32,6 +32,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,20 +82,20 @@ class Device:
         return result
 
     def sample_tokens(self, grammar_output: Any, non_block: bool) -> Any:
-        """The results of the step."""
+        """The results of the step, which are made when they are asked for, as executors do."""
+        return SimpleNamespace(result=partial(self._results, self.names))
+
+    def _results(self, names: list[str]) -> Any:
         from vllm.v1.outputs import ModelRunnerOutput
 
         began = clocks()
-        result: Future[Any] = Future()
-        result.set_result(
-            ModelRunnerOutput(
-                req_ids=self.names,
-                req_id_to_index={name: i for i, name in enumerate(self.names)},
-                sampled_token_ids=[[next(self.answers[name])] for name in self.names],
-            )
+        output = ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: i for i, name in enumerate(names)},
+            sampled_token_ids=[[next(self.answers[name])] for name in names],
         )
         self.seconds += clocks() - began
-        return result
+        return output
 
 
 class Engine:
