@@ -19,10 +19,11 @@ import numpy as np
 
 from dotllm.arrays import Int32, Int64
 from dotllm.automata.machine.arena import HURRIED_FUEL
+from dotllm.automata.machine.masks import known_row
 from dotllm.index.ahead import LookAhead
 from dotllm.index.batch import rows_of
 from dotllm.index.guide import Guide
-from dotllm.index.kernels import I1, MACHINE, NEEDS_ROW, NOT_TAKEN, TAKEN, I, advance_running
+from dotllm.index.kernels import I1, MACHINE, NEEDS_ROW, I, advance_running
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.jit import kernel
@@ -52,7 +53,7 @@ class _Asked(NamedTuple):
     names: list[str]
     places: Int32
     """int32 [names]; -1: the guide does not run."""
-    absent: list[int]
+    absent: dict[str, int]
     """The positions of those that do not run."""
 
 
@@ -95,18 +96,25 @@ class Running:
             self._make_room()
         place = self._place[name] = self._free.pop()
         self._guides[place] = guide
-        self._configs[place], self._trails[place, 0], self._rows[place] = guide.config, 0, NEEDS_ROW
+        with guide.index.lock:
+            row = max(known_row(guide.index.mem, guide.config), NEEDS_ROW)
+        self._configs[place], self._trails[place, 0], self._rows[place] = guide.config, 0, row
         self._machines[place] = np.frombuffer(guide.index.machine, np.int64)
         self._count(guide.index, 1)
+        if self._asked is not None and (at := self._asked.absent.pop(name, None)) is not None:
+            self._asked.places[at] = place
 
     def leave(self, name: str) -> None:
         """Stop running a guide, if it runs, and bring its object up to date from the arrays."""
         self.end_look()
         place = self._place.pop(name, None)
-        if place is None:
-            return
-        guide = self._guides.pop(place)
-        guide.catch_up(self._trails[place, 1 : 1 + self._trails[place, 0]].tolist(), int(self._configs[place]))
+        if place is not None:
+            self._asked = None
+            self._vacate(place)
+
+    def _vacate(self, place: int) -> None:
+        guide, trail = self._guides.pop(place), self._trails[place]
+        guide.catch_up(trail[1 : 1 + trail.item(0)].tolist(), self._configs.item(place))
         self._free.append(place)
         self._count(guide.index, -1)
 
@@ -118,7 +126,6 @@ class Running:
         return rows
 
     def _count(self, index: Walkable, more: int) -> None:
-        self._asked = None
         before = self._indexes.get(index, 0)
         self._indexes[index] = before + more
         if not before or not before + more:
@@ -136,14 +143,15 @@ class Running:
 
     def absent(self, names: list[str]) -> list[int]:
         """The positions of the guides that do not run."""
-        return self._places_of(names).absent
+        return [*self._places_of(names).absent.values()]
 
     def _places_of(self, names: list[str]) -> _Asked:
-        """Where the guides are. (Remembered while the batch stays the same.)"""
+        """Where the guides are, which have different names. (Remembered while the batch stays the same.)"""
         asked = self._asked
         if asked is None or names != asked.names:
             places = np.fromiter(map(self._place.get, names, repeat(-1)), np.int32, len(names))
-            self._asked = asked = _Asked(names.copy(), places, np.flatnonzero(places < 0).tolist())
+            absent = {names[i]: i for i in np.flatnonzero(places < 0).tolist()}
+            self._asked = asked = _Asked(names.copy(), places, absent)
         return asked
 
     def _held(self) -> Locks:
@@ -197,19 +205,25 @@ class Running:
         flat = [*chain.from_iterable(tokens)]
         if len(flat) != len(names) or not all(tokens):
             flat = [own[0] if len(own) == 1 else _NO_TOKEN for own in tokens]
-        places, space = self._places_of(names).places, self.space
-        out = np.empty(len(places), np.int32)
+        asked, space = self._places_of(names), self.space
+        others, places = np.empty(len(names), np.int32), asked.places
         with self._held():
             self._look_again()
-            others = advance_running(
+            count = advance_running(
                 places, np.array(flat, np.int64), self._machines.ravel(), self._configs, self._trails, self._rows,
-                space.token_data, space.token_offset, space.ends, space.words, HURRIED_FUEL, out,
+                space.token_data, space.token_offset, space.ends, space.words, HURRIED_FUEL, others,
             )  # fmt: skip
-        if not others:
-            return []
-        for i in np.flatnonzero(out != TAKEN).tolist():
-            self.leave(names[i])
-        return np.flatnonzero(out == NOT_TAKEN).tolist()
+        not_taken = []
+        for other in others[:count].tolist() if count else ():
+            i = other if other >= 0 else ~other
+            if other >= 0:
+                not_taken.append(i)
+            name, place = names[i], places.item(i)
+            if place >= 0:
+                del self._place[name]
+                asked.absent[name], places[i] = i, -1
+                self._vacate(place)
+        return not_taken
 
     def rows(self, names: list[str]) -> tuple[Int32, list[int]]:
         """The rows of the guides' masks, int32 [names], and the positions without a row (NEEDS_ROW): the guide does not
@@ -221,7 +235,7 @@ class Running:
         new, self._found = self._found + count - len(absent), 0
         self._new_masks += _LATELY * (new - self._new_masks)
         if count == len(absent):
-            return rows, absent
+            return rows, [*absent.values()]
         without = np.flatnonzero(rows == NEEDS_ROW).tolist()
         asked = {i: place for i in without if (place := places.item(i)) >= 0}
         indexes = [self._guides[place].index for place in asked.values()]
