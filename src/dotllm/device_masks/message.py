@@ -22,7 +22,8 @@ class MaskRows:
     counts: int32 [requests], how many positions each constrained request has: one, plus one for each of its drafts.
         None: one each.
     slots: int32 [sum(counts)], the table slot of each position's mask; below 0: everything is allowed.
-    fresh: int32 [sum(counts)], which of the new rows each position's slot gets; -1: the slot has its row.
+    fresh: int32 [sum(counts)], which of the new rows each position's slot gets; -1: the slot has its row. None if
+        there are no new rows.
     new_slots, new_rows: int32 [n] and [n, words], slots to fill before anything is applied.
     results: the results of the step, to come, if its workers are in this process.
     """
@@ -30,7 +31,7 @@ class MaskRows:
     sender: int
     counts: Int32 | None
     slots: Int32
-    fresh: Int32
+    fresh: Int32 | None
     new_slots: Int32
     new_rows: Int32
     results: object = None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dotllm.arrays import Int32
 from dotllm.device_masks.message import TABLE_SLOTS, MaskRows, positions
 from dotllm.index.draft_rows import NO_MASK
-from dotllm.index.mask_table import unsent_rows
+from dotllm.index.mask_table import all_sent, unsent_rows
 from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 12  # the most rows that are remembered
@@ -87,12 +87,12 @@ class RowSender(StepMasks):
     def message(self, counts: Int32 | None, rows: Int32) -> MaskRows:
         """See `StepMasks.message`."""
         space = self.space
+        self._last = None
+        if all_sent(rows, self._taken, space.versions):
+            return MaskRows(self.sender, counts, rows, None, *self._nothing)
         slots, fresh = np.empty((2, len(rows)), np.int32)
         unsent = np.empty((2, len(rows)), np.int32)
         count = unsent_rows(rows, self._taken, space.versions, slots, fresh, unsent)
-        self._last = None
-        if not count:
-            return MaskRows(self.sender, counts, slots, fresh, *self._nothing)
         sent, new_slots = unsent[:, :count]
         kept = sent[sent < TABLE_SLOTS]
         if len(kept):

@@ -195,6 +195,15 @@ def free_rows(used: Int64, table: Int64, meta: Int64, free: Int32, known: Bool) 
     return freed
 
 
+@kernel(nb.boolean(nb.int32[::1], nb.int64[::1], nb.int64[:]))
+def all_sent(rows: Int32, taken: Int64, versions: Int64) -> bool:
+    """Whether `unsent_rows` would list none."""
+    for row in rows:
+        if row >= taken.shape[0] or (row >= 0 and taken[row] != versions[row]):
+            return False
+    return True
+
+
 @kernel(nb.int64(nb.int32[::1], nb.int64[::1], nb.int64[:], nb.int32[::1], nb.int32[::1], nb.int32[:, ::1]))
 def unsent_rows(rows: Int32, taken: Int64, versions: Int64, slots: Int32, fresh: Int32, unsent: Int32) -> int:
     """List in unsent[0] those of ``rows`` (below 0: no row) that a copy of the table's first rows needs: their version
