@@ -129,9 +129,10 @@ def test_threads_lose_no_count() -> None:
     metrics = Metrics()
 
     def work() -> None:
-        for _ in range(5000):
+        for _ in range(2500):
             metrics.add("dotllm_mask_rows")
             metrics.observe("dotllm_mask_seconds", value=1e-5)
+            metrics.step(1e-5, 1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -139,6 +140,25 @@ def test_threads_lose_no_count() -> None:
     for thread in threads:
         thread.join()
     assert metrics.value("dotllm_mask_rows") == 20_000 == metrics.value("dotllm_mask_seconds")
+
+
+def test_steps_are_counted_when_values_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In each way to read them. If nobody reads, they take no more memory than a thousand steps."""
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    metrics = Metrics()
+    for read in (lambda: metrics.value("dotllm_mask_rows"), metrics.snapshot, metrics.publish):
+        metrics.step(1e-3, 2)
+        assert len(metrics._steps) == 1
+        read()
+        assert not metrics._steps
+    (file,) = tmp_path.glob("*.json")
+    written = json.loads(file.read_text())
+    assert written == metrics.snapshot() and ["dotllm_mask_rows", [], 6.0] in written["counters"]
+    assert metrics.value("dotllm_mask_seconds") == 3
+    for _ in range(5000):
+        metrics.step(1e-3, 1)
+        assert len(metrics._steps) < 1024
+    assert metrics.value("dotllm_mask_rows") == 5006 and metrics.value("dotllm_mask_seconds") == 5003
 
 
 def test_merge_of_nothing() -> None:

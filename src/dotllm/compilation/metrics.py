@@ -15,7 +15,9 @@ import json
 import os
 import threading
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from dotllm.temporary import make_directory
 DIRECTORY_VARIABLE = "DOTLLM_METRICS_DIR"
 
 Labels = tuple[str, ...]
+
+_MANY = 1024  # the most steps that are not counted yet
 
 SECONDS_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
@@ -107,6 +111,7 @@ class Metrics:
         self._counters: dict[tuple[str, Labels], float] = {}
         self._gauges: dict[tuple[str, Labels], float] = {}
         self._histograms: dict[tuple[str, Labels], list[float]] = {}  # one per bucket, then +Inf, then the sum
+        self._steps: deque[tuple[float, int]] = deque()
         self._changed = False
         self._path: Path | None = None
 
@@ -137,8 +142,22 @@ class Metrics:
             counts[-1] += value
             self._changed = True
 
+    def step(self, seconds: float, rows: int) -> None:
+        """The masks of a step have been found. They are counted when values are next read, because a step waits."""
+        self._steps.append((seconds, rows))
+        if len(self._steps) >= _MANY:
+            self._count_steps()
+
+    def _count_steps(self) -> None:
+        with suppress(IndexError):
+            while True:
+                seconds, rows = self._steps.popleft()
+                self.observe("dotllm_mask_seconds", value=seconds)
+                self.add("dotllm_mask_rows", amount=float(rows))
+
     def value(self, name: str, *labels: str) -> float:
         """Value of a counter or gauge (0 when never touched), or the number of observations of a histogram."""
+        self._count_steps()
         key = (name, labels)
         with self._lock:
             if name in HISTOGRAMS:
@@ -147,6 +166,7 @@ class Metrics:
 
     def snapshot(self) -> dict[str, list[Any]]:
         """All values, as lists of [name, labels, value(s)] that JSON can hold."""
+        self._count_steps()
         with self._lock:
             return {
                 "counters": [[name, list(labels), value] for (name, labels), value in self._counters.items()],
@@ -156,6 +176,7 @@ class Metrics:
 
     def publish(self) -> None:
         """Write the snapshot for a `Collector`, if there is a directory and anything has changed since the last one."""
+        self._count_steps()
         directory = os.environ.get(DIRECTORY_VARIABLE)
         if not directory or not self._changed:
             return

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, NoProcess, QueueFull
+from dotllm.compilation.metrics import Metrics
 from dotllm.errors import BudgetExceededError, EngineFault, Pointer, UnsupportedError
 from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.enforce import errors, request_errors
@@ -82,7 +83,7 @@ class Bench:
         vllm_config.cache_config.num_gpu_blocks = blocks
         self.manager = StructuredOutputManager(vllm_config)
         self.manager.backend = a_backend(
-            compiler=SimpleNamespace(metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None)),
+            compiler=SimpleNamespace(metrics=Metrics()),
             vocabulary=Vocabulary.from_bytes([*(bytes([i]) for i in range(100)), None], eos_token_ids=100),
         )
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)

@@ -37,6 +37,7 @@ from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.jobs import Ticket
+from dotllm.compilation.metrics import Metrics
 from dotllm.errors import UnsupportedError
 from dotllm.index.running import Running
 from tests.model_based import sequences
@@ -235,7 +236,7 @@ class Requests(RuleBasedStateMachine):
         self.threads = LateThreads(self.patch, blocks + batches) if self.are_late else None
         manager = StructuredOutputManager(config)
         manager.backend = a_backend(
-            compiler=SimpleNamespace(metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None)),
+            compiler=SimpleNamespace(metrics=Metrics()),
             vocabulary=VOCABULARY,
         )
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)

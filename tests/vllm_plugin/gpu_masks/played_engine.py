@@ -246,7 +246,11 @@ class Engine:
         vllm_config.cache_config.num_gpu_blocks = blocks
         manager = StructuredOutputManager(vllm_config)
         manager.reasoner_cls, manager.tokenizer = reasoner, None
-        metrics = SimpleNamespace(add=self.count, observe=lambda *_, **__: None)
+        metrics = SimpleNamespace(
+            add=self.count,
+            step=lambda seconds, rows: self.count("dotllm_mask_rows", amount=float(rows)),
+            observe=lambda *_, **__: None,
+        )
         manager.backend = a_backend(
             vocabulary=index.vocabulary,
             compiler=SimpleNamespace(metrics=metrics),

@@ -111,6 +111,7 @@ class DotllmScheduler(Base):
             _parts.get(name, Part)(self) for name in (PENDING, DRAFTS, BATCH, FORCED, MASS)
         )
         self._failures = Failures(self)
+        self._metrics: Any = None  # those of the backend, once there is one
         # The engine core makes its scheduler once the model is loaded, and nothing slow comes after it.
         preparation.wait_for_kernels(self.vllm_config)
 
@@ -152,11 +153,10 @@ class DotllmScheduler(Base):
             return super().get_grammar_bitmask(scheduler_output)  # type: ignore[no-any-return]
         began = time.perf_counter()
         masks = self._batch.masks(scheduler_output) or super().get_grammar_bitmask(scheduler_output)
-        backend = backend_of(self.structured_output_manager)
-        if backend is not None and masks is not None:
-            backend.compiler.metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - began)
-            rows = float(len(masks.structured_output_request_ids))
-            backend.compiler.metrics.add("dotllm_mask_rows", amount=rows)
+        if self._metrics is None and (backend := backend_of(self.structured_output_manager)) is not None:
+            self._metrics = backend.compiler.metrics
+        if self._metrics is not None and masks is not None:
+            self._metrics.step(time.perf_counter() - began, len(masks.structured_output_request_ids))
         self._batch.masks_found(scheduler_output, masks)
         self._mass.masks_found(scheduler_output, masks)
         return masks

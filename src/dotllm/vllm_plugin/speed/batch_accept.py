@@ -52,6 +52,7 @@ class BatchAccept(Part):
     """Lets grammars accept the tokens of a step, and validates drafts, before vLLM asks each of them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
+        from vllm.v1.core.sched.output import GrammarOutput
         from vllm.v1.request import RequestStatus
 
         super().__init__(scheduler)
@@ -60,11 +61,11 @@ class BatchAccept(Part):
         self._may_reason = manager.reasoner_cls is not None and not manager.enable_in_reasoning
         self._accepted: list[RequestGrammar] = []
         self._validated: list[RequestGrammar] = []
-        self._is_running = RequestStatus.RUNNING
+        self._is_running, self._output = RequestStatus.RUNNING, GrammarOutput
         self._running: Running | None = None  # guides, by the name of their request
         self._slow: SlowSteps | None = None  # steps of other plain guides
         self._sent: MaskRows | Int32 | None = None  # the masks of the last step
-        self._sender: StepMasks | None = None  # of the masks that were found last
+        self._sender: StepMasks | None = None
 
     def begin_step(self) -> None:
         """The indexes are needed from now on. (No exception may reach vLLM's loop; a look changes nothing.)"""
@@ -90,16 +91,15 @@ class BatchAccept(Part):
 
     def masks(self, step: SchedulerOutput) -> GrammarOutput | None:
         """The masks of a step without drafts. The guides of its plain requests run from now on."""
-        backend = backend_of(self.scheduler.structured_output_manager)
-        sender = None if backend is None else backend.step_masks
-        drafts = self.scheduler.num_spec_tokens or step.scheduled_spec_decode_tokens
+        sender, drafts = self._find_sender(), self.scheduler.num_spec_tokens or step.scheduled_spec_decode_tokens
         if not (self._accepts_batches and step.has_structured_output_requests and sender is not None) or drafts:
             return None
         if self._running is None:
             from dotllm.index.running import Running
+            from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
             from dotllm.vllm_plugin.speed.slow_steps import slow_steps
 
-            self._running, self._slow = Running(sender.space), slow_steps(self.scheduler)
+            self._running, self._slow, self._ours = Running(sender.space), slow_steps(self.scheduler), RequestGrammar
         try:
             result: GrammarOutput | None = self._masks_of([*step.num_scheduled_tokens], self._running, sender)
             self._sent = None if result is None else result.grammar_bitmask
@@ -110,16 +110,18 @@ class BatchAccept(Part):
 
     def masks_found(self, step: SchedulerOutput, masks: GrammarOutput | None) -> None:
         """The masks of ``step`` go to the workers."""
-        backend = backend_of(self.scheduler.structured_output_manager)
-        self._sender = None if backend is None else backend.step_masks
-        if self._sender is not None:
-            self._sender.sent_with(step)
+        if (sender := self._find_sender()) is not None:
+            sender.sent_with(step)
+
+    def _find_sender(self) -> StepMasks | None:
+        """The sender of the engine's masks, which stays the same; None before its first masks."""
+        if self._sender is None and (backend := backend_of(self.scheduler.structured_output_manager)) is not None:
+            self._sender = backend.step_masks
+        return self._sender
 
     def _masks_of(self, names: list[str], running: Running, sender: StepMasks) -> Any:
         """The masks of a step's requests. A row is found in one of three ways: the guide runs; a thread finds it; or
         the grammar is asked. None: no request is constrained, or vLLM must ask all of them."""
-        from vllm.v1.core.sched.output import GrammarOutput
-
         slow, until = self._slow, time.perf_counter() + WAIT_S
         if slow is not None and slow.steps:
             slow.settle(self._waiting(names, slow), running, until)
@@ -136,7 +138,7 @@ class BatchAccept(Part):
             has_row[missing] = False
             has_row[[*others]], rows[[*others]] = True, [*others.values()]
             names, rows = [*compress(names, has_row.tolist())], rows[has_row]
-        return GrammarOutput(names, sender.message(None, rows)) if names else None
+        return self._output(names, sender.message(None, rows)) if names else None
 
     def _asked(self, names: list[str], positions: list[int], sender: StepMasks) -> dict[int, int] | None:
         """The rows of the constrained requests among those at ``positions``; None if a grammar is another backend's."""
@@ -176,11 +178,9 @@ class BatchAccept(Part):
         request = self._constrained(name)
         if request is None or request.structured_output_request is None:
             return None
-        from dotllm.vllm_plugin.enforce.request_grammar import RequestGrammar
-
         grammar = request.structured_output_request.grammar
         is_plain = (
-            type(grammar) is RequestGrammar
+            type(grammar) is self._ours
             and (grammar.has_begun or grammar.begin())
             and grammar.is_plain
             and self._takes(request, grammar)
