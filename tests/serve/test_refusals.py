@@ -96,14 +96,15 @@ def test_online_beam_search_is_refused_under_a_constraint(client: Any) -> None:
 def test_deeply_nested_json_body(server: Server, client: Any) -> None:
     from openai import APIStatusError
 
+    levels = 100_000  # (Python 3.12 reads 3,000)
     nested: Any = {"type": "null"}
-    for _ in range(3_000):
+    for _ in range(levels):
         nested = {"items": nested}
     with pytest.raises((APIStatusError, RecursionError)) as caught:
         client.completions.create(model=NAME, prompt="?", extra_body=structured(json=nested))
     if isinstance(caught.value, APIStatusError):
         assert caught.value.status_code == 400
-    text = '{"items":' * 3_000 + "true" + "}" * 3_000
+    text = '{"items":' * levels + "true" + "}" * levels
     with pytest.raises(APIStatusError) as refused:
         client.completions.create(model=NAME, prompt="?", extra_body=structured(json=text))
     assert refused.value.status_code == 400
