@@ -78,6 +78,7 @@ REGIONS = 15
     USED_TRIPLES, USED_STACK, USED_CONFIG, USED_MEMO, USED_BUFFER, USED_LOCAL, USED_PLACES, USED_TAILS,
 ) = range(R + 2, R + 3 * REGIONS, 3)  # fmt: skip
 WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 6, 5, 3)  # ints per unit; DELTA is counted in ints
+H_AFTER, H_AFTER_ENV = R + 3 * REGIONS, R + 3 * REGIONS + 1  # mask walk: what follows white space (see `walk`)
 HEADER = 100
 
 # STATE: a list of (node, frame set) in POOL, and the facts about it
@@ -96,7 +97,7 @@ HOLE, ROOT, LOOP = -1, -2, -3  # LOOP - l: the counter of loop l
 # what a key in TRIPLES means
 T_FRAME, T_REDUCE, T_SUBST, T_COMPOSE, T_STACK, T_CONFIG, T_MEMO, T_CANON, T_CANON_FRAMES, T_UNION = range(10)
 T_CELL, T_TAIL, T_BELOW, T_PLACE, T_FINISH, T_RISE = range(10, 16)  # of `plans`; not saved
-T_EXITS, T_HOLES = 16, 17  # not saved either
+T_EXITS, T_HOLES, T_PART = 16, 17, 18  # not saved either
 
 # kinds of interned lists
 L_STATE, L_FRAMESET, L_SYMBOL = 0, 1, 2

@@ -422,12 +422,13 @@ def mask_via_self_loop(
     member = allocate.zero_flags(mem[L.H_DEPTH] + 1)  # by depth: all bytes so far belong to characters of the set
     member[0] = True
     is_limited = mem[L.H_LEFT] > 0
-    known = np.full((16, 4), -1, np.int64)
+    known = np.full((16, 6), -1, np.int64)
     loops = new_loops(not is_limited)
     i = 0
     while i < trie.main_end:
         depth, byte = trie.depth[i], I(trie.byte[i])
-        after, env = advance(mem, table, known, I(mem[at_state + depth - 1]), I(mem[at_env + depth - 1]), byte)
+        before, before_env = I(mem[at_state + depth - 1]), I(mem[at_env + depth - 1])
+        after, env, _ = advance(mem, table, known, before, before_env, byte, False)
         if after < 0:
             return after
         if after == L.DEAD:

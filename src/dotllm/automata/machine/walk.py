@@ -13,13 +13,14 @@ import numpy as np
 
 from dotllm import allocate
 from dotllm.arrays import Int32, Int64
-from dotllm.automata.kinds import N_BYTE
+from dotllm.automata.kinds import N_BYTE, N_END, N_RETURN
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.frames import canonical
-from dotllm.automata.machine.intern import mix
+from dotllm.automata.machine.intern import mix, triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.plans import TRIE, Trie, fits
 from dotllm.automata.machine.run import reduce, step
+from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.subtrees import BIT, FIRST_LEAD, LAST_LEAD
 from dotllm.jit import I1, I2, I, inner_kernel
 
@@ -356,26 +357,103 @@ def table_of(mem: Int32) -> Table:
     return Table(I(mem[L.H_CLASS_OF]), I(mem[L.AT_DELTA]), I(mem[L.H_CLASSES]), I(mem[L.AT_STATE]))
 
 
-@inner_kernel(nb.types.UniTuple(I, 2)(MEM, TABLE, I2L, I, I, I), inlined=True)
-def advance(mem: Int32, table: Table, known: Int64, state: int, handle: int, byte: int) -> tuple[int, int]:
-    """(core state, handle) after one byte. The state is L.DEAD, or an error.
+# White space between the tokens of a document: after each of its characters, it may go on, or what follows it begins.
+#
+# If a walk took both together, each count of spaces would make a state at each place of a schema (up to 41 in an
+# indentation, each with all that may follow). Taken apart, the states of white space are the same at all places, and
+# what follows it is one state for each place.
 
-    known [a power of two, 4]: results of `local_apply` in this walk: raw state, handle; core state, handle. In a loop
+_BLANKS = np.frombuffer(b" \t\n\r", np.uint8)
+_GOES_ON, _RETURNS = 0, 1
+
+
+@inner_kernel(nb.boolean(MEM, I))
+def is_blank(mem: Int32, node: int) -> bool:
+    """Whether a node takes nothing but characters of JSON's white space."""
+    for e in range(mem[mem[L.H_EDGE_START] + node], mem[mem[L.H_EDGE_START] + node + 1]):
+        for byte in range(mem[mem[L.H_EDGE_BYTES] + e] & 255, (mem[mem[L.H_EDGE_BYTES] + e] >> 8) + 1):
+            if byte != _BLANKS[0] and byte != _BLANKS[1] and byte != _BLANKS[2] and byte != _BLANKS[3]:
+                return False
+    return I(mem[mem[L.H_KIND] + node]) == N_BYTE
+
+
+@inner_kernel(I(MEM, I, I))
+def part_of(mem: Int32, raw: int, which: int) -> int:
+    """The raw state of the items of ``raw`` that take white space (_GOES_ON) or that wait for the symbol below
+    (_RETURNS); 0 if it has other items, or no item of one of the two kinds; or an error."""
+    result = triple_get(mem, L.T_PART, raw, which, 0)
+    if result >= 0:
+        return result
+    entry = mem[L.AT_STATE] + L.S_WIDTH * raw
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    n = mem[entry + L.S_LENGTH] // 2
+    if 8 * n + 64 > mem[L.CAP_BUFFER]:
+        return L.FULL - L.BUFFER
+    mem[L.H_BUFFER] = 0
+    at, size, others = mem[L.AT_BUFFER], 0, 0
+    for i in range(n):
+        node = I(mem[items + 2 * i])
+        kind = mem[mem[L.H_KIND] + node]
+        returns = kind == N_RETURN or kind == N_END
+        if returns == (which == _RETURNS):
+            mem[at + 2 * size], mem[at + 2 * size + 1] = node, mem[items + 2 * i + 1]
+            size += 1
+        if not returns and not is_blank(mem, node):
+            others += 1
+    result = intern_state(mem, at, size) if others == 0 and 0 < size < n else I(0)
+    return result if result < 0 else triple_put(mem, L.T_PART, raw, which, 0, result)
+
+
+@inner_kernel(I(MEM, I, I))
+def part(mem: Int32, raw: int, handle: int) -> int:
+    """Take white space apart from what follows it: the core state of the white space (its handle is in H_OUT; what
+    follows it is in H_AFTER and H_AFTER_ENV). 0: the raw state is not of this kind, or what follows may begin with a
+    character of white space, so that a walk could visit nodes twice. Or an error."""
+    goes_on = part_of(mem, raw, _GOES_ON)
+    returns = part_of(mem, raw, _RETURNS) if goes_on > 0 else goes_on
+    after = local_apply(mem, returns, handle) if returns > 0 else returns
+    if after <= 0:
+        return after
+    after_env = I(mem[L.H_OUT])
+    for i in range(_BLANKS.shape[0]):
+        cls = I(mem[mem[L.H_CLASS_OF] + _BLANKS[i]])
+        blank = I(mem[mem[L.AT_DELTA] + after * mem[L.H_CLASSES] + cls])
+        if blank == L.UNKNOWN:
+            blank = step(mem, after, cls)
+        if blank != L.DEAD:
+            return min(blank, 0)
+    mem[L.H_AFTER], mem[L.H_AFTER_ENV] = after, after_env
+    return local_apply(mem, goes_on, handle)
+
+
+@inner_kernel(nb.types.UniTuple(I, 3)(MEM, TABLE, I2L, I, I, I, nb.boolean), inlined=True)
+def advance(
+    mem: Int32, table: Table, known: Int64, state: int, handle: int, byte: int, may_part: bool
+) -> tuple[int, int, int]:
+    """(core state, handle, -1) after one byte. The state is L.DEAD, or an error.
+
+    known [a power of two, 6]: results of `local_apply` in this walk: raw state, handle; core state, handle. In a loop
     that may return to its caller (such as an identifier), every byte pops and pushes, with the same result.
+    ``may_part``: whether to take white space apart from what follows it (`part`). Where this is done, the result is the
+    white space, and known[third result, 4:6] is the core state and handle of what follows.
     """
     cls = mem[table.class_of + byte]
     raw = I(mem[table.delta + state * table.classes + cls])
     if raw < 0:
         raw = step(mem, state, cls)
     if raw <= 0 or mem[table.states + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX == 0:
-        return raw, handle
+        return raw, handle, I(-1)
     slot = (raw ^ 5 * handle) & (known.shape[0] - 1)
     if known[slot, 0] != raw or known[slot, 1] != handle:
-        core = local_apply(mem, raw, handle)
+        core = part(mem, raw, handle) if may_part else I(0)
+        after = I(mem[L.H_AFTER]) if core > 0 else I(0)
+        if core == 0:
+            core = local_apply(mem, raw, handle)
         if core < 0:
-            return core, handle
+            return core, handle, I(-1)
         known[slot, 0], known[slot, 1], known[slot, 2], known[slot, 3] = raw, handle, core, mem[L.H_OUT]
-    return known[slot, 2], known[slot, 3]
+        known[slot, 4], known[slot, 5] = after, mem[L.H_AFTER_ENV]
+    return known[slot, 2], known[slot, 3], slot if known[slot, 4] > 0 else I(-1)
 
 
 @inner_kernel(I(MEM, TRIE, I, I, I, I, I1))
@@ -393,26 +471,40 @@ def walk(
 
     The configuration after each node is that after its parent, which is remembered by depth, and the node's byte. If it
     is dead, the subtree is skipped; so it is if all its bytes stay in a loop, and then all its tokens are allowed.
+    After white space there are two configurations (`part`): the subtree is walked with what follows, then with more
+    white space. No byte is in both, so no subtree is entered twice.
     """
     table = table_of(mem)
     t_byte, t_depth, t_end, t_token_start, t_tokens, _, _ = trie
     at_state, at_env = mem[L.H_WALK_STATE], mem[L.H_WALK_ENV]
     mem[at_state], mem[at_env] = state, handle
     is_long, is_limited = high - low > _LONG_WALK, mem[L.H_LEFT] > 0
-    known = np.full((1024 if is_long else 16, 4), -1, np.int64)
+    known = np.full((64 if is_long else 16, 6), -1, np.int64)
     asked_state, asked_env, fitting = I(-1), I(-1), I(1)
     takes_all = is_long and high == trie.main_end and not is_limited
     loops = new_loops(takes_all)
+    later, waiting = allocate.longs(4 * I(mem[L.H_DEPTH])), 0
     i = low
-    while i < high:
+    while i < high or waiting > 0:
+        if i >= high:
+            waiting -= 1
+            i, high = later[4 * waiting], later[4 * waiting + 1]
+            mem[at_state + t_depth[i]], mem[at_env + t_depth[i]] = later[4 * waiting + 2], later[4 * waiting + 3]
+            i += 1
+            continue
         depth = t_depth[i]
         before, before_env = I(mem[at_state + depth - 1]), I(mem[at_env + depth - 1])
-        after, env = advance(mem, table, known, before, before_env, I(t_byte[i]))
+        after, env, parted = advance(mem, table, known, before, before_env, I(t_byte[i]), not is_limited)
         if after < 0:
             return after
         if after == L.DEAD:
             i = t_end[i]
             continue
+        if parted >= 0 and t_end[i] > i + 1:  # first with what follows the white space
+            at = 4 * waiting
+            later[at], later[at + 1], later[at + 2], later[at + 3] = i, high, after, env
+            waiting += 1
+            after, env, high = known[parted, 4], known[parted, 5], I(t_end[i])
         if takes_all and t_end[i] - i > LEAST_BELOW:
             is_loop = after == before and env == before_env  # (as an argument, this would count references to the trie)
             stays = stays_below(mem, trie, loops, after, env, i, is_loop)
