@@ -71,8 +71,7 @@ def _fetch_all(
     token_data: UInt8, token_offset: Int32, ends: Bool,
 ) -> None:  # fmt: skip
     """Load into the cache what `advance_running` reads first for each guide. One guide's loads wait for each other, as
-    each says where the next one is, so a stage does one of them for all guides. (On the way to the end of a token's
-    first byte; with 32 guides, the call then takes half as long.)"""
+    each says where the next one is, so a stage does one of them for all guides, as far as a token's first byte."""
     for stage in range(4):
         for i in range(places.shape[0]):
             p, token = places[i], tokens[i]

@@ -270,7 +270,7 @@ def laid_out(
         BudgetExceededError: the arena would have more ints than an arena can.
     """  # noqa: DOC501 - a function makes the error
     n = int(block[NfaArray.A] - block[NfaArray.KIND])
-    scratch = _PER_NODE * n + _PER_DEPTH * (max_token_bytes + 2)
+    scratch = _PER_NODE * n + (_PER_DEPTH + L.WAITING) * (max_token_bytes + 2)
     size = L.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, L.WIDTH))
     if size > _MOST:
         raise too_large(_MOST)
@@ -294,6 +294,7 @@ def lay_out(
     for i in range(_PER_NODE + _PER_DEPTH):
         mem[L.H_SEEN + i] = position
         position += n if i < _PER_NODE else max_token_bytes + 2
+    position += L.WAITING * (max_token_bytes + 2)
     mem[L.H_FIRST] = position
     for region in range(L.REGIONS):
         mem[L.R + 3 * region], mem[L.R + 3 * region + 1] = position, capacity[region]

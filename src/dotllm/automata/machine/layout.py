@@ -54,6 +54,7 @@ H_WAY_COST, H_WAY_CHOICE, H_WAY_BYTE, H_WAY_AFTER, H_WAY_BEGIN = 42, 43, 44, 45,
 WAY_ARRAYS = 5
 # mask walk scratch, by token depth
 H_WALK_STATE, H_WALK_ENV = 47, 48
+WAITING = 4  # ints by depth, after those of H_WALK_ENV: a node whose subtree is walked again (see `walk.walk`)
 H_MOST_BYTES = 49  # as H_MOST, in bytes
 H_HAS_WAYS = 50
 

@@ -483,13 +483,14 @@ def walk(
     asked_state, asked_env, fitting = I(-1), I(-1), I(1)
     takes_all = is_long and high == trie.main_end and not is_limited
     loops = new_loops(takes_all)
-    later, waiting = allocate.longs(4 * I(mem[L.H_DEPTH])), 0
+    later, waiting = at_env + mem[L.H_DEPTH], 0  # nodes whose white space is walked later: L.WAITING ints each
     i = low
     while i < high or waiting > 0:
         if i >= high:
             waiting -= 1
-            i, high = later[4 * waiting], later[4 * waiting + 1]
-            mem[at_state + t_depth[i]], mem[at_env + t_depth[i]] = later[4 * waiting + 2], later[4 * waiting + 3]
+            at = later + L.WAITING * waiting
+            i, high = I(mem[at]), I(mem[at + 1])
+            mem[at_state + t_depth[i]], mem[at_env + t_depth[i]] = mem[at + 2], mem[at + 3]
             i += 1
             continue
         depth = t_depth[i]
@@ -501,8 +502,8 @@ def walk(
             i = t_end[i]
             continue
         if parted >= 0 and t_end[i] > i + 1:  # first with what follows the white space
-            at = 4 * waiting
-            later[at], later[at + 1], later[at + 2], later[at + 3] = i, high, after, env
+            at = later + L.WAITING * waiting
+            mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = i, high, after, env
             waiting += 1
             after, env, high = known[parted, 4], known[parted, 5], I(t_end[i])
         if takes_all and t_end[i] - i > LEAST_BELOW:
