@@ -61,7 +61,7 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """From now on the garbage collector ignores the tests and vLLM's modules: to pass through them takes a second.
 
-    And pytest no longer sees most of others' loggers: six times for each test it looks at all 1,200, adds its handlers
+    And pytest no longer sees most third-party loggers: six times for each test it looks at all 1,200, adds its handlers
     to those that pass nothing on, and removes them again. Eighty of these 87 are torch's (2 ms a test). The others stay,
     and so do those whose names we use.
     """

@@ -227,7 +227,7 @@ def test_a_home_that_is_another_users(tmp_path: Path, mode: int) -> None:
     temporary.mkdir()
     for folder in (home, home / "kernels", home / "kernels" / jit._directory_name("allocate")):
         folder.mkdir()
-    for folder in (*home.rglob("*"), home):
+    for folder in (*reversed([*home.rglob("*")]), home):
         folder.chmod(mode & ~0o222)
     program = f"{KERNEL}\nfrom dotllm import jit\nfrom dotllm.cli import doctor\n"
     program += "print(len(jit.missing_groups()), doctor._cache().help)"
@@ -264,7 +264,7 @@ CPUCodeLibrary._object_compiled_hook = classmethod(interrupt)
 def test_a_signal_ends_a_process_that_compiles(signum: signal.Signals, status: int, tmp_path: Path) -> None:
     """What its handler raised was lost in a callback of LLVM, and the process ended with Numba's error."""
     answer = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED.format(signum=int(signum)) + KERNEL],
+        ["env", "--default-signal=INT", sys.executable, "-c", INTERRUPTED.format(signum=int(signum)) + KERNEL],
         env={**os.environ, "DOTLLM_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

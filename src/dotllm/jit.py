@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import FrameType
@@ -441,18 +441,19 @@ def _uninterrupted() -> Iterator[None]:
     """
     handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
     came: list[int] = []
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        handler = signal.getsignal(signum)
-        if callable(handler) and threading.current_thread() is threading.main_thread():
-            handlers[signum] = handler
-            signal.signal(signum, lambda number, _: came.append(number))
     try:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(signum)
+            if callable(handler) and threading.current_thread() is threading.main_thread():
+                handlers[signum] = handler
+                signal.signal(signum, lambda number, _: came.append(number))
         yield
     finally:
         for number, kept in handlers.items():
             signal.signal(number, kept)
-        for number in came:
-            handlers[number](number, None)
+        with ExitStack() as all_of_them:  # also if one of them raises
+            for number in reversed(came):
+                all_of_them.callback(handlers[number], number, None)
 
 
 def _declared(directory: str, function: Callable[..., Any], declare: Callable[..., Any]) -> Any:

@@ -139,7 +139,7 @@ def test_stores_that_may_answer(url: str) -> None:
 def test_a_cluster_needs_processes_beside_it() -> None:
     ray = {"DOTLLM_COMPILE_ON": "ray://auto"}
     assert CompilationOptions.from_environment(ray).compile_on == "ray://auto"
-    with pytest.raises(ValueError, match="DOTLLM_COMPILE_ON needs compile processes: set DOTLLM_COMPILE_PROCESSES"):
+    with pytest.raises(ValueError, match="DOTLLM_COMPILE_ON: needs compile processes: set DOTLLM_COMPILE_PROCESSES"):
         CompilationOptions.from_environment({**ray, "DOTLLM_COMPILE_PROCESSES": "0"})
 
 

@@ -293,5 +293,10 @@ def test_an_index_to_which_a_guide_may_roll_back_is_used() -> None:
     assert index.is_used and later.is_used
     guide.rollback(1)
     assert guide.index is index and not later.is_used
+    assert guide.advance(97) and guide.move_on() and guide.advance(97) and guide.move_on()
+    private = guide.index
+    guide.rollback(2)
+    assert guide.index is index and private.is_used, "it would go back there"
     del guide
+    assert not private.is_used
     assert not index.is_used

@@ -62,7 +62,7 @@ random models. A server's own flag counts, because it comes later."""
 WORKER_IN_CORE = ("--distributed-executor-backend", "vllm.v1.executor.uniproc_executor.UniProcExecutor")
 """As on one GPU. On a CPU, vLLM's worker is another process, with which the engine core talks twice a step: a quarter of
 a step's time. (vLLM turns the name ``uni`` into ``mp`` there, but takes the class.)"""
-RUN = "DOTLLM_TESTS_RUN"
+RUN = "TESTS_RUN"
 """The variable that names the run of pytest-xdist's processes, and so the address of their zygote."""
 PRELOADED = (
     "vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
@@ -287,10 +287,14 @@ def _answer(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
                 connection, _ = listener.accept()
                 credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
                 if struct.unpack("3i", credentials)[1] == os.getuid():  # abstract sockets have no file permissions
-                    connection.sendall(b"!")
+                    with suppress(ConnectionError):  # (whoever asks may have been killed: the next line is the end)
+                        connection.sendall(b"!")
                     lines[connection] = connection.makefile("r")
                 continue
-            line = lines[ready].readline()
+            try:
+                line = lines[ready].readline()
+            except ConnectionError:  # killed with an answer unread
+                line = ""
             if not line:
                 lines.pop(ready).close()
                 ready.close()
@@ -317,7 +321,7 @@ def _answer(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
                     return question, streams
                 for stream in streams:
                     os.close(stream)
-            with suppress(BrokenPipeError):  # who asked has been killed meanwhile; the next line is the end
+            with suppress(ConnectionError):
                 ready.sendall(json.dumps(answer).encode() + b"\n")
 
 

@@ -63,7 +63,8 @@ def main(argv: list[str]) -> int:
     argv = options.export(options.take_from_file(rewrite(argv), os.environ), os.environ)  # flags win
     if argv[:1] == ["serve"] and options.wants_help(argv):
         print(options.help_text())
-    problem = options.refused(os.environ)  # (each of vLLM's commands loads plugins, and would end with a traceback)
+    # Each of vLLM's commands loads plugins, and would end with a traceback.
+    problem = None if options.wants_help(argv) else options.refused(os.environ)
     if problem is not None:
         print(f"dotllm: {problem}", file=sys.stderr)
         return 2

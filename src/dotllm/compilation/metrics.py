@@ -132,15 +132,17 @@ class Metrics:
 
     def observe(self, name: str, *labels: str, value: float) -> None:
         """Add one observation to a histogram of `HISTOGRAMS`."""
-        buckets = HISTOGRAMS[name][2]
-        key = (name, labels)
         with self._lock:
-            counts = self._histograms.get(key)
-            if counts is None:
-                counts = self._histograms[key] = [0.0] * (len(buckets) + 2)
-            counts[bisect_left(buckets, value)] += 1
-            counts[-1] += value
-            self._changed = True
+            self._observe(name, labels, value)
+
+    def _observe(self, name: str, labels: Labels, value: float) -> None:
+        buckets, key = HISTOGRAMS[name][2], (name, labels)
+        counts = self._histograms.get(key)
+        if counts is None:
+            counts = self._histograms[key] = [0.0] * (len(buckets) + 2)
+        counts[bisect_left(buckets, value)] += 1
+        counts[-1] += value
+        self._changed = True
 
     def step(self, seconds: float, rows: int) -> None:
         """The masks of a step have been found. They are counted when values are next read, because a step waits."""
@@ -149,11 +151,14 @@ class Metrics:
             self._count_steps()
 
     def _count_steps(self) -> None:
-        with suppress(IndexError):
+        rows = 0
+        with self._lock, suppress(IndexError):
             while True:
-                seconds, rows = self._steps.popleft()
-                self.observe("dotllm_mask_seconds", value=seconds)
-                self.add("dotllm_mask_rows", amount=float(rows))
+                seconds, more = self._steps.popleft()
+                self._observe("dotllm_mask_seconds", (), seconds)
+                rows += more
+        if rows:
+            self.add("dotllm_mask_rows", amount=float(rows))
 
     def value(self, name: str, *labels: str) -> float:
         """Value of a counter or gauge (0 when never touched), or the number of observations of a histogram."""

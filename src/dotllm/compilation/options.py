@@ -164,7 +164,7 @@ class CompilationOptions:
         made = cls(**values)
         if made.compile_on and made.compile_processes <= 0:  # (they compile while the cluster does not answer)
             needed = variable_name("compile_processes")
-            raise ValueError(f"{variable_name('compile_on')} needs compile processes: set {needed} to at least 1")
+            raise ValueError(f"{variable_name('compile_on')}: needs compile processes: set {needed} to at least 1")
         return made
 
     @property

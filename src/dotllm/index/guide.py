@@ -111,7 +111,8 @@ class Guide:
         self._history: list[int] = []
         self._left: tuple[tuple[int, Walkable, object], ...] = ()
         # (number of tokens taken, the index that was left then, its lease)
-        self._own: Walkable | None = None  # shared with the guides forked from this one
+        self._own: tuple[Walkable, object] | None = None
+        # (a private index, shared with the guides forked from this one; its lease)
 
     def __repr__(self) -> str:
         end = "finished" if self.is_finished else "may end" if self.can_finish else "may not end"
@@ -206,14 +207,15 @@ class Guide:
         """Move to another index of the same automaton because this one is full (`ArenaFull`). False: this guide has
         filled a private index."""
         index = self.index
-        if index is self._own:
+        if self._own is not None and index is self._own[0]:
             return False
         with index.lock:
             if not self._left and self._carry_to(index.newest(index)):
                 return True
             if self._own is None:
-                self._own = index.renewed()
-            return self._carry_to(self._own)
+                own = index.renewed()
+                self._own = own, own.lease
+            return self._carry_to(self._own[0])
 
     def with_room(self, act: Callable[[], T]) -> T:
         """Call ``act``, which asks the index about this guide's configuration. If the index is full, move and retry."""

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
 _NO_GUIDES = Guides()
-_OWN_REFERENCES = 2  # of a lease: its index's, and the argument of `getrefcount`
 """`GrammarIndex.remembering` where no guides are stateful."""
+_OWN_REFERENCES = 2  # of a lease: its index's, and the argument of `getrefcount`
 
 
 def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:

@@ -110,7 +110,7 @@ def advance_running(
 ) -> int:  # fmt: skip
     """Let the guide at places[i] (below 0: there is none) take tokens[i]. Returns how many have not, or have ended.
 
-    others [places]: the positions i of those that have not taken their token, where nothing has changed, and ~i of
+    others [n]: the positions i of those that have not taken their token, where nothing has changed, and ~i of
     those that have taken it, and ended. machines [places * MACHINE]; configs, rows [places]. trails [places, 1 + most]:
     how many earlier configurations are listed for a place, then those configurations. rows[p]: the row of the mask, or
     NEEDS_ROW.

@@ -239,7 +239,7 @@ def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str
 
 
 def test_a_refusal_says_how_many_arguments_there_are() -> None:
-    with pytest.raises(InvalidSpecError, match="a takes 1 arguments, not 2"):
+    with pytest.raises(InvalidSpecError, match="a gets 2 arguments instead of 1"):
         lark_to_grammar('start: a{"x", "y"}\na{t}: t')
 
 

@@ -360,7 +360,7 @@ def table_of(mem: Int32) -> Table:
 # White space between the tokens of a document: after each of its characters, it may go on, or what follows it begins.
 #
 # If a walk took both together, each count of spaces would make a state at each place of a schema (up to 41 in an
-# indentation, each with all that may follow). Taken apart, the states of white space are the same at all places, and
+# indentation, each with all that may follow). Separated, the states of white space are the same at all places, and
 # what follows it is one state for each place.
 
 _BLANKS = np.frombuffer(b" \t\n\r", np.uint8)
@@ -406,7 +406,7 @@ def part_of(mem: Int32, raw: int, which: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def part(mem: Int32, raw: int, handle: int) -> int:
-    """Take white space apart from what follows it: the core state of the white space (its handle is in H_OUT; what
+    """Separate white space from what follows it: the core state of the white space (its handle is in H_OUT; what
     follows it is in H_AFTER and H_AFTER_ENV). 0: the raw state is not of this kind, or what follows may begin with a
     character of white space, so that a walk could visit nodes twice. Or an error."""
     goes_on = part_of(mem, raw, _GOES_ON)
@@ -434,7 +434,7 @@ def advance(
 
     known [a power of two, 6]: results of `local_apply` in this walk: raw state, handle; core state, handle. In a loop
     that may return to its caller (such as an identifier), every byte pops and pushes, with the same result.
-    ``may_part``: whether to take white space apart from what follows it (`part`). Where this is done, the result is the
+    ``may_part``: whether to separate white space from what follows it (`part`). Where this is done, the result is the
     white space, and known[third result, 4:6] is the core state and handle of what follows.
     """
     cls = mem[table.class_of + byte]
@@ -471,8 +471,8 @@ def walk(
 
     The configuration after each node is that after its parent, which is remembered by depth, and the node's byte. If it
     is dead, the subtree is skipped; so it is if all its bytes stay in a loop, and then all its tokens are allowed.
-    After white space there are two configurations (`part`): the subtree is walked with what follows, then with more
-    white space. No byte is in both, so no subtree is entered twice.
+    After white space, and without a limit, there are two configurations (`part`): the subtree is walked with what
+    follows, then with more white space. No byte is in both, so no subtree is entered twice.
     """
     table = table_of(mem)
     t_byte, t_depth, t_end, t_token_start, t_tokens, _, _ = trie

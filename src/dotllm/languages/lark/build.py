@@ -141,7 +141,7 @@ class _LarkCompiler:
             if definition is None:
                 raise self.source.undefined("", name, at, self.document.names)
             if len(definition.parameters) != len(arguments):
-                wrong = f"{name} takes {len(definition.parameters)} arguments, not {len(arguments)}"
+                wrong = f"{name} gets {len(arguments)} arguments instead of {len(definition.parameters)}"
                 raise self.source.invalid(wrong, at, name)
             rule = self._rules[name, arguments] = self.grammar.rule(name)
             self._agenda.append((rule, definition, arguments))
