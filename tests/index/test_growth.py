@@ -178,7 +178,7 @@ def test_every_region_is_full_at_first(threads: int, words: Vocabulary, monkeypa
 def fill_up(index: Index, region: int, guides: Sequence[Guide]) -> None:
     """Make a region full and unable to grow, and keep these guides from moving on, as if they had filled it."""
     for guide in guides:
-        guide._own = index
+        guide._own = index, index.lease
     index.mem[layout.H_LIMIT] = 1
     index.mem[layout.R + 3 * region + 1] = min(index.mem[layout.R + 3 * region + 1], 1)
 
