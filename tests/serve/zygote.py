@@ -287,7 +287,7 @@ def _answer(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
                 connection, _ = listener.accept()
                 credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
                 if struct.unpack("3i", credentials)[1] == os.getuid():  # abstract sockets have no file permissions
-                    with suppress(ConnectionError):  # (whoever asks may have been killed: the next line is the end)
+                    with suppress(ConnectionError):  # (the asker may have been killed: its next line is the end)
                         connection.sendall(b"!")
                     lines[connection] = connection.makefile("r")
                 continue
