@@ -30,15 +30,13 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 )
 from dotllm.languages.json_schema.algebra.objects import closed
 from dotllm.languages.json_schema.arrays.items import array_expression
-from dotllm.languages.json_schema.build import closed_or_open, parse, read_schema
 from dotllm.languages.json_schema.emission.emitter import Emitter
-from dotllm.languages.json_schema.guidance_options import refuse as refuse_guidance_options
 from dotllm.languages.json_schema.json_text import JsonText
 from dotllm.languages.json_schema.objects.members import object_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
-from dotllm.languages.structural_tag.styles import LISTED, raw_string, require_objects
+from dotllm.languages.structural_tag.styles import not_compared, raw_string, require_objects, written
 
 Text = Callable[[str], Expression]
 """Writes fixed text (special tokens by id)."""
@@ -53,17 +51,11 @@ _SOME_KEY = StringLanguage.length(1, None)
 
 def markup_expression(schema: Any, grammar: Grammar, options: Options, style: str, write: Text) -> Expression:
     """The objects that ``schema`` allows, in one of `STYLES`."""
-    parsed = parse(schema) if isinstance(schema, str) else schema
-    refuse_guidance_options(parsed)
-
-    def written(options: Options) -> Expression:
-        if style == MINIMAX_M3 and options.additional_properties == "open":
-            options = options._replace(additional_properties="closed")
-        keywords, root = read_schema(parsed, options)
-        writer = (_Cohere if style == COHERE else _MinimaxM3)(grammar, keywords, options, write)
-        return writer.top(root, parsed)
-
-    return closed_or_open(written, grammar, options)
+    writer = _Cohere if style == COHERE else _MinimaxM3
+    return written(
+        schema, grammar, options, lambda keywords, options: writer(grammar, keywords, options, write),
+        always_closed=style == MINIMAX_M3,
+    )  # fmt: skip
 
 
 class _Markup(Emitter):
@@ -118,11 +110,7 @@ class _Pieces(JsonText):
         self.comma = self.object_open = self.object_close = self.array_open = self.array_close = self.grammar.empty()
 
     def _distinct_open(self, bracket: bytes, keyword: str) -> Expression:
-        raise UnsupportedError(
-            f"{keyword} cannot be enforced here, because arrays and objects are not written as JSON",
-            keyword=keyword,
-            help=LISTED,
-        )
+        raise not_compared(keyword)
 
     def item(self, value: Expression) -> Expression:
         item = self.writer.item(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.charset import ANY_CHAR
@@ -68,8 +68,13 @@ def _holding(texts: tuple[str, ...]) -> Dfa:
 
 # The common part of all argument notations: they write objects and refuse schemas that they cannot write.
 
-LISTED = "name the keys under properties, or list the items in an enum: others can be compared only in JSON"
-"""The remedy for keys or items that must differ but are not written as JSON."""
+_LISTED = "name the keys under properties, or list the items in an enum: others can be compared only in JSON"
+
+
+def not_compared(keyword: str) -> UnsupportedError:
+    """The refusal of ``keyword``, because of which keys or items must differ that are not written as JSON."""
+    message = f"{keyword} cannot be enforced here, because arrays and objects are not written as JSON"
+    return UnsupportedError(message, keyword=keyword, help=_LISTED)
 
 
 def require_objects(emitter: Emitter, form: NormalForm, schema: Any) -> None:
@@ -130,16 +135,39 @@ _NAMES = StringLanguage.pattern(r"^[a-zA-Z_][a-zA-Z0-9_]*$")
 Text = Callable[[str], Expression]
 
 
-def styled_expression(schema: Any, grammar: Grammar, options: Options, style: Style, text: Text) -> Expression:
-    """The objects that ``schema`` allows, written in ``style``. ``text`` writes fixed text (special tokens by id)."""
+class Objects(Protocol):
+    """Writes the objects of a schema in some notation."""
+
+    def top(self, node: Node, schema: Any) -> Expression:
+        """The objects of the node of ``schema``. Raises InvalidSpecError if it allows none."""
+        ...
+
+
+def written(
+    schema: Any,
+    grammar: Grammar,
+    options: Options,
+    writer: Callable[[Keywords, Options], Objects],
+    *,
+    always_closed: bool = False,
+) -> Expression:
+    """The objects that ``schema`` allows, in the notation of ``writer``. ``always_closed``: they have only the keys
+    that the schema describes, whatever the options say."""
     parsed = parse(schema) if isinstance(schema, str) else schema
     refuse_guidance_options(parsed)
 
     def write(options: Options) -> Expression:
+        if always_closed and options.additional_properties == "open":
+            options = options._replace(additional_properties="closed")
         keywords, root = read_schema(parsed, options)
-        return _Writer(grammar, keywords, options, style, text).top(root, parsed)
+        return writer(keywords, options).top(root, parsed)
 
     return closed_or_open(write, grammar, options)
+
+
+def styled_expression(schema: Any, grammar: Grammar, options: Options, style: Style, text: Text) -> Expression:
+    """The objects that ``schema`` allows, written in ``style``. ``text`` writes fixed text (special tokens by id)."""
+    return written(schema, grammar, options, lambda keywords, options: _Writer(grammar, keywords, options, style, text))
 
 
 def _may_be_anything(form: NormalForm) -> bool:
@@ -251,10 +279,6 @@ class _Members(JsonText):
         distinct: str | None = None,
     ) -> Expression:
         if distinct is not None:
-            raise UnsupportedError(
-                f"{distinct} cannot be enforced here, because the object is not written as JSON",
-                keyword=distinct,
-                help=LISTED,
-            )
+            raise not_compared(distinct)
         network = self.grammar.network(states, 0, finals, edges)
         return self.grammar.seq([network, self.writer.text.whitespace])
