@@ -134,6 +134,7 @@ WRITTEN = {
     "kimi_k3_xml": '<|open|>argument key="input" type="string"<|sep|>a\n<|close|>argument<|sep|>',
     "cohere_xml": '<cofl:value name="input" type="raw">a\n</cofl:value>',
     "minimax_m3_xml": "]<]minimax[>[<input>a\n]<]minimax[>[</input>",
+    "gemma": '{input:<|"|>a\n<|"|>}',
 }
 
 

@@ -18,6 +18,7 @@ from tests.languages.json_schema.verdicts import byte_vocabulary
 
 STYLES = (
     "qwen_xml", "minimax_xml", "minimax_m3_xml", "glm_xml", "deepseek_xml", "deepseek_v4_1_xml", "kimi_k3_xml", "cohere_xml",
+    "gemma",
 )  # fmt: skip
 EACH = 1 if real_tools.ALL else 6
 """one of this many tools of a server is tried"""

@@ -9,6 +9,7 @@ import html
 import itertools
 import json
 import re
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -29,6 +30,7 @@ FLAT = {
     "kimi_k3_xml": '<|open|>argument key="{key}" type="number"<|sep|>{value}<|close|>argument<|sep|>',
     "cohere_xml": '<cofl:value name="{key}" type="json">{value}</cofl:value>',
     "minimax_m3_xml": "]<]minimax[>[<{key}>{value}]<]minimax[>[</{key}>",
+    "gemma": "{key}:{value}",
 }
 """A member with a number."""
 INTEGER = {"type": "integer"}
@@ -43,6 +45,11 @@ def vocabulary() -> Vocabulary:
 def index_of(schema: Any, style: str, vocabulary: Vocabulary, *, any_order: bool = False) -> Index:
     form = {"type": "json_schema", "json_schema": schema, "style": style, "any_order": any_order}
     return Index.from_structural_tag({"type": "structural_tag", "format": form}, vocabulary)
+
+
+def joined(style: str, members: Iterable[str]) -> str:
+    """An object with these members."""
+    return f"{{{','.join(members)}}}" if style == "gemma" else "".join(members)
 
 
 def accepts(index: Index, text: str) -> bool:
@@ -72,11 +79,11 @@ def test_every_subset_in_every_order(style: str, any_order: bool, vocabulary: Vo
         index = index_of(schema, style, vocabulary, any_order=any_order)
         for size in range(4):
             for keys in itertools.permutations("abc", size):
-                text = "".join(FLAT[style].format(key=key, value=i) for i, key in enumerate(keys))
+                text = joined(style, (FLAT[style].format(key=key, value=i) for i, key in enumerate(keys)))
                 valid = Draft202012Validator(schema).is_valid(dict.fromkeys(keys, 1))
                 expected = valid and (any_order or list(keys) == sorted(keys))
                 assert accepts(index, text) == expected, (condition, text)
-        twice = "".join(FLAT[style].format(key=key, value=1) for key in "bcb")
+        twice = joined(style, (FLAT[style].format(key=key, value=1) for key in "bcb"))
         assert not accepts(index, twice)
 
 
@@ -86,13 +93,14 @@ def test_what_is_required_need_not_be_declared(style: str, any_order: bool, voca
     schema = {"type": "object", "properties": {"a": INTEGER}, "required": ["a", "x"]}
     index = index_of(schema, style, vocabulary, any_order=any_order)
     raw = FLAT[style].replace('"false"', '"true"').replace('"number"', '"string"').replace('"json"', '"raw"')
-    a, x = FLAT[style].format(key="a", value=1), raw.format(key="x", value="s")
-    assert accepts(index, a + x)
-    assert accepts(index, x + a) == any_order
-    assert not accepts(index, a) and not accepts(index, x)
+    string = '<|"|>s<|"|>' if style == "gemma" else "s"
+    a, x = FLAT[style].format(key="a", value=1), raw.format(key="x", value=string)
+    assert accepts(index, joined(style, [a, x]))
+    assert accepts(index, joined(style, [x, a])) == any_order
+    assert not accepts(index, joined(style, [a])) and not accepts(index, joined(style, [x]))
 
 
-@pytest.mark.parametrize("style", ["cohere_xml", "minimax_m3_xml"])
+@pytest.mark.parametrize("style", ["cohere_xml", "minimax_m3_xml", "gemma"])
 @pytest.mark.parametrize("length", [{}, {"minItems": 2}, {"maxItems": 2}, {"minItems": 1}])
 def test_unique_members_of_an_enumeration(style: str, length: dict[str, int], vocabulary: Vocabulary) -> None:
     items = {"type": "array", "uniqueItems": True, "items": {"enum": ["p", "q", "r"]}, **length}
@@ -103,6 +111,9 @@ def test_unique_members_of_an_enumeration(style: str, length: dict[str, int], vo
             if style == "cohere_xml":
                 inner = "".join(f'<cofl:value type="raw">{value}</cofl:value>' for value in values)
                 text = f'<cofl:value name="a" type="list">{inner}</cofl:value>'
+            elif style == "gemma":
+                inner = ",".join(f'<|"|>{value}<|"|>' for value in values)
+                text = f"{{a:[{inner}]}}"
             else:
                 text = FLAT[style].format(
                     key="a", value="".join(FLAT[style].format(key="item", value=v) for v in values)
@@ -136,7 +147,7 @@ def test_counts_of_many_keys(style: str, any_order: bool, vocabulary: Vocabulary
     for _ in range(200):
         keys = random.sample(names, random.randint(0, 6))
         keys = keys if random.random() < 0.5 else sorted(keys, key=names.index)
-        text = "".join(FLAT[style].format(key=key, value=1) for key in keys)
+        text = joined(style, (FLAT[style].format(key=key, value=1) for key in keys))
         valid = len(keys) >= 3 and "p4" in keys and (any_order or keys == sorted(keys, key=names.index))
         assert accepts(index, text) == valid, text
 
@@ -179,6 +190,10 @@ def arguments(style: str, text: str) -> dict[str, Any]:
         found, end = members(text, 0)
         assert end == len(text)
         return dict(found)
+    if style == "gemma":
+        value, end = gemma_value(text, 0)
+        assert end == len(text) and isinstance(value, dict)
+        return value
     key, kind, rest = {
         "deepseek_xml": (
             r'<｜DSML｜parameter name="([^"]*)"',
@@ -215,8 +230,36 @@ def members(text: str, at: int) -> tuple[list[tuple[str, Any]], int]:
     return found, at + len(text[at:]) - len(text[at:].lstrip())
 
 
+def gemma_value(text: str, at: int) -> tuple[Any, int]:
+    """The value in Gemma's notation at ``at``, and where it ends."""
+    blank = re.compile(r"\s*")
+
+    def skip(at: int) -> int:
+        return blank.match(text, at).end()  # type: ignore[union-attr]
+
+    if text.startswith('<|"|>', at):
+        end = text.index('<|"|>', at + 5)
+        return text[at + 5 : end], end + 5
+    if text[at] not in "[{":
+        return json.JSONDecoder().raw_decode(text, at)
+    inside: list[Any] = []
+    closing, end = "]}"[text[at] == "{"], skip(at + 1)
+    while text[end] != closing:
+        if inside:
+            assert text[end] == ","
+            end = skip(end + 1)
+        key = None
+        if closing == "}":
+            colon = text.index(":", end)
+            key, end = text[end:colon].rstrip(), skip(colon + 1)
+        value, end = gemma_value(text, end)
+        inside.append(value if key is None else (key, value))
+        end = skip(end)
+    return dict(inside) if closing == "}" else inside, end + 1
+
+
 @pytest.mark.parametrize("any_order", [False, True])
-@pytest.mark.parametrize("style", ["deepseek_xml", "kimi_k3_xml", "cohere_xml"])
+@pytest.mark.parametrize("style", ["deepseek_xml", "kimi_k3_xml", "cohere_xml", "gemma"])
 def test_walks_are_valid_arguments(style: str, any_order: bool, vocabulary: Vocabulary) -> None:
     read = 0
     for seed in range(few(60)):
@@ -251,3 +294,28 @@ def test_no_tool_is_refused_with_an_internal_message(style: str, vocabulary: Voc
                 index_of(schema, style, vocabulary, any_order=any_order)
             except SpecError as error:
                 assert style == "minimax_m3_xml" and "minimax_m3_xml cannot" in error.message, (schema, error)
+
+
+@pytest.mark.parametrize("name", ["", "a:b", " a", "a ", ",a", "a{", "a]", 'a<|"|>'])
+def test_a_name_that_gemmas_readers_lose_is_refused(name: str, vocabulary: Vocabulary) -> None:
+    with pytest.raises(UnsupportedError, match="rename it"):
+        index_of({"type": "object", "properties": {name: INTEGER}}, "gemma", vocabulary)
+    index = index_of({"type": "object", "additionalProperties": INTEGER}, "gemma", vocabulary)
+    assert accepts(index, f"{{{name}:1}}") == (name in (" a", "a "))  # (white space around the key a)
+
+
+def test_gemmas_strings_and_keys(vocabulary: Vocabulary) -> None:
+    """Strings end at the mark, and hold anything else; keys of a map are what readers find again."""
+    text = {**CLOSED, "properties": {"s": {"type": "string"}}, "required": ["s"]}
+    for inside in ("", '"', "{,:]}", "\n", "<|", '<|"|', "é"):
+        assert accepts(index_of(text, "gemma", vocabulary), f'{{s:<|"|>{inside}<|"|>}}')
+    for wrong in ('{s:"x"}', "{s:x}", '{"s":<|"|>x<|"|>}', '{s:<|"|>x<|"|><|"|>}', 's:<|"|>x<|"|>'):
+        assert not accepts(index_of(text, "gemma", vocabulary), wrong)
+    cities = index_of(
+        {"type": "object", "additionalProperties": {"type": "array", "items": INTEGER}}, "gemma", vocabulary
+    )
+    assert accepts(cities, "{New York:[1,2],x-1:[],2026-11-30:[3]}")
+    short = {**CLOSED, "properties": {"s": {"type": "string", "maxLength": 2, "pattern": "^a"}}, "required": ["s"]}
+    assert accepts(index_of(short, "gemma", vocabulary), '{s:<|"|>ab<|"|>}')
+    assert not accepts(index_of(short, "gemma", vocabulary), '{s:<|"|>abc<|"|>}')
+    assert not accepts(index_of(short, "gemma", vocabulary), '{s:<|"|>ba<|"|>}')

@@ -17,7 +17,7 @@ from dotllm.languages.json_schema import Options
 from dotllm.languages.json_schema.emission.prelude import from_prelude
 from dotllm.languages.quoted import Quoting, quoted
 from dotllm.languages.regex import regex_to_expression
-from dotllm.languages.structural_tag import markup
+from dotllm.languages.structural_tag import gemma, markup
 from dotllm.languages.structural_tag.compiler import Fields, TagCompiler, located
 from dotllm.languages.structural_tag.styles import STYLES
 from dotllm.suggestions import did_you_mean
@@ -53,6 +53,10 @@ def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, opti
     if style == markup.MINIMAX_M3:
         close = f"{markup.MARK}</{NAME}>"
         return grammar.seq([space, write(f"{markup.MARK}<{NAME}>"), content(markup.MARK), write(close), space])
+    if style == gemma.STYLE:
+        quote, text = write(gemma.QUOTE), content(gemma.QUOTE, *options.excludes)
+        opening = [grammar.literal("{"), space, grammar.literal(NAME), space, grammar.literal(":"), space]
+        return grammar.seq([*opening, quote, text, quote, space, grammar.literal("}")])
     if style not in STYLES:
         raise unknown_style(style, fields)
     about = STYLES[style]
@@ -66,7 +70,7 @@ def argument(compiler: TagCompiler, value: Any, fields: Fields, style: str, opti
 
 def unknown_style(style: str, fields: Fields) -> UnsupportedError:
     """The refusal of a style that does not exist."""
-    known = ("json", *STYLES, *markup.STYLES)
+    known = ("json", *STYLES, *markup.STYLES, gemma.STYLE)
     help = did_you_mean(style, known) or f"the styles are {', '.join(known)}"
     return UnsupportedError(f"unknown style {style!r}", location=fields.at("style"), keyword="style", help=help)
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression
-from dotllm.languages.cfg import grammar_to_grammar
+from dotllm.languages.cfg import Dialect, grammar_to_grammar
 from dotllm.languages.json_input import read_json
 from dotllm.languages.json_schema import Options
 from dotllm.languages.regex import regex_to_expression
-from dotllm.languages.structural_tag import markup
+from dotllm.languages.structural_tag import gemma, markup
 from dotllm.languages.structural_tag.argument import argument, unknown_style
 from dotllm.languages.structural_tag.compiler import Ends, Fields, Format, TagCompiler, located
 from dotllm.languages.structural_tag.styles import STYLES, some_characters, styled_expression
@@ -257,13 +257,21 @@ def _styled(compiler: TagCompiler, schema: Any, fields: Fields, style: str, opti
             return markup.markup_expression(schema, compiler.grammar, options, style, compiler.text)
         if style in STYLES:
             return styled_expression(schema, compiler.grammar, options, STYLES[style], compiler.text)
+        if style == gemma.STYLE:
+            return gemma.gemma_expression(schema, compiler.grammar, options, compiler.text)
     raise unknown_style(style, fields)
 
 
+_DIALECTS: Mapping[str, Dialect] = {"": "auto", "ebnf": "ebnf", "lark": "lark"}
+
+
 def _grammar(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
-    text = fields.string("grammar")
+    text, syntax = fields.string("grammar"), fields.string("syntax", "")
+    dialect = _DIALECTS.get(syntax)
+    if dialect is None:
+        raise fields.wrong("syntax", f"'syntax' must be ebnf or lark, not {syntax!r}")
     with located(fields.at("grammar")):
-        other = grammar_to_grammar(text, token_names=compiler.token_names)
+        other = grammar_to_grammar(text, dialect, compiler.token_names)
     return compiler.grammar.include(other)
 
 
