@@ -61,6 +61,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("metrics", API, FRONT_END, "api.metrics"),
     Entry("tool-constraints", TOOLS, FRONT_END, "tools.constraints"),
     Entry("argument-types", TOOLS, FRONT_END, "tools.argument_types"),
+    Entry("gemma-calls", TOOLS, FRONT_END, "tools.gemma_calls"),
     Entry("cut-calls", TOOLS, FRONT_END, "tools.cut_calls"),
     Entry("streamed-calls", TOOLS, FRONT_END, "tools.streams"),
     Entry("custom-tools", TOOLS, FRONT_END, "tools.custom_tools"),
@@ -109,8 +110,7 @@ def hooks() -> list[Hook]:
 def join_vllms_log() -> None:
     """Send our log lines to vLLM's log, with its handlers, format and level, unless our logger is configured.
 
-    vLLM sets up its own logger after it loads plugins (it parses the command line first), so there are no handlers to
-    copy here.
+    vLLM sets up its own logger after it loads plugins, so there are no handlers to copy here.
     """
     ours = logging.getLogger("dotllm")
     if not ours.handlers and ours.level == logging.NOTSET:

@@ -47,6 +47,7 @@ _NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 _AS_JSON = {type(None): "null", bool: "true|false", int: _NUMBER, float: _NUMBER}
 """How JSON writes a converted value."""
 
+_AS_WRITTEN: dict[str, Any] = {}
 _known: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
 """What `properties_of` found, by the function's id, while the function lives: parsers ask at every token."""
 
@@ -64,7 +65,12 @@ def properties_of(function: Any) -> dict[str, Any]:
 
 def leave_as_written(function: Any) -> None:
     """Convert no argument of this function, while it lives."""
-    _remember(function, {})
+    _remember(function, _AS_WRITTEN)
+
+
+def is_as_written(function: Any) -> bool:
+    """Whether no argument of this function is converted (`leave_as_written`)."""
+    return id(function) in _known and _known[id(function)][1] is _AS_WRITTEN
 
 
 def convert_again(function: Any) -> None:

@@ -33,6 +33,7 @@ from dotllm.vllm_plugin.tools import (
     argument_types,
     custom_tools,
     cut_calls,
+    gemma_calls,
     mistral_calls,
     tag_rewrite,
     unasked,
@@ -85,6 +86,8 @@ def complete(
         tag_rewrite.keep_calls_on_one_line(tag)
         if notation == _BARE:
             tag_rewrite.set_bare_calls_apart(tag)
+        if notation == gemma_calls.NOTATION:
+            gemma_calls.write_arguments(tag)
         if notation == _TRIMMED:
             tag_rewrite.let_strings_be_trimmed(tag)
         if tag_rewrite.says_kinds(tag):
@@ -165,6 +168,7 @@ def _adjust_request(self: Any, request: Any, *, original: Original) -> Any:
     if self._tool_parser is not None and request.tools and request.tool_choice is None:
         request.tool_choice = "auto"
     _refuse_no_tool(request)
+    gemma_calls.describe(self._tool_parser)
     adjust, served = partial(_adjusted, self, original), current.get()
     level = strict_level(self)
     if allowed_tools.is_restricted(request) and not level:

@@ -33,8 +33,8 @@ _INFINITE = re.compile(r"\b(inf|nan)\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BLANK_ENDS, _QUOTED = re.compile(r"^\s|\s$"), '"name": "'
 """Parsers strip spaces from a name, except in JSON."""
-_ENDS_NAMES = {"minimax": ">", "mistral": "{"}
-"""What ends a name for some parsers, although another character is written after it."""
+_ENDS_NAMES = {"minimax": ">", "mistral": "{", "gemma_4": "{("}
+"""The characters that end a name for some parsers, although another one is written after it."""
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
 
 
@@ -72,9 +72,10 @@ def require_finite_numbers(tag: object) -> None:
 
 def says_kinds(tag: object) -> bool:
     """Whether all arguments in a tag's calls are written so that a reader knows their types."""
+    from dotllm.languages.structural_tag.gemma import STYLE
     from dotllm.languages.structural_tag.styles import STYLES
 
-    styles = {schema.get("style", "json") for schema in schemas(tag)} - {"json"}
+    styles = {schema.get("style", "json") for schema in schemas(tag)} - {"json", STYLE}
     return all(style in STYLES and STYLES[style].says_kinds for style in styles)
 
 
@@ -85,7 +86,7 @@ def require_objects(tag: object) -> None:
     ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``. OpenAI's
     clients get such a call; Anthropic's get an error.
     """
-    for form in _formats(tag):
+    for form in formats(tag):
         if form.get("type") == "json_schema" and form.get("style", "json") == "json":
             schema = {} if form.get("json_schema") is True else form.get("json_schema")
             if isinstance(schema, dict) and "type" not in schema:
@@ -116,7 +117,7 @@ def exclude_marks_in_text(tag: object) -> None:
     mistakes a mark in free text for a call, even a mark that belongs inside another, or a part of the text that begins
     a call. So free text contains no mark, and the first mark of a call begins it."""
     marks = {mark for text in _fixed_texts(tag, ("begin",)) for mark in _SAME_FOR_ALL.findall(text)}
-    for form in _formats(tag):
+    for form in formats(tag):
         if form.get("type") == "triggered_tags":
             form["triggers"] = list(dict.fromkeys(first_mark(trigger) for trigger in form["triggers"]))
             form["excludes"] = [*form["excludes"], *sorted(marks - {*form["triggers"], *form["excludes"]})]
@@ -134,7 +135,7 @@ def set_bare_calls_apart(tag: object) -> None:
     It has no marks: a call is a JSON object. vLLM's parser loses all calls if any other brace stands in the text, and
     the second of two calls with nothing in between. A text with a brace that does not begin a call contains no calls.
     """
-    for form in _formats(tag):
+    for form in formats(tag):
         if form.get("type") != "triggered_tags" or form["triggers"] != [BARE_CALL]:
             continue
         excluded = "|".join(map(re.escape, [BARE_CALL, *form["excludes"]]))
@@ -182,7 +183,8 @@ def refuse_names(
         around = ["".join(text.split(name, 1)) for text in calls]
         marks = [mark for text in (*around, *_fixed_texts(tag, _HAVE_NONE)) for mark in _SAME_FOR_ALL.findall(text)]
         after = [text.partition(name)[2][:1] for text in calls]
-        breaking = [*_BREAKS_NAMES.findall(name), *marks, *after, *special_tokens(), _ENDS_NAMES.get(notation or "")]
+        breaking = [*_BREAKS_NAMES.findall(name), *marks, *after, *special_tokens()]
+        breaking += _ENDS_NAMES.get(notation or "", "")
         if not all(text.partition(name)[0].endswith(_QUOTED) for text in calls):
             breaking += _BLANK_ENDS.findall(name)
         broken = next((part for part in breaking if part and part in name), None)
@@ -196,16 +198,16 @@ def refuse_names(
 
 def tags(tag: object) -> Iterator[tuple[str, str]]:
     """The beginning and the end of each innermost part of a tag that has both."""
-    for form in _formats(tag):
+    for form in formats(tag):
         begin, end = form.get("begin"), form.get("end")
-        if any("begin" in inner for inner in _formats(form.get("content"))):
+        if any("begin" in inner for inner in formats(form.get("content"))):
             continue
         end = end[0] if isinstance(end, list) and end else end
         if isinstance(begin, str) and isinstance(end, str):
             yield begin, end
 
 
-def _formats(tag: object) -> Iterator[dict[str, Any]]:
+def formats(tag: object) -> Iterator[dict[str, Any]]:
     """All objects of a tag, except those within schemas. They may be changed during iteration."""
     todo = [tag]
     while todo:
@@ -218,8 +220,8 @@ def _formats(tag: object) -> Iterator[dict[str, Any]]:
 
 
 def schemas(tag: object) -> Iterator[dict[str, Any]]:
-    """The schemas among `_formats`. One with the older name of a style gets the present name."""
-    for form in _formats(tag):
+    """The schemas among `formats`. One with the older name of a style gets the present name."""
+    for form in formats(tag):
         if form.get("type") == "qwen_xml_parameter":
             form |= {"type": "json_schema", "style": "qwen_xml"}
         if form.get("type") == "json_schema":
@@ -228,7 +230,7 @@ def schemas(tag: object) -> Iterator[dict[str, Any]]:
 
 def _fixed_texts(tag: object, fields: Sequence[str] = (*_HAVE_NAMES, *_HAVE_NONE)) -> Iterator[str]:
     """The literal texts of a tag."""
-    for form in _formats(tag):
+    for form in formats(tag):
         for field in fields:
             texts = form.get(field)
             for text in texts if isinstance(texts, list) else [texts]:

@@ -68,7 +68,7 @@ def ask(parser_name: str, choice: Any, tokenizer: Any) -> Asked:
 
 
 ONE_OF_EACH = (
-    "deepseek_v31", "deepseek_v32", "glm47", "granite", "hermes", "llama3_json", "mimo", "minimax_m2", "pythonic",
+    "deepseek_v31", "deepseek_v32", "gemma4", "glm47", "granite", "hermes", "llama3_json", "mimo", "minimax_m2", "pythonic",
     "qwen3_coder",
 )  # fmt: skip
 """One parser for each notation. (All 40 names have been tried.)"""
@@ -102,6 +102,8 @@ def written(tag: str, text: str) -> str:
         _, _, arguments = text.partition('"input":')
         found: str = json.JSONDecoder().raw_decode(arguments.lstrip(" "))[0]
         return found
+    if name == "gemma":
+        return text.split('<|"|>')[1]
     style = STYLES[name]
     line = "\n" if style.is_trimmed else ""
     before = re.escape(style.before) + "input" + re.escape(style.after) + r"\s*?" + re.escape(style.kinds[0] + line)

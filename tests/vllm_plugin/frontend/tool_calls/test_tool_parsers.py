@@ -42,7 +42,7 @@ TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": SCHEMA, "strict": True}} for name in ("f", "g_1")
 ]
 PARSERS = (
-    "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "deepseek_v41", "glm45", "glm47", "hermes", "kimi_k2",
+    "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "deepseek_v41", "gemma4", "glm45", "glm47", "hermes", "kimi_k2",
     "ling3", "llama3_json", "longcat", "mimo", "minimax_m2", "plamo3", "qwen3_coder", "qwen3_xml", "step3p5",
     *(() if before("0.33") else ("step5",)),
 )  # fmt: skip
@@ -248,7 +248,7 @@ TEXTS = {
 }
 _ENDS = {
     "json": '"', "qwen_xml": "</parameter>", "qwen_trimmed_xml": "</parameter>", "minimax_xml": "</parameter>", "glm_xml": "</arg_value>",
-    "deepseek_xml": "</｜DSML｜parameter>", "deepseek_v4_1_xml": "</｜DSML｜ parameter>",
+    "gemma": '<|"|>', "deepseek_xml": "</｜DSML｜parameter>", "deepseek_v4_1_xml": "</｜DSML｜ parameter>",
 }  # fmt: skip
 """The text that ends a string, by the style of the arguments."""
 
@@ -437,6 +437,7 @@ def test_types_that_properties_do_not_name_come_back(
 CALLS = {
     "hermes": '<tool_call>\n{"name": "f", "arguments": ARGUMENTS}\n</tool_call>',
     "kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>ARGUMENTS<|tool_call_end|><|tool_calls_section_end|>",
+    "gemma4": '<|tool_call>call:f{a:<|"|>00501<|"|>,l:[5,<|"|>5<|"|>]}<tool_call|>',
     "deepseek_v32": '\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="true">00501</｜DSML｜parameter><｜DSML｜parameter name="l" string="false">[5, "5"]</｜DSML｜parameter></｜DSML｜invoke>\n</｜DSML｜function_calls>',
 }  # fmt: skip
 
@@ -465,9 +466,9 @@ def test_arguments_of_known_types_come_back_as_written(name: str, tokenizer: Any
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "g_1"}}], ids=["required", "named"]
 )
-@pytest.mark.parametrize("name", ["gemma4", "hermes"])
+@pytest.mark.parametrize("name", ["dots", "hermes"])
 def test_a_call_that_nothing_enforces_is_refused(name: str, choice: Any, tokenizer: Any) -> None:
-    """vLLM's parser for gemma4 describes no notation, so the model could write anything."""
+    """vLLM's parser for dots describes no notation, so the model could write anything."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.exceptions import VLLMValidationError
     from vllm.parser.parser_manager import ParserManager
