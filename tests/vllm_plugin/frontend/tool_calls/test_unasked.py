@@ -157,6 +157,21 @@ def test_a_call_that_is_not_forced_is_as_in_vllm(tokenizer: Any) -> None:
     assert server.sent == [None, None]
 
 
+def test_with_a_format_a_call_needs_a_strict_tool_or_a_strict_level(tokenizer: Any) -> None:
+    """As docs/api.md and docs/clients.md say: agents send both, often with tools that say nothing of ``strict``."""
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
+    for fields, level, may_call in (
+        ({}, "auto", False),
+        ({"strict": False}, "auto", False),
+        ({"strict": True}, "auto", True),
+        ({}, "function", True),
+        ({"strict": False}, "parameter", True),
+    ):
+        server = Server(tokenizer, level=level)
+        assert server.ask(chat_request(tools=[tool(**fields)], response_format=form)) == (["token"], [])
+        assert ("<tool_call>" in (server.sent[0] or "")) is may_call, (fields, level)
+
+
 UNENFORCEABLE: list[Any] = [
     {"type": "object", "properties": {"a": {"type": "strin"}}},
     {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}},
