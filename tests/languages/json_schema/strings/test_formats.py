@@ -190,6 +190,18 @@ def test_domains_of_mailboxes_are_fully_qualified(text: str) -> None:
     assert not formats.FORMATS["idn-email"].accepts("실례@실례")
 
 
+@pytest.mark.parametrize("name", ["email", "idn-email"])
+@pytest.mark.parametrize("local", ["a", "a.", '"'], ids=["atom", "atoms", "quoted"])
+def test_a_mailbox_ends(name: str, local: str) -> None:
+    """A local part has at most 64 characters (RFC 5321 §4.5.3.1.1), so that a model cannot write one for ever."""
+
+    def mailbox(length: int) -> str:
+        return f'"{"a" * (length - 2)}"@b.de' if local == '"' else f"{(local * length)[: length - 1]}a@b.de"
+
+    for length in (3, 63, 64, 65, 66, 200):
+        assert formats.FORMATS[name].accepts(mailbox(length)) == (length <= 64), length
+
+
 @given(some_edits(["2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380"], "0af-Gg{"))
 @settings(max_examples=few(200))
 def test_uuid(text: str) -> None:
