@@ -34,6 +34,18 @@ def test_ours_become_variables_and_vllm_gets_the_rest(path: Path) -> None:
     assert yaml.safe_load(Path(argv[2]).read_text()) == yaml.safe_load(VLLMS)
 
 
+def test_the_form_with_an_equals_sign_is_read_too(path: Path) -> None:
+    """vLLM takes only ``--config FILE``: it ignores the file of ``--config=FILE``, silently."""
+    path.write_text(VLLMS + "dotllm-coalescence: canonical\n")
+    environment: dict[str, str] = {}
+    argv = options.take_from_file(["serve", f"--config={path}", "--port", "1"], environment)
+    assert environment == {"DOTLLM_COALESCENCE": "canonical"}
+    assert (argv[:2], argv[3:]) == (["serve", "--config"], ["--port", "1"])
+    assert yaml.safe_load(Path(argv[2]).read_text()) == yaml.safe_load(VLLMS)
+    path.write_text(VLLMS)
+    assert options.take_from_file(["serve", f"--config={path}"], {}) == ["serve", "--config", str(path)]
+
+
 def test_booleans_of_yaml(path: Path) -> None:
     path.write_text("dotllm-coalescence: off\ndotllm-gpu-masks: on\ndotllm-overlap: false\ndotllm-warnings: true\n")
     environment: dict[str, str] = {}

@@ -149,8 +149,11 @@ def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
 def take_from_file(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
     """Move dotllm's options from the file that ``argv`` names to ``environment``; an unknown option ends the program.
 
-    A file that has no such options, or that cannot be read, is left to vLLM.
+    A file that has no such options, or that cannot be read, is left to vLLM. ``--config=FILE`` becomes ``--config
+    FILE``, because vLLM accepts the first form and ignores the file.
     """
+    joined = f"{_CONFIG}="
+    argv = [part for word in argv for part in ((_CONFIG, word[len(joined) :]) if word.startswith(joined) else (word,))]
     index = argv.index(_CONFIG) + 1 if _CONFIG in argv else len(argv)
     if index >= len(argv):
         return argv
