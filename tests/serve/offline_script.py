@@ -89,6 +89,11 @@ def main() -> None:
     result["beams"] = beams(2, choice=["one", "two", "three"])
     result["ends of beams"] = beams(8, choice=["7"])
     array = {"type": "array", "items": {"const": 1}, "minItems": 3, "maxItems": 3}
+    for refused in ({"regex": "("}, {"regex": r"(a)\1"}, {"json": {"type": "strin"}}):
+        try:
+            beams(2, **refused)
+        except Exception as error:
+            result.setdefault("refused beams", []).append(type(error).__name__)  # type: ignore[union-attr]
     result["beams of compact JSON"] = beams(4, json=array, disable_any_whitespace=True)
     print("RESULT " + json.dumps(result))
 

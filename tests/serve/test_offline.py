@@ -38,6 +38,7 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
     assert 1 <= len(result["beams"]) <= 2  # vLLM keeps the allowed tokens among the likeliest
     for text in result["beams"]:
         assert text.removeprefix("Hello").removesuffix("<|im_end|>") in {"one", "two", "three"}, text
+    assert result["refused beams"] == ["VLLMValidationError"] * 3
     for text in result["beams of compact JSON"]:
         array = text.removeprefix("Hello").removesuffix("<|im_end|>")
         assert json.loads(array) == [1, 1, 1] and " " not in array and "\n" not in array, text

@@ -190,6 +190,8 @@ def test_xgrammar_is_not_asked_about_structural_tags() -> None:
 def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Since 0.33 at all tokens that the model's generation config names; before, only at the tokenizer's EOS."""
     from vllm.entrypoints.generate.beam_search import offline
+    from vllm.exceptions import VLLMValidationError
+    from vllm.sampling_params import StructuredOutputsParams
 
     from dotllm.vllm_plugin.enforce import backend
 
@@ -208,10 +210,13 @@ def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pyt
     monkeypatch.setattr(backend, "EngineBackend", Backend)
     llm = SimpleNamespace(
         llm_engine=SimpleNamespace(vllm_config=engine("auto")),
-        model_config=SimpleNamespace(get_vocab_size=lambda: 3),
+        model_config=SimpleNamespace(get_vocab_size=lambda: 3, is_diffusion=False),
     )
-    params = sampling(regex="a").structured_outputs
-    offline.BeamSearchOfflineMixin._init_beam_search_structured_output(llm, params, None)  # type: ignore[arg-type]
+    begin: Any = offline.BeamSearchOfflineMixin._init_beam_search_structured_output
+    begin(llm, sampling(regex="a").structured_outputs, object())
+    for refused in ({"regex": r"(a)\1"}, {"json": {"type": "strin"}}, {"json": "{"}):
+        with pytest.raises(VLLMValidationError):
+            begin(llm, StructuredOutputsParams(**refused), object())
     assert [arguments["ends_of_model"] for arguments in made] == [all_ends]
 
 

@@ -1,8 +1,6 @@
 """Offline beam search (``LLM.beam_search``) under a constraint.
 
-vLLM makes a backend by name and compiles the specification again for every beam and step. We give it our backend, in
-which equal specifications share one index. (Online, vLLM's beam search silently drops the constraint, so such a request
-is refused: `tools.constraints`.)
+vLLM's backends compile for every beam and step; in ours, all share one index. (Online, `tools.constraints` refuses it.)
 """
 
 from __future__ import annotations
@@ -11,9 +9,9 @@ import importlib
 from typing import Any
 
 from dotllm.vllm_plugin.hook import Hook, Original, Target
-from dotllm.vllm_plugin.settings import BACKEND, is_ours
+from dotllm.vllm_plugin.settings import is_ours
 from dotllm.vllm_plugin.specification import of_params
-from dotllm.vllm_plugin.vllm_types import StructuredOutputsParams, VllmConfig
+from dotllm.vllm_plugin.vllm_types import StructuredOutputsConfig, StructuredOutputsParams
 
 _OFFLINE = "vllm.entrypoints.generate.beam_search.offline"
 
@@ -28,17 +26,19 @@ HOOK = Hook(
 def _init_beam_search_structured_output(
     self: Any, structured_outputs: StructuredOutputsParams, tokenizer: object, *, original: Original
 ) -> Any:
-    vllm_config: VllmConfig = self.llm_engine.vllm_config
-    if not is_ours(vllm_config.structured_outputs_config.backend):
+    config: StructuredOutputsConfig = self.llm_engine.vllm_config.structured_outputs_config
+    if not is_ours(config.backend):
         return original(self, structured_outputs, tokenizer)
+    from vllm.sampling_params import SamplingParams
     from vllm.v1.structured_output.request import get_structured_output_key
 
     from dotllm.vllm_plugin.enforce.backend import EngineBackend
 
-    structured_outputs._backend = BACKEND
+    asked = SamplingParams(structured_outputs=structured_outputs)
+    asked._validate_structured_outputs(self.model_config, config, tokenizer)  # as `LLM.generate` does
     backend = EngineBackend(
-        vllm_config,
-        searched=of_params(structured_outputs, vllm_config.structured_outputs_config),
+        self.llm_engine.vllm_config,
+        searched=of_params(structured_outputs, config),
         tokenizer=tokenizer,
         vocab_size=self.model_config.get_vocab_size(),
         # Before vLLM 0.33 the further end tokens of the model's generation config do not end a beam.
