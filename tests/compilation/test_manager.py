@@ -325,6 +325,16 @@ def test_the_end_while_a_compile_is_cancelled(make_manager: Make, compiler: fake
     assert isinstance(ticket.exception(5), CompilationError)
 
 
+def test_compiles_that_end_with_the_server_are_cancelled(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    """A failure would mean a bug, and an alert says so."""
+    manager, _ = busy(make_manager, compiler)
+    manager.submit(spec(id=1))
+    manager.close(flush=0)
+    compiler.gate.set()
+    counted = [manager.metrics.value("dotllm_compiles", "json_schema", outcome) for outcome in ("failed", "cancelled")]
+    assert counted == [0, 2]
+
+
 def test_back_pressure_by_bytes(make_manager: Make, compiler: fake_engine.Compiler) -> None:
     manager, blocker = busy(make_manager, compiler, queue_bytes=10_000)
     first = manager.submit(spec(text="x" * 9_000))

@@ -386,7 +386,7 @@ class CompilationManager:
         job.cancelled.set()
         for ticket in waiting:
             ticket.fail(failure)
-        outcome = "queue_full" if isinstance(failure, QueueFull) else "failed"
+        outcome = "queue_full" if isinstance(failure, QueueFull) else "cancelled" if self._table.closed else "failed"
         if isinstance(failure, SpecError):
             outcome = "refused"
             self.metrics.add("dotllm_refused", job.specification.kind.value, reason(failure))
