@@ -12,7 +12,6 @@ others, the reading is undone again, so that vLLM converts what it always has.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -33,6 +32,8 @@ _QUOTE = '<|"|>'
 _PLAIN = r"(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)"
 _PARTS = re.compile(rf"{re.escape(_QUOTE)}.*?(?:{re.escape(_QUOTE)}|$)|(?<=[:,\[])(\s*)({_PLAIN})(?=\s*[,}}\]])", re.S)
 """Strings, and values without marks that are a JSON number, boolean or null, up to what follows them."""
+_JSON_PARTS = re.compile(rf'"(?:[^"\\]|\\.)*"|({_PLAIN})', re.S)
+"""Strings and plain values of a JSON text. (Reading the text would need a frame for each level of nesting.)"""
 
 
 _is_on = False
@@ -128,12 +129,4 @@ def _functions(tools: Any, name: str) -> Iterator[Any]:
 
 def _as_strings(converted: str) -> str:
     """What vLLM's converter makes of the same call: each plain value is the string of its text."""
-
-    def strings(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: strings(part) for key, part in value.items()}
-        if isinstance(value, list):
-            return [strings(part) for part in value]
-        return value if isinstance(value, str) else json.dumps(value)
-
-    return json.dumps(strings(json.loads(converted, parse_int=str, parse_float=str)), ensure_ascii=False)
+    return _JSON_PARTS.sub(lambda part: f'"{part[0]}"' if part[1] else part[0], converted)

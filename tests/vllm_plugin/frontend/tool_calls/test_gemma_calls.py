@@ -93,6 +93,16 @@ def test_free_calls_are_read_as_vllm_reads_them(arguments: str, tokenizer: Any) 
         assert found[0] == found[1], arguments
 
 
+def test_a_nested_free_call_is_read_as_vllm_reads_it(tokenizer: Any) -> None:
+    """vLLM's reader takes a frame for each level; ours must not take more."""
+    text, found = f"{CALL}{{a:{'[' * 700}1{']' * 700}}}<tool_call|>", []
+    for backend in ("auto", "xgrammar"):
+        serve(backend)
+        asked = several_calls.ask("gemma4", [function({})], "auto", tokenizer)
+        found.append(several_calls.read(asked, tokenizer.encode(text, add_special_tokens=False), tokenizer))
+    assert found[0] == found[1] and len(found[0]) == 1
+
+
 def test_random_free_calls_are_read_as_vllm_reads_them() -> None:
     from vllm.parser.gemma4 import _gemma4_arg_converter
 
