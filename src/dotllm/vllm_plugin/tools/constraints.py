@@ -64,9 +64,12 @@ def complete(
     tools: Sequence[Any],
     special_tokens: Callable[[], Iterable[str]] = tuple,
     notation: str | None = None,
+    *,
+    all_strict: bool = False,
 ) -> None:
     """Complete ``after``, which vLLM has made of ``tools`` and ``before``. It takes over how ``before`` wants JSON
-    written. ``notation``: vLLM's name of the notation. Raises as `tag_rewrite.refuse_names` does."""
+    written. ``notation``: vLLM's name of the notation. ``all_strict``: the server enforces the schemas of all tools.
+    Raises as `tag_rewrite.refuse_names` does."""
     for option in OPTIONS:
         if getattr(before, option, None) and not getattr(after, option):
             setattr(after, option, getattr(before, option))
@@ -92,7 +95,7 @@ def complete(
             tag_rewrite.let_strings_be_trimmed(tag)
         if tag_rewrite.says_kinds(tag):
             for _, _, function in tag_rewrite.functions(tools):
-                if getattr(function, "strict", False):
+                if all_strict or getattr(function, "strict", False):
                     argument_types.leave_as_written(function)
         custom_tools.constrain(tag, tools)
     elif after.json is not None:
@@ -225,7 +228,8 @@ def _adjusted(parser: Any, original: Original, request: Any) -> Any:
             notation = None if is_list else mistral_calls.NOTATION
     if after is not None and after is not before:
         special_tokens = partial(_special_tokens, getattr(parser, "model_tokenizer", None))
-        complete(after, before, adjusted.tools, special_tokens, notation)
+        all_strict = strict_level(parser).name == "PARAMETER"
+        complete(after, before, adjusted.tools, special_tokens, notation, all_strict=all_strict)
     return adjusted
 
 

@@ -41,15 +41,17 @@ def text_of(tokens: list[int], tokenizer: Any) -> str:
     return text
 
 
-def ask(name: str, tools: list[dict[str, Any]], choice: Any, tokenizer: Any, *, parallel: bool = True) -> Asked:
-    """Have vLLM's parser ``name`` prepare a request with these tools."""
+def ask(
+    name: str, tools: list[dict[str, Any]], choice: Any, tokenizer: Any, *, parallel: bool = True, level: str = "auto"
+) -> Asked:
+    """Have vLLM's parser ``name`` prepare a request with these tools. ``level``: the server's --tool-strict-level."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.parser.parser_manager import ParserManager
 
     request = ChatCompletionRequest(
         model="m", messages=[], tools=tools, tool_choice=choice, **({} if parallel else {"parallel_tool_calls": False})
     )
-    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
+    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True, tool_strict_level=level)
     request = parser_class(tokenizer, tools=request.tools).adjust_request(request)
     names = tuple(tool["function"]["name"] for tool in tools)
     return Asked(lambda: parser_class(tokenizer, tools=request.tools), request, names)

@@ -55,6 +55,17 @@ def walked(tag: str, vocabulary: Vocabulary, random: Random) -> list[int] | None
     return tokens
 
 
+LEVELS = {
+    "gemma4": f'{CALL}{{a:<|"|>27<|"|>,l:{{k:1}}}}<tool_call|>',
+    "deepseek_v32": (
+        '\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n'
+        '<｜DSML｜parameter name="a" string="true">27</｜DSML｜parameter>'
+        '<｜DSML｜parameter name="l" string="false">{"k": 1}</｜DSML｜parameter></｜DSML｜invoke>\n</｜DSML｜function_calls>'
+    ),
+}
+"""The same call in notations that say the type of each value."""
+
+
 def test_nested_arguments_keep_their_types(tokenizer: Any, vocabulary: Vocabulary) -> None:
     """vLLM looks only into ``properties`` and ``items``; elsewhere, numbers came back as strings."""
     read = 0
@@ -73,6 +84,21 @@ def test_nested_arguments_keep_their_types(tokenizer: Any, vocabulary: Vocabular
             assert [json.loads(arguments) for _, arguments in calls] == [written], (how, text)
         read += 1
     assert read > few(60) / 3
+
+
+@pytest.mark.parametrize("strict", [{}, {"strict": False}])
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize("name", ["deepseek_v32", "gemma4"])
+def test_types_are_kept_where_the_server_makes_all_tools_strict(
+    name: str, choice: str, strict: Any, tokenizer: Any
+) -> None:
+    """``--tool-strict-level parameter`` enforces the schema of every tool, as ``strict`` does of one."""
+    inner = {"type": "object", "additionalProperties": INTEGER}
+    schema = {**CLOSED, "properties": {"a": {"type": ["string", "integer"]}, "l": inner}}
+    asked = several_calls.ask(name, [function(schema, **strict)], choice, tokenizer, level="parameter")
+    tokens = tokenizer.encode(LEVELS[name], add_special_tokens=False)
+    for how, calls in several_calls.every_reading(asked, tokens, tokenizer, Random(0)).items():
+        assert [json.loads(arguments) for _, arguments in calls] == [{"a": "27", "l": {"k": 1}}], how
 
 
 @pytest.mark.parametrize("arguments", [
