@@ -191,12 +191,15 @@ def test_domains_of_mailboxes_are_fully_qualified(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["email", "idn-email"])
-@pytest.mark.parametrize("local", ["a", "a.", '"'], ids=["atom", "atoms", "quoted"])
+@pytest.mark.parametrize("local", ["a", "a.", '"', "\\"], ids=["atom", "atoms", "quoted", "escaped"])
 def test_a_mailbox_ends(name: str, local: str) -> None:
     """A local part has at most 64 characters (RFC 5321 §4.5.3.1.1), so that a model cannot write one for ever."""
 
     def mailbox(length: int) -> str:
-        return f'"{"a" * (length - 2)}"@b.de' if local == '"' else f"{(local * length)[: length - 1]}a@b.de"
+        if local in '"\\':
+            pairs = r'\"' * ((length - 2) // 2) if local == "\\" else ""
+            return f'"{pairs}{"a" * (length - 2 - len(pairs))}"@b.de'
+        return f"{(local * length)[: length - 1]}a@b.de"
 
     for length in (3, 63, 64, 65, 66, 200):
         assert formats.FORMATS[name].accepts(mailbox(length)) == (length <= 64), length

@@ -122,7 +122,7 @@ def _mailbox(non_ascii: str, letters: str) -> str:
     return rf"{local}@(?:(?:{label}\.)+{top}|{_ADDRESS_LITERAL})"
 
 
-_LONG_LOCAL_PART = r'(?:[^"@]{65,}|"(?:[^"\\]|\\.){63,}")@(?s:.*)'
+_LONG_LOCAL_PART = r'(?:[^"@]{65,}@(?s:.*)|"(?s:.{63,})"@[^"]*)'
 
 _WORD = r"[A-Za-z0-9\p{L}\p{M}\p{N}!#$%&'*+/=?^_`{|}~.-]+"
 _NAME = rf'(?:{_WORD}(?: {_WORD})*|"[ !#-\[\]-~]*[!#-\[\]-~]")'
