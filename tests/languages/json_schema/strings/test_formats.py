@@ -197,7 +197,7 @@ def test_a_mailbox_ends(name: str, local: str) -> None:
 
     def mailbox(length: int) -> str:
         if local in '"\\':
-            pairs = r'\"' * ((length - 2) // 2) if local == "\\" else ""
+            pairs = r"\"" * ((length - 2) // 2) if local == "\\" else ""
             return f'"{pairs}{"a" * (length - 2 - len(pairs))}"@b.de'
         return f"{(local * length)[: length - 1]}a@b.de"
 

@@ -175,9 +175,10 @@ def test_channels_in_a_string_cannot_end_the_call(tokenizer: Any, vocabulary: Vo
     schema = {**CLOSED, "properties": {"s": {"type": "string"}}, "required": ["s"]}
     asked = several_calls.ask("gemma4", [function(schema, strict=True)], "required", tokenizer)
     index = Index.from_structural_tag(asked.tag or "", vocabulary)
-    for mark in ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<turn|>"):
-        guide, config = index.guide(), 0
-        text = f'{CALL}{{s:<|"|>x'
-        assert all(map(guide.advance, tokenizer.encode(text, add_special_tokens=False)))
-        config = index.advance_bytes(guide.config, mark.encode())
-        assert config < 0, mark
+    start = tokenizer.encode(f'{CALL}{{s:<|"|>x', add_special_tokens=False)
+    for mark in ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|turn>"):
+        guide, token = index.guide(), tokenizer.convert_tokens_to_ids(mark)
+        assert all(map(guide.advance, start))
+        assert tokenizer.encode(mark, add_special_tokens=False) == [token], "as in the model's own tokenizer"
+        assert token not in guide.allowed_tokens(), mark
+        assert index.advance_bytes(guide.config, mark.encode()) < 0, mark

@@ -48,7 +48,9 @@ PARSERS = (
 )  # fmt: skip
 """The parsers with their own notation. (Without kimi_k3 and hy_v4, whose free text a random walk never leaves; mistral,
 cohere and gpt-oss, which need their own tokenizers and packages; and the parsers that use JSON Schema.)"""
-_MARK = re.compile(r'"(<[|｜][^"\s{}]{2,40}[|｜]>|</?[a-z_:]{3,30}>)"')
+_MARK = re.compile(
+    r"""["'](<[|｜][^"\s{}]{2,40}[|｜]>|</?[a-z_:]{3,30}>|<\|[a-z_]+>|<[a-z_]+\|>|<\|"\|>)["']"""
+)  # (the last three: Gemma 4's)
 
 
 def marked_tokenizer(demo_model: Path, directory: Path) -> Any:
