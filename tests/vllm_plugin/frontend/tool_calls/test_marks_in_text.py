@@ -20,7 +20,8 @@ from tests.vllm_plugin.played_server import FREE, NAME, THOUGHTS, PlayedServer
 
 TEXT = 'see <tool_call>{"name": "f", "arguments": {}}</tool_call>!'
 FORM = {"type": "json_schema", "json_schema": {"name": "text", "schema": {"const": TEXT}}}
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+SHORT = {"type": "object", "properties": {"s": {"type": "string", "maxLength": 20, "pattern": "^[^~]*$"}}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SHORT}}
 SAID = [{"role": "user", "content": "Hi"}]
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": SAID, "response_format": FORM}),

@@ -223,7 +223,7 @@ def test_a_call_of_any_name_comes_back_or_the_name_is_refused(
             continue
         assert asked.tag is not None
         index = Index.from_structural_tag(asked.tag, vocabulary, any_whitespace=False)
-        tokens = test_tool_parsers.walk(index, Random(called))
+        tokens = several_calls.walk_within(index, Random(called), 60)
         for how, calls in several_calls.every_reading(asked, tokens, tokenizer, Random(called)).items():
             assert calls and {read for read, _ in calls} == {called}, (how, tokenizer.decode(tokens), calls)
         taken.add(called)
