@@ -99,9 +99,10 @@ A format allows the strings that its standard allows, as far as an automaton can
 applies in addition. Times, dates and durations are restricted to those that common parsers accept (Python's `datetime`,
 Pydantic, JavaScript): no second 60, `T` and `Z` in upper case (RFC 3339 §5.6 asks this of writers), no year 0000, at
 most fifteen digits in a fraction, at most six or eight digits in a component of a duration. The local part of an e-mail
-address has at most 64 characters (RFC 5321 §4.5.3.1.1), so that a model ends it. Its domain is fully qualified (RFC 5321
-§2.3.5), and the last label has only letters, because Pydantic, zod and valibot refuse others. `dotllm check` names the formats that are not enforced (`jwt`, `password`, `int32`, unknown ones). It also names
-`contentEncoding`, `contentMediaType` and `contentSchema`, which are only annotations.
+address has at most 64 characters (RFC 5321 §4.5.3.1.1), so that a model ends it. Its domain is fully qualified (RFC
+5321 §2.3.5), and the last label has only letters, because Pydantic, zod and valibot refuse others. `dotllm check` names
+the formats that are not enforced (`jwt`, `password`, `int32`, unknown ones). It also names `contentEncoding`,
+`contentMediaType` and `contentSchema`, which are only annotations.
 
 | format | standard | 2020-12 | 7 | |
 |---|---|---|---|---|
