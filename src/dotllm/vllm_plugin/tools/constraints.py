@@ -90,7 +90,7 @@ def complete(
         if notation == _BARE:
             tag_rewrite.set_bare_calls_apart(tag)
         if notation == gemma_calls.NOTATION:
-            gemma_calls.write_arguments(tag)
+            gemma_calls.write_arguments(tag, tools)
         if notation == _TRIMMED:
             tag_rewrite.let_strings_be_trimmed(tag)
         if tag_rewrite.says_kinds(tag):

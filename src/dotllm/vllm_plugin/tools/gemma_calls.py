@@ -13,7 +13,7 @@ others, the reading is undone again, so that vLLM converts what it always has.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -34,8 +34,6 @@ _PARTS = re.compile(rf"{re.escape(_QUOTE)}.*?(?:{re.escape(_QUOTE)}|$)|(?<=[:,\[
 """Strings, and values without marks that are a JSON number, boolean or null, up to what follows them."""
 _JSON_PARTS = re.compile(rf'"(?:[^"\\]|\\.)*"|({_PLAIN})', re.S)
 """Strings and plain values of a JSON text. (Reading the text would need a frame for each level of nesting.)"""
-
-
 _is_on = False
 
 
@@ -93,12 +91,13 @@ def _register() -> None:
         return formats.StructuralTag(format=form)
 
 
-def write_arguments(tag: object) -> None:
-    """Give the arguments of the calls in ``tag`` the notation's style (which the xgrammar of vLLM 0.33 lacks), without
-    white space, as models are taught it. No string contains a mark of an answer."""
+def write_arguments(tag: object, tools: Sequence[Any]) -> None:
+    """Give the arguments of the calls of ``tools`` in ``tag`` the notation's style (which the xgrammar of vLLM 0.33
+    lacks), without white space, as models are taught it. No string contains a mark of an answer."""
+    begins = [_NAMED + str(name) for _, name, _ in tag_rewrite.functions(tools)]
     for form in tag_rewrite.formats(tag):
         content = form.get("content")
-        if str(form.get("begin")).startswith(_NAMED) and isinstance(content, dict):
+        if form.get("begin") in begins and isinstance(content, dict):
             content |= {"style": "gemma", "max_whitespace_cnt": 0}
             content["excludes"] = sorted({*content.get("excludes", ()), *_MARKS})
 

@@ -162,6 +162,20 @@ def test_a_format_next_to_tools_stays_json(tokenizer: Any) -> None:
         assert (taken and guide.can_finish) == is_valid, text
 
 
+def test_a_users_own_tag_keeps_its_style() -> None:
+    from types import SimpleNamespace
+
+    from dotllm.vllm_plugin.tools import gemma_calls
+
+    def content() -> dict[str, Any]:
+        return {"type": "json_schema", "json_schema": {"type": "object"}}
+
+    own = {"type": "tag", "begin": "<|tool_call>call:theirs", "content": content(), "end": ""}
+    called = {"type": "tag", "begin": CALL, "content": content(), "end": "<tool_call|>"}
+    gemma_calls.write_arguments({"format": {"elements": [own, called]}}, [SimpleNamespace(name="f")])
+    assert own["content"] == content() and called["content"]["style"] == "gemma"  # type: ignore[index]
+
+
 @pytest.mark.parametrize("name", ["f(x", "f{", 'a"b'])
 def test_a_name_that_cannot_be_called_is_refused(name: str, tokenizer: Any) -> None:
     from vllm.exceptions import VLLMValidationError
