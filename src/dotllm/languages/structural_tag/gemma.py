@@ -16,15 +16,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from dotllm.errors import UnsupportedError
 from dotllm.grammar import Expression, Grammar
-from dotllm.languages.json_schema.algebra.normal_form import NO_STRING, Node, NormalForm
-from dotllm.languages.json_schema.emission.emitter import Emitter
+from dotllm.languages.json_schema.algebra.normal_form import NO_STRING, NormalForm
 from dotllm.languages.json_schema.json_text import JsonText
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
-from dotllm.languages.structural_tag.styles import Text, not_compared, raw_string, require_objects, written
+from dotllm.languages.structural_tag.styles import Arguments, Text, not_compared, not_found, raw_string, written
 
 STYLE = "gemma"
 QUOTE = '<|"|>'
@@ -39,19 +37,11 @@ def gemma_expression(schema: Any, grammar: Grammar, options: Options, write: Tex
     return written(schema, grammar, options, lambda keywords, options: _Gemma(grammar, keywords, options, write))
 
 
-class _Gemma(Emitter):
+class _Gemma(Arguments):
     text: _Text
 
     def __init__(self, grammar: Grammar, keywords: Keywords, options: Options, write: Text) -> None:
         super().__init__(_Text(grammar, options, write), keywords, options)
-
-    def top(self, node: Node, schema: Any) -> Expression:
-        """The whole object. Raises InvalidSpecError if the schema allows no objects."""
-        form = self.algebra.form(node)
-        require_objects(self, form, schema)
-        objects = self.grammar.alt(self.objects(form))
-        self.finish()
-        return objects
 
     def _alternatives(self, form: NormalForm) -> Expression:
         choices = [*self.constants(form), *self.numbers(form), *self.arrays(form), *self.objects(form)]
@@ -74,11 +64,7 @@ class _Text(JsonText):
 
     def named_member(self, name: str, value: Expression) -> Expression:
         if _UNREADABLE.search(name) or QUOTE in name:
-            raise UnsupportedError(
-                f"readers of this notation cannot find a property named {name!r}",
-                keyword="properties",
-                help="rename it: use letters, digits, '_', '-' and '.'",
-            )
+            raise not_found(name)
         if any(text in name for text in self.excludes):
             return self.grammar.never()
         return self._member(self.grammar.literal(name), value)

@@ -24,19 +24,17 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     NO_NUMBER,
     NO_STRING,
     ArrayConstraint,
-    Node,
     NormalForm,
     ObjectConstraint,
 )
 from dotllm.languages.json_schema.algebra.objects import closed
 from dotllm.languages.json_schema.arrays.items import array_expression
-from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.json_text import JsonText
 from dotllm.languages.json_schema.objects.members import object_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
-from dotllm.languages.structural_tag.styles import not_compared, raw_string, require_objects, written
+from dotllm.languages.structural_tag.styles import Arguments, not_compared, raw_string, written
 
 Text = Callable[[str], Expression]
 """Writes fixed text (special tokens by id)."""
@@ -58,7 +56,7 @@ def markup_expression(schema: Any, grammar: Grammar, options: Options, style: st
     )  # fmt: skip
 
 
-class _Markup(Emitter):
+class _Markup(Arguments):
     """Values and their pieces; a piece is followed by its white space, as in `JsonText`."""
 
     spaced_items = True
@@ -70,13 +68,8 @@ class _Markup(Emitter):
         self.space = self.text.whitespace
         self.text = _Pieces(self, self.text)
 
-    def top(self, node: Node, schema: Any) -> Expression:
-        """The whole object, without marks around it. Raises InvalidSpecError if the schema allows no objects."""
-        form = self.algebra.form(node)
-        require_objects(self, form, schema)
-        objects = self.grammar.alt([self.members(constraint) for constraint in form.objects])
-        self.finish()
-        return objects
+    def outermost(self, form: NormalForm) -> list[Expression]:
+        return [self.members(constraint) for constraint in form.objects]
 
     def scalars(self, form: NormalForm) -> list[Expression]:
         """Numbers, booleans and null."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.charset import ANY_CHAR
@@ -69,6 +69,12 @@ def _holding(texts: tuple[str, ...]) -> Dfa:
 # The common part of all argument notations: they write objects and refuse schemas that they cannot write.
 
 _LISTED = "name the keys under properties, or list the items in an enum: others can be compared only in JSON"
+
+
+def not_found(name: str) -> UnsupportedError:
+    """The refusal of a property whose name readers of a notation would lose."""
+    message = f"readers of this notation cannot find a property named {name!r}"
+    return UnsupportedError(message, keyword="properties", help="rename it: use letters, digits, '_', '-' and '.'")
 
 
 def not_compared(keyword: str) -> UnsupportedError:
@@ -135,19 +141,27 @@ _NAMES = StringLanguage.pattern(r"^[a-zA-Z_][a-zA-Z0-9_]*$")
 Text = Callable[[str], Expression]
 
 
-class Objects(Protocol):
+class Arguments(Emitter):
     """Writes the objects of a schema in some notation."""
 
     def top(self, node: Node, schema: Any) -> Expression:
         """The objects of the node of ``schema``. Raises InvalidSpecError if it allows none."""
-        ...
+        form = self.algebra.form(node)
+        require_objects(self, form, schema)
+        objects = self.grammar.alt(self.outermost(form))
+        self.finish()
+        return objects
+
+    def outermost(self, form: NormalForm) -> list[Expression]:
+        """The objects of a form, each as all arguments of a call, constraint by constraint."""
+        return self.objects(form)
 
 
 def written(
     schema: Any,
     grammar: Grammar,
     options: Options,
-    writer: Callable[[Keywords, Options], Objects],
+    writer: Callable[[Keywords, Options], Arguments],
     *,
     always_closed: bool = False,
 ) -> Expression:
@@ -175,7 +189,7 @@ def _may_be_anything(form: NormalForm) -> bool:
     return form.constants == ALL_CONSTANTS and form.number is not NO_NUMBER and bool(form.arrays and form.objects)
 
 
-class _Writer(Emitter):
+class _Writer(Arguments):
     """Values below the top level are JSON, as `Emitter` writes them."""
 
     def __init__(self, grammar: Grammar, keywords: Keywords, options: Options, style: Style, text: Text) -> None:
@@ -183,14 +197,9 @@ class _Writer(Emitter):
         self.style = style
         self.write = text
 
-    def top(self, node: Node, schema: Any) -> Expression:
-        """The whole object. Raises InvalidSpecError if the schema allows no objects."""
-        form = self.algebra.form(node)
-        require_objects(self, form, schema)
+    def outermost(self, form: NormalForm) -> list[Expression]:
         members = _Members(self)
-        objects = self.grammar.alt([object_expression(members, constraint) for constraint in form.objects])
-        self.finish()
-        return objects
+        return [object_expression(members, constraint) for constraint in form.objects]
 
     def parameter_value(self, node: Node) -> Expression:
         """The text after the key: the value with its kind, and the closing text."""
@@ -257,11 +266,7 @@ class _Members(JsonText):
         if style is STYLES["kimi_k3_xml"]:
             name = name.replace("&", "&amp;").replace('"', "&quot;")
         if not name or style.after[0] in name or (name != name.strip() and not style.says_kinds):
-            raise UnsupportedError(
-                f"readers of this notation cannot find a property named {name!r}",
-                keyword="properties",
-                help="rename it: use letters, digits, '_', '-' and '.'",
-            )
+            raise not_found(name)
         return self._key(self.grammar.literal(name), value)
 
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
