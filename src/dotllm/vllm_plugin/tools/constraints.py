@@ -213,6 +213,7 @@ def _adjusted(parser: Any, original: Original, request: Any) -> Any:
     if notation in _LOOSE:
         _refuse_strict(adjusted.tools or ())
     after = _constraint(adjusted)
+    all_strict = strict_level(parser).name == "PARAMETER"
     is_list = mistral_calls.reads_lists(parser._tool_parser)
     if is_list is not None and cut_calls.is_forced(adjusted) and after is not None:
         if after is before and not getattr(adjusted, "_grammar_from_parser", False):
@@ -223,12 +224,11 @@ def _adjusted(parser: Any, original: Original, request: Any) -> Any:
                 "conflict",
             )
         if before is None and after.json is not None:
-            tag = mistral_calls.tag_of(adjusted, strict_level(parser), is_list=is_list)
+            tag = mistral_calls.tag_of(adjusted, all_strict=all_strict, is_list=is_list)
             after.json, after.structural_tag = None, json.dumps(tag)
             notation = None if is_list else mistral_calls.NOTATION
     if after is not None and after is not before:
         special_tokens = partial(_special_tokens, getattr(parser, "model_tokenizer", None))
-        all_strict = strict_level(parser).name == "PARAMETER"
         complete(after, before, adjusted.tools, special_tokens, notation, all_strict=all_strict)
     return adjusted
 

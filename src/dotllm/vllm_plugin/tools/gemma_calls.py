@@ -13,7 +13,8 @@ others, the reading is undone again, so that vLLM converts what it always has.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -107,7 +108,7 @@ def _gemma4_arg_converter(raw_args: str, partial: bool, *, original: Original) -
     if not engine_info.serves():
         return str(original(raw_args, partial))
     # A character that the text does not contain marks the plain values on their way through vLLM's converter.
-    sign = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in raw_args)
+    sign = next(chr(code) for code in range(0xE000, sys.maxunicode) if chr(code) not in raw_args)
     signed = _PARTS.sub(lambda match: match[0] if match[2] is None else f"{match[1]}{sign}{match[2]}", raw_args)
     converted = str(original(signed, partial))
     return re.sub(f'"{sign}({_PLAIN})"', r"\1", converted).replace(sign, "")
@@ -117,13 +118,10 @@ def _gemma4_arg_converter(raw_args: str, partial: bool, *, original: Original) -
 def _fix_arg_types(self: Any, args_json: str, func_name: str, *, original: Original) -> str:
     if self.parser_engine_config.name != "gemma4" or not engine_info.serves():
         return str(original(self, args_json, func_name))
-    if any(argument_types.is_as_written(function) for function in _functions(self._tools, func_name)):
+    named = (function for _, name, function in tag_rewrite.functions(self._tools or ()) if name == func_name)
+    if any(map(argument_types.is_as_written, named)):
         return args_json
     return str(original(self, _as_strings(args_json), func_name))
-
-
-def _functions(tools: Any, name: str) -> Iterator[Any]:
-    return (function for _, called, function in tag_rewrite.functions(tools or ()) if called == name)
 
 
 def _as_strings(converted: str) -> str:

@@ -18,8 +18,6 @@ NOTATION = "mistral"
 """The name of the notation with marks."""
 _CALLS, _ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
 _ANY_OBJECT = {"type": "object"}
-_PARAMETERS_STRICT = 2
-"""vLLM's ``--tool-strict-level parameter``."""
 
 
 def reads_lists(parser: Any) -> bool | None:
@@ -28,15 +26,16 @@ def reads_lists(parser: Any) -> bool | None:
     return getattr(engine, "_is_pre_v11", None) if getattr(parser, "IS_MISTRAL_TOOL_PARSER", False) else None
 
 
-def tag_of(request: Any, level: int, *, is_list: bool) -> dict[str, Any]:
-    """The structural tag of the calls that ``request`` demands; ``level``: the server's strict level."""
+def tag_of(request: Any, *, all_strict: bool, is_list: bool) -> dict[str, Any]:
+    """The structural tag of the calls that ``request`` demands; ``all_strict``: the server enforces the schemas of all
+    tools."""
     name = getattr(getattr(request.tool_choice, "function", None), "name", None)
     tags = []
     for _, called, function in tag_rewrite.functions(request.tools):
         if name not in (None, called):
             continue
         schema = custom_tools.stated_parameters(function)
-        if schema is None and (getattr(function, "strict", False) or level >= _PARAMETERS_STRICT):
+        if schema is None and (all_strict or getattr(function, "strict", False)):
             schema = tag_rewrite.stated_parameters(function)
         schema = schema or _ANY_OBJECT
         begin = f'{{"name": "{called}", "arguments": ' if is_list else f"{_CALLS}{called}{_ARGUMENTS}"
