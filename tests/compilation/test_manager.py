@@ -77,6 +77,22 @@ def test_slow_compiles_hold_nobody_up(make_manager: Make) -> None:
         ticket.result(60)
 
 
+def test_a_long_queue_alone_starts_no_threads(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More threads would only compete with the engine's loop; jobs that block all threads still get one more."""
+    monkeypatch.setattr("dotllm.compilation.jobs.RELIEF_AFTER_S", 0.5)
+    manager = make_manager(compile_threads=2)
+    tickets = [manager.submit(spec(id=n, sleep=0.05)) for n in range(40)]  # a second
+    most = 0
+    while not tickets[-1].done():
+        most = max(most, len(manager._threads))
+        time.sleep(0.005)
+    assert most == 2
+    slow = [manager.submit(spec(id=100 + n, sleep=5)) for n in range(2)]
+    wait_for(lambda: not len(manager._queue) and not manager._queue.idle)
+    assert manager.submit(spec(id=102)).result(60) and not any(one.done() for one in slow)
+    assert len(manager._threads) == 3
+
+
 def test_extra_threads_go_home(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dotllm.compilation.jobs.EXTRA_IDLE_S", 0.1)
     manager = make_manager(compile_threads=1)

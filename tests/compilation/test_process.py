@@ -634,6 +634,22 @@ def test_a_manager_that_spares_the_loop(make: Any, make_manager: Any, compiler: 
     assert slow.result(60)
 
 
+def test_reports_follow_their_jobs(make: Any, make_manager: Any) -> None:
+    """They take the GIL, so they wait until the results have been handed on; none is lost."""
+    manager = make_manager(offload=make())
+    manager.always_offload()
+    for number in range(5):
+        manager.submit(spec(id=number)).result(60)
+    until(lambda: manager.metrics.value("dotllm_compiles", "json_schema", "ok") == 5)
+    manager._supervisor.stop()
+    manager._supervisor.join()
+    manager.submit(spec(id=5)).result(60)
+    assert manager.metrics.value("dotllm_compiles", "json_schema", "ok") == 5
+    manager.close()
+    assert manager.metrics.value("dotllm_compiles", "json_schema", "ok") == 6
+    assert manager.metrics.value("dotllm_wait_seconds", "compile") == 6
+
+
 def test_an_index_larger_than_the_pipe(make: Any) -> None:
     size = 5 * PIPE_BYTES + 7
     compiler = make()

@@ -136,6 +136,8 @@ class JobQueue:
         self._condition = threading.Condition()
         self.idle = 0
         """Number of threads that wait for a job."""
+        self.last_taken = 0.0
+        """When a thread last took a job (``time.monotonic``)."""
         self.closed = False
         """Whether `close` was called."""
 
@@ -177,6 +179,7 @@ class JobQueue:
                 return None
             job = heapq.heappop(self._heap)[2]
             self._bytes -= job.nbytes
+            self.last_taken = time.monotonic()
             return job
 
     def oldest(self) -> float | None:
@@ -401,14 +404,15 @@ def _may_differ_elsewhere(failure: Exception) -> bool:
 
 # Threads that compile. The kernels release the GIL; docs/decisions/compilation.md gives the cost to the engine's loop.
 #
-# One slow compile must not delay the others, as it does in vLLM's pool of (CPUs + 1) // 2 threads. So a base number of
-# threads always exists, and `relieve` starts another whenever a job has waited too long because all threads are busy.
+# Slow compiles must not delay the others, as they do in vLLM's pool of (CPUs + 1) // 2 threads. So a base number of
+# threads always exists, and `relieve` starts another whenever none has taken a job for a while, although some wait. (A
+# long queue alone is no reason: threads that wait for the same processes only take the GIL from the engine's loop.)
 # Extra threads end after a while without work. All are daemons, so a stuck compile never keeps the process from ending.
 
 
 logger = logging.getLogger(__name__)
 
-# A job that has waited this long while every thread is busy gets an extra thread.
+# If jobs wait, and no thread has taken one for this long, an extra thread starts.
 RELIEF_AFTER_S = 0.05
 # An extra thread that has been idle for this long ends.
 EXTRA_IDLE_S = 5.0
@@ -436,7 +440,7 @@ class CompileThreads:
         if not len(self._queue) or self._queue.idle or len(self._threads) >= self.limit:
             return
         oldest = self._queue.oldest()
-        if oldest is not None and now - oldest >= RELIEF_AFTER_S:
+        if oldest is not None and now - max(oldest, self._queue.last_taken) >= RELIEF_AFTER_S:
             self._start(extra=True)
 
     def grow(self, base: int) -> None:

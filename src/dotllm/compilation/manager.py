@@ -22,7 +22,8 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -68,14 +69,14 @@ def report(
     outcome: str,
     level: str = "",
     *,
-    compiled: Compiled | None = None,
+    now: float,
+    size: int = 0,
     warmth: int = 0,
     error: BaseException | None = None,
 ) -> None:
-    """Count the end of ``job`` and log it. ``warmth`` is the warmth of the index of ``compiled``."""
+    """Count the end of ``job``, at ``now``, and log it. size, warmth: the bytes and the warmth of its index."""
     kind = job.specification.kind.value
     metrics.add("dotllm_compiles", kind, outcome)
-    now = time.monotonic()
     line = {
         "key": job.key,
         "kind": kind,
@@ -85,10 +86,9 @@ def report(
         "queued_ms": round(((job.started or now) - job.submitted) * 1e3, 3),
         "seconds": round(now - (job.started or now), 6),
     }
-    if compiled is not None:
-        line["bytes"] = int(compiled.index.nbytes)
-        line["warmth"] = warmth
-    if error is not None:
+    if error is None:
+        line |= {"bytes": size, "warmth": warmth}
+    else:
         line["error"] = f"{type(error).__name__}: {error}"[:500]
     logger.info("compile %s", json.dumps(line))
 
@@ -125,9 +125,6 @@ SLOW_AFTER_S = 0.05
 REMEASURE_INTERVAL_S = 2.0
 EVICTED_SHARE = 0.25
 MEASURED_AT_ONCE = 256  # some 0.3 ms
-# Seconds between the end of a job and its report (metrics, a line in the log). An immediate report would take the GIL
-# from an engine loop that has just got its index.
-REPORT_DELAY_S = 0.005
 # Specifications this many times as large as the smallest offloaded ones wait even for a process that is still starting.
 OFFLOAD_WAIT_FACTOR = 8
 # With `always_offload`, a compile waits for a process as long as the latest compile began at most this many seconds
@@ -174,9 +171,10 @@ class CompilationManager:
         self._transforms = ThreadPoolExecutor(SLOW_TRANSFORMS, thread_name_prefix="dotllm-transform")
         self._always_offload = False
         self._switch_interval = SwitchInterval()
+        self._reports: deque[Callable[[], None]] = deque()  # of jobs that have ended
         self._supervisor = Supervisor(
             self._has_work,
-            (self._threads.relieve, self._offload_threads.relieve, self._look_at_running),
+            (self._threads.relieve, self._offload_threads.relieve, self._look_at_running, self._send_reports),
             self._stored.tick,
             ((REMEASURE_INTERVAL_S, self._measure_memory), (PUBLISH_INTERVAL_S, self._publish)),
         )
@@ -220,7 +218,8 @@ class CompilationManager:
         """From now on, offload every compile for which a process is free: on a GPU host the engine's loop holds the
         GIL, and a compile thread would only interleave with it."""
         self._always_offload = True
-        self._threads.grow(self.options.compile_processes)  # each compile in a process takes a thread, which waits
+        # Each compile in a process takes a thread, which waits. Two more load indexes and begin the next compiles.
+        self._threads.grow(self.options.compile_processes + 2)
         if self._offload is not None:
             self._offload.ensure_worker()  # (a process takes a second to start)
 
@@ -262,6 +261,7 @@ class CompilationManager:
         self._threads.join(1.0)
         self._offload_threads.join(1.0)
         self._supervisor.join(1.0)
+        self._send_reports()
         self._switch_interval.set(short=False)
         self._publish(time.monotonic())
 
@@ -366,12 +366,18 @@ class CompilationManager:
         now = time.monotonic()
         for ticket in waiting:
             ticket.resolve(compiled)
-        if waiting and self._always_offload:
-            time.sleep(REPORT_DELAY_S)  # the waiters come first
-        for ticket in waiting:
-            self.metrics.observe("dotllm_wait_seconds", level, value=now - ticket.submitted)
-        outcome = "ok" if level in ("compile", "remote") else "cached"
-        report(self.metrics, job, outcome, level, compiled=compiled, warmth=self._warmth(compiled))
+        waits, size = [now - ticket.submitted for ticket in waiting], int(index.nbytes)
+        tell = partial(self._report, job, level, waits, now=now, size=size, warmth=self._engine.warmth(index))
+        if self._always_offload:  # A report now would take the GIL from a loop that has just got its index.
+            self._reports.append(tell)
+        else:
+            tell()
+
+    def _report(self, job: Job, level: str, waits: Sequence[float], **about: Any) -> None:
+        """Count and log the end of a job that has got an index. waits: for how many seconds each ticket has waited."""
+        for seconds in waits:
+            self.metrics.observe("dotllm_wait_seconds", level, value=seconds)
+        report(self.metrics, job, "ok" if level in ("compile", "remote") else "cached", level, **about)
 
     def _fail(self, job: Job, error: BaseException) -> None:
         """Let the job fail, unless the store may still have an index."""
@@ -390,7 +396,7 @@ class CompilationManager:
         if isinstance(failure, SpecError):
             outcome = "refused"
             self.metrics.add("dotllm_refused", job.specification.kind.value, reason(failure))
-        report(self.metrics, job, outcome, error=failure)
+        report(self.metrics, job, outcome, now=time.monotonic(), error=failure)
 
     def _restart(self, job: Job) -> None:
         """End a job that was cancelled because it had no waiters. If it has new waiters, it begins again."""
@@ -404,7 +410,11 @@ class CompilationManager:
     # ------------------------------------------------------------------ periodic work (`Supervisor`)
 
     def _has_work(self) -> bool:
-        return bool(self._table.jobs) or self._switch_interval.is_short
+        return bool(self._table.jobs or self._reports) or self._switch_interval.is_short
+
+    def _send_reports(self, _: float = 0.0) -> None:
+        while self._reports:
+            self._reports.popleft()()
 
     def _look_at_running(self, now: float) -> None:
         """Fail jobs that take too long, and cancel jobs without waiters.
