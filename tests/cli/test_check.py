@@ -25,7 +25,9 @@ def specs(tmp_path: Path) -> Path:
     (tmp_path / "good.json").write_text(
         json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": True})
     )
-    unique = {"properties": {"a/b": {"type": "array", "contains": {"type": "string"}, "uniqueItems": True}}}
+    unique = {
+        "properties": {"a/b": {"type": "array", "contains": {"type": "string"}, "maxContains": 1, "uniqueItems": True}}
+    }
     (tmp_path / "refused.json").write_text(json.dumps(unique))
     (tmp_path / "wrong.json").write_text('{"type": 3}')
     (tmp_path / "broken.json").write_text("{")
@@ -62,11 +64,11 @@ def test_lines_for_people(specs: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert first.startswith("good.json: enforced (") and "first mask" in first
     assert shortest == "  shortest answer: 3 tokens with the end token, 2 bytes"
     assert growth == "  grows without bound: / (an object that takes further properties)"
-    message = "uniqueItems cannot be combined with contains, or with a 'not' that concerns arrays"
+    message = "uniqueItems cannot be combined with a contains or 'not' that may demand an item again"
     assert frame[0] == f"error[unsupported]: {message}"
-    assert frame[1].endswith("refused.json:1:74  (/properties/a~1b/uniqueItems)") and '"uniqueItems": true' in frame[2]
+    assert frame[1].endswith("refused.json:1:92  (/properties/a~1b/uniqueItems)") and '"uniqueItems": true' in frame[2]
     assert frame[4:] == [
-        "  = help: remove one of them, or check it after the answer",
+        "  = help: remove minContains, maxContains, and items by position; or check it after the answer",
         "  = see: dotllm explain unsupported",
     ]
     assert last == "1 of 2 are enforced exactly"

@@ -38,7 +38,11 @@ def test_good_ones_pass_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) ->
         ("regex", r"(a)\1", UnsupportedError),
         ("json_schema", '{"type": 1}', InvalidSpecError),
         ("json_schema", "{", InvalidSpecError),
-        ("json_schema", '{"type": "array", "contains": {"type": "null"}, "uniqueItems": true}', UnsupportedError),
+        (
+            "json_schema",
+            '{"type": "array", "contains": {"type": "null"}, "minContains": 2, "uniqueItems": true}',
+            UnsupportedError,
+        ),
         ("choice", "[]", InvalidSpecError),
         ("choice", '{"a": 1}', InvalidSpecError),
         ("choice", '["a", 1]', InvalidSpecError),

@@ -10,6 +10,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from dotllm import Guide, Index, SpecError, Vocabulary
-from dotllm.errors import BudgetExceededError
+from dotllm.errors import BudgetExceededError, InvalidSpecError, UnsupportedError
 from dotllm.index.batch import advance_guides, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.unique import guide as remembering
@@ -39,6 +40,7 @@ from dotllm.index.unique.values import (
 from dotllm.index.unique.values import number as number_of
 from dotllm.languages.json_schema.arrays import unique
 from tests.cases import EVERY, few
+from tests.languages.json_schema.verdicts import byte_vocabulary
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "corpus" / "unique_items.json").read_text())
 WORDS = [
@@ -437,7 +439,10 @@ def test_other_text_around(vocabulary: Vocabulary) -> None:
 @pytest.mark.parametrize(
     ("schema", "options"),
     [
-        ({"uniqueItems": True, "contains": {"type": "string"}}, {}),
+        ({"uniqueItems": True, "contains": {"type": "string"}, "minContains": 2}, {}),
+        ({"uniqueItems": True, "contains": {"type": "string"}, "maxContains": 2}, {}),
+        ({"uniqueItems": True, "contains": {"type": "string"}, "prefixItems": [{"enum": [1, 2]}]}, {}),
+        ({"uniqueItems": True, "not": {"prefixItems": [{}, {"type": "string"}], "maxItems": 3}}, {}),
         ({"not": {"uniqueItems": True}}, {}),
         ({"items": {"type": "array", "contains": {"const": 1}, "minItems": 1}, "uniqueItems": True, "minItems": 9}, {}),
     ],
@@ -446,6 +451,71 @@ def test_refused_by_name(schema: Any, options: dict[str, Any], vocabulary: Vocab
     with pytest.raises(SpecError) as refusal:
         Index.from_json_schema(schema, vocabulary, **options)
     assert refusal.value.keyword == "uniqueItems"
+
+
+VALUES_OF_FEW = ["a", "b", "ab", "c", True, None]
+
+
+def random_conditions(random: Random) -> dict[str, Any]:
+    """An array of few values without equal items, with `contains`, `not` or another alternative."""
+
+    def few_values() -> dict[str, Any]:
+        return {"enum": random.sample(VALUES_OF_FEW, random.randint(1, 4))}
+
+    def other() -> dict[str, Any]:
+        chosen = {"items": few_values(), "contains": few_values(), "minItems": random.randint(1, 3), "maxItems": 3}
+        return {"type": "array", **{name: chosen[name] for name in chosen if random.random() < 0.5}}
+
+    schema = {"type": "array", "uniqueItems": True, "items": few_values(), "minItems": random.randint(0, 2)}
+    if random.random() < 0.3:
+        schema["maxItems"] = random.randint(2, 4)
+    conditions = [{"contains": few_values()}, {"contains": few_values()}, {"not": other()}]
+    schema["allOf"] = random.sample(conditions, random.randint(1, 3))
+    return {"oneOf": [schema, {**other(), "items": few_values()}]} if random.random() < 0.3 else schema
+
+
+def all_texts(index: Index) -> set[bytes]:
+    """All texts that tokens of one byte can write; every prefix leads to one."""
+    texts, pending = set(), [(index.guide(), b"")]
+    while pending:
+        guide, text = pending.pop()
+        tokens = list(guide.allowed_tokens())
+        assert tokens, text
+        for token in tokens:
+            if token == byte_vocabulary().size - 1:
+                texts.add(text)
+            elif len(text) < 24:
+                longer = guide.fork()
+                assert longer.advance(token), text
+                pending.append((longer, text + bytes([token])))
+    return texts
+
+
+@pytest.mark.parametrize("seed", range(few(160)))
+def test_items_that_other_conditions_demand(seed: int) -> None:
+    """The texts are exactly the valid ones, and none of their beginnings is a dead end."""
+    schema = random_conditions(Random(seed))
+    valid = Draft202012Validator(schema).is_valid
+    arrays = [list(items) for length in range(4) for items in product(VALUES_OF_FEW, repeat=length)]
+    expected = {json.dumps(items, separators=(",", ":")).encode() for items in arrays if valid(items)}
+    try:
+        index = Index.from_json_schema(schema, byte_vocabulary(), any_whitespace=False)
+    except UnsupportedError:
+        return
+    except InvalidSpecError:
+        assert not expected
+        return
+    assert {text for text in all_texts(index) if len(json.loads(text)) < 4} == expected
+
+
+def test_items_that_contains_demands_are_written(vocabulary: Vocabulary) -> None:
+    """The type of a verifiable presentation (W3C) of an agent's manifest, as SchemaStore has it."""
+    kinds = [{"contains": {"const": name}} for name in ("VerifiablePresentation", "KyaManifest")]
+    schema = {"type": "array", "items": {"type": "string"}, "allOf": kinds, "uniqueItems": True, "minItems": 1}
+    index = Index.from_json_schema(schema, vocabulary)
+    assert at(index, '["KyaManifest", "x", "VerifiablePresentation"]').can_finish
+    assert not at(index, '["KyaManifest", "x", "y"').advance(ord("]"))
+    assert not taken(index.guide(), '["KyaManifest", "KyaManifest"')
 
 
 def test_values_that_are_used_up(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,9 @@ def test_validation_refuses_with_the_reason() -> None:
     with pytest.raises(VLLMValidationError, match="skip_tokenizer_init"):
         validate(sampling(regex="a"), tokenizer=None)
     with pytest.raises(VLLMValidationError, match="uniqueItems"):
-        validate(sampling(json={"type": "array", "contains": {"type": "string"}, "uniqueItems": True}))
+        validate(
+            sampling(json={"type": "array", "contains": {"type": "string"}, "minContains": 2, "uniqueItems": True})
+        )
     chosen = sampling(regex="a")
     chosen.structured_outputs._backend = "xgrammar"
     with pytest.raises(VLLMValidationError, match="_backend"):

@@ -21,12 +21,15 @@ def array_expression(writer: Writer, constraint: ArrayConstraint) -> Expression:
     """The texts of the arrays that a constraint allows."""
     if constraint.unique and all_different(writer.algebra, constraint):
         constraint = constraint._replace(unique=False)
+    array_open = writer.text.array_open
     if constraint.unique or constraint.repeated:
         listed = unique_expression(writer, constraint)
-        return sequence(writer, constraint, distinct_array_open(writer, constraint)) if listed is None else listed
+        if listed is not None:
+            return listed
+        array_open = distinct_array_open(writer, constraint)
     if constraint.contains or constraint.negated:
-        return _ItemAutomaton(writer, constraint).expression()
-    return sequence(writer, constraint, writer.text.array_open)
+        return _ItemAutomaton(writer, constraint).expression(array_open)
+    return sequence(writer, constraint, array_open)
 
 
 def sequence(writer: Writer, constraint: ArrayConstraint, array_open: Expression) -> Expression:
@@ -96,7 +99,7 @@ class _ItemAutomaton:
         self._items: dict[tuple[Node, bool], Expression] = {}
         self._meets: dict[tuple[Node, ...], Node] = {}
 
-    def expression(self) -> Expression:
+    def expression(self, array_open: Expression) -> Expression:
         """Build the automaton of all reachable states. Raises BudgetExceededError if it has too many edges."""
         grammar, text = self.writer.grammar, self.writer.text
         self._number(ItemState(0, (0,) * len(self.caps), frozenset(range(len(self.constraint.negated)))))
@@ -118,7 +121,7 @@ class _ItemAutomaton:
                 )
         self.writer.spend(len(self.edges), self.keyword)
         network = grammar.network(len(self.numbers), 0, finals, self.edges)
-        return grammar.seq([text.array_open, network, text.array_close])
+        return grammar.seq([array_open, network, text.array_close])
 
     def _number(self, state: ItemState) -> int:
         number = self.numbers.get(state)

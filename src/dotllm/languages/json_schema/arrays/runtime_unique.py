@@ -37,10 +37,11 @@ def distinct_array_open(writer: Writer, constraint: ArrayConstraint) -> Expressi
         )
     excludes = writer.options.excludes
     strings = forbidden_substrings(excludes).strings if excludes else ANY_STRING
-    last = constraint.minimum - 1
-    positions = range(min(last, len(constraint.prefix)) + 1) if last > 0 else range(0)
+    # An excluded constraint may be one that only a longer array breaks.
+    least = max(constraint.minimum, *(excluded.maximum + 1 for excluded in constraint.negated if excluded.maximum), 0)
+    positions = range(min(least - 1, len(constraint.prefix)) + 1) if least > 1 else range(0)
     for i in positions:
-        needed = constraint.minimum if i == len(constraint.prefix) else i + 1
+        needed = least if i == len(constraint.prefix) else i + 1
         if _Counts(writer.algebra, strings, needed + _MARGIN).values(item_of(constraint, i)) < needed:
             raise UnsupportedError(
                 "uniqueItems cannot be enforced with this minItems: "

@@ -51,20 +51,22 @@ def all_different(algebra: Algebra, constraint: ArrayConstraint) -> bool:
 
 
 def unique_expression(writer: Writer, constraint: ArrayConstraint) -> Expression | None:
-    """The texts of the arrays that a ``unique`` or ``repeated`` constraint allows; None if it is ``unique`` and an
-    automaton is not enough.
+    """The texts of the arrays that a ``unique`` or ``repeated`` constraint allows; None if it is ``unique`` and left to
+    the guides: its values are too many for an automaton, or it has other conditions on its items.
 
     Raises:
-        UnsupportedError: ``uniqueItems`` is combined with ``contains`` or ``not``, or ``repeated`` applies to too
-        many values.
+        UnsupportedError: ``uniqueItems`` is combined with a ``contains`` or ``not`` that may demand an item again, or
+        ``repeated`` applies to too many values.
         BudgetExceededError: the automaton of ``repeated`` has too many edges.
     """
     if constraint.negated or constraint.contains:
-        raise UnsupportedError(
-            "uniqueItems cannot be combined with contains, or with a 'not' that concerns arrays",
-            keyword="uniqueItems",
-            help="remove one of them, or check it after the answer",
-        )
+        if not _demands_new_items(constraint):
+            raise UnsupportedError(
+                "uniqueItems cannot be combined with a contains or 'not' that may demand an item again",
+                keyword="uniqueItems",
+                help="remove minContains, maxContains, and items by position; or check it after the answer",
+            )
+        return None
     listed = _listed(writer.algebra, constraint)
     if listed is None:
         if constraint.repeated:
@@ -76,6 +78,17 @@ def unique_expression(writer: Writer, constraint: ArrayConstraint) -> Expression
     most, different = constraint.maximum, listed.different
     is_set = constraint.unique and not constraint.prefix and constraint.minimum < 2 and (most or different) >= different
     return (_unordered if is_set else _network)(writer, constraint, listed)
+
+
+def _demands_new_items(constraint: ArrayConstraint) -> bool:
+    """Whether an item that a condition of a ``unique`` constraint still demands is never an earlier one, so that no
+    guide has to forbid it.
+
+    If the same items are allowed at every place, a condition that no item has met yet demands an item unlike all
+    earlier ones. A second item for one `contains`, or a certain item at a certain place, may have been written before.
+    """
+    no_tuple = not any(limited.prefix for limited in (constraint, *constraint.negated))
+    return no_tuple and constraint.unique and all(c.minimum < 2 and c.maximum is None for c in constraint.contains)
 
 
 class Listed(NamedTuple):
