@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from dotllm import Index
 from dotllm.errors import BudgetExceededError
 from dotllm.grammar import Grammar
 from dotllm.languages.json_schema import json_schema_to_grammar
@@ -16,6 +17,7 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.regex import lengths, regex_to_bounded_dfas, regex_to_grammar
 from tests.cases import few
 from tests.grammar.reference import accepts
+from tests.languages.json_schema.verdicts import Acceptor, byte_vocabulary
 
 HOSTNAME = (
     r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
@@ -25,7 +27,7 @@ TEXTS = ["".join(letters) for n in range(6) for letters in itertools.product("ab
 
 BEFORE = ["", "", "a", "[ab]", "(?:a|b)", "(?!b)"]
 BODIES = [".{1,3}", ".{2}", "a{1,2}b?", ".{1,2}a?", "[ab]{0,3}", "(?:a|b){2,3}", ".{0,2}\n?", "a.{1,2}", ".{1,2}|b{3,4}", ".*b", ".{3,}", "", "^.{1,3}"]  # fmt: skip
-RESTS = ["[ab]+", ".*", "(?:ab?)*", "[ab\n]*", "a*b*", "(?:a|bb)+", "(?=.{2,3}$)[ab]*", "b?", "(?=^.{1,4}$)[ab]*", "(?:(?=^.{2,3}$)[ab]*|b)"]  # fmt: skip
+RESTS = ["[ab]+", ".*", "(?:ab?)*", "[ab\n]*", "a*b*", "(?:a|bb)+", "(?=.{2,3}$)[ab]*", "b?", "(?=^.{1,4}$)[ab]*", "(?:(?=^.{2,3}$)[ab]*|b)", "[ab]{1,3}", "(?:(?!ab|.*bbb)[ab\n]){1,4}", "a?(?!.*ab)[ab]{2,}", "(?:a|(?!.*aa).{1,3})"]  # fmt: skip
 
 
 def test_against_re(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +53,28 @@ def test_against_re(monkeypatch: pytest.MonkeyPatch) -> None:
         judged += len(TEXTS) * (parts is not None)
         assert not wrong, (pattern, wrong[:3])
     assert split > 150 and judged > 50_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "valid", "invalid"),
+    [
+        (
+            r"^(?=.*\d)(?=.*[a-z])(?=.*[A-Z])(?=.*[!@#$%^&*])(?!.*\s)(?!.*(?:password|qwerty|12345)).{12,64}$",
+            ["Abcdefghij1!", "aA1!" * 16],
+            ["Abcdefghi1!", "aA1!" * 16 + "a", "Abcdefgh ij1!", "aA1!password!1"],
+        ),
+        (r"^(?!.*\n\n\n)[\s\S]{50,5000}$", ["ab\n\n" * 1250, "a" * 50], ["a" * 49, "ab\n\n" * 1250 + "a", "a\n\n\n" * 20]),
+        (r"^(?:(?!\b(?:foo|bar)\b)[\s\S]){10,1000}$", ["foobar " * 20, "a" * 1000], ["foo bar foobar", "a" * 1001]),
+        (r"^(?=(?:\S+\s+){4,49}\S+$).{20,300}$", ["words " * 49 + "w"], ["words " * 50 + "w", "words " * 3 + "w" * 20]),
+    ],
+)  # fmt: skip
+def test_a_long_repetition_under_look_aheads(pattern: str, valid: list[str], invalid: list[str]) -> None:
+    """Once refused: each place in each look-ahead, times each count, was a state."""
+    in_json = Acceptor({"type": "string", "pattern": pattern})
+    guide = Index.from_regex(pattern, byte_vocabulary()).guide()
+    for text in (*valid, *invalid):
+        alone = guide.fork()
+        assert (alone.accept_string(text) and alone.can_finish) == in_json.value(text) == (text in valid)
 
 
 def test_a_thousand_look_aheads() -> None:

@@ -253,6 +253,9 @@ def _bounded(way: Way, minimum: int, maximum: int | None) -> Node:
 #
 # Such a look-ahead stands at the start of the text or after parts of fixed length, and sees to the end. A look-ahead
 # without a long repetition is left to the automaton (`lookaround`).
+#
+# The rest may be such a way itself, as in passwords: ``(?=.*\d)(?!.*\s).{12,64}`` is ``(?=.*\d)(?!.*\s).*`` of 12 to
+# 64 characters.
 
 MAX_PARTS = 16
 _MANY = 32
@@ -275,7 +278,8 @@ def split_by_length(node: Node, start: int = 0) -> list[Part] | None:
         known_parts = [part for parts in choices if parts is not None for part in parts]
         return _few([*known_parts, (rest, 0, None)] if len(node.choices) > sum(map(bool, choices)) else known_parts)
     if not isinstance(node, Seq):
-        return None
+        part = _without_long_limits(node)
+        return None if part is None else [part]
     looks: list[tuple[int, int, int, list[_Option]]] = []  # (the part after the look before, its own, what is between)
     begin = before = 0
     seen = _charsets_of_rests(node.parts)
@@ -291,14 +295,35 @@ def split_by_length(node: Node, start: int = 0) -> list[Part] | None:
         if low != high:
             break
         before += low
-    if not looks:
-        return None
-    following = split_by_length(rest, start) if isinstance(rest := seq(node.parts[begin:]), Alt) else None
+    rest = seq(node.parts[begin:])
+    part = _without_long_limits(rest)
+    following = split_by_length(rest, start) if isinstance(rest, Alt) else None if part is None else [part]
     for begin, at, before, options in reversed(looks):
         if not following:
             following = [(seq(node.parts[at + 1 :]), 0, None)]
         following = _few([_joined(node.parts[begin:at], before, *pair) for pair in product(options, following)])
     return following
+
+
+def _without_long_limits(node: Node) -> Part | None:
+    """``node`` without the limits of a long repetition of single characters, and the lengths of its texts, if all
+    other parts have one length. None if not, or if the repetition need not go through an automaton: no assertion is in
+    it, or looks as far as it may reach."""
+    parts = node.parts if isinstance(node, Seq) else (node,)
+    bounds = list(map(length_bounds, parts))
+    loops = [at for at, (low, high) in enumerate(bounds) if low != high]
+    if len(loops) != 1:
+        return None
+    (at,) = loops
+    loop = parts[at]
+    if not isinstance(loop, Repeat) or length_bounds(loop.body) != (1, 1) or not _is_long(loop):
+        return None
+    looks_far = max(context_width(node)) > UNLIMITED // 2  # `UNLIMITED` less the characters in between
+    if not looks_far and context_width(loop.body) == (0, 0):
+        return None
+    fixed = sum(low for low, _ in bounds) - loop.minimum
+    whole = seq([*parts[:at], repeat(loop.body, 0, None), *parts[at + 1 :]])
+    return whole, fixed + loop.minimum, None if loop.maximum is None else fixed + loop.maximum
 
 
 def _charsets_of_rests(parts: tuple[Node, ...]) -> list[CharSet]:
