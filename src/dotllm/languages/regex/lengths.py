@@ -278,8 +278,8 @@ def split_by_length(node: Node, start: int = 0) -> list[Part] | None:
         known_parts = [part for parts in choices if parts is not None for part in parts]
         return _few([*known_parts, (rest, 0, None)] if len(node.choices) > sum(map(bool, choices)) else known_parts)
     if not isinstance(node, Seq):
-        part = _without_long_limits(node)
-        return None if part is None else [part]
+        whole = _without_long_limits(node)
+        return None if whole is None else [whole]
     looks: list[tuple[int, int, int, list[_Option]]] = []  # (the part after the look before, its own, what is between)
     begin = before = 0
     seen = _charsets_of_rests(node.parts)
@@ -296,8 +296,8 @@ def split_by_length(node: Node, start: int = 0) -> list[Part] | None:
             break
         before += low
     rest = seq(node.parts[begin:])
-    part = _without_long_limits(rest)
-    following = split_by_length(rest, start) if isinstance(rest, Alt) else None if part is None else [part]
+    whole = _without_long_limits(rest)
+    following = split_by_length(rest, start) if isinstance(rest, Alt) else None if whole is None else [whole]
     for begin, at, before, options in reversed(looks):
         if not following:
             following = [(seq(node.parts[at + 1 :]), 0, None)]

@@ -29,6 +29,9 @@ from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, machi
 
 S = StringLanguage
 
+LABELS = ("a" * 63 + ".") * 3
+WORDS = ("a" * 19 + " ") * 10
+
 # Read alike by ECMA-262 and `re`.
 PATTERNS = ["^a", "b$", "^[ab]{2,3}$", "a.b", "^x-", "[0-9]", "^$", "^(ab)*$", '"', r"^\\", "^[^é]*$", r"\n"]
 PATTERNS += ["^(?!ab)", "a{2,}", "^[a-c]{1,40}$"]
@@ -133,6 +136,20 @@ def test_declared_names_cannot_hide_behind_escapes() -> None:
         ("^data:image/(jpg|jpeg|svg);base64,[A-Za-z0-9+/=]*$", 0, 32767, ["data:image/svg;base64,"], ["data:;base64,"]),
         ("^data:[a-z]+;base64,[A-Za-z0-9+/=]*$", 0, 2000, ["data:a;base64,"], ["data:;base64,"]),
         (r"^(?:\S+\s+){0,29}\S+$", 1, 300, ["a b", "ab " * 29 + "c"], ["a " * 30 + "b", "a" * 301, " a"]),
+        (
+            r"^[a-z]{1,63}(\.[a-z]{1,63}){1,8}$",
+            0,
+            253,
+            ["a.b", LABELS + "b" * 61],
+            ["a", LABELS + "b" * 62, "a" * 64 + ".b"],
+        ),
+        (
+            r"^(\w{1,30}[ ,]){1,20}$",
+            30,
+            200,
+            ["abcd," * 20, "a" * 30 + " "],
+            ["abcd," * 21, "a" * 31 + " ", WORDS[1:] + "aa,"],
+        ),
         ("^(ab)*$", 3, 5, ["abab"], ["ab", "ababab", "aba"]),
         ('"', 2, 3, ['"a', 'ab"', '""'], ['"', "ab", 'abc"']),
     ],

@@ -292,10 +292,8 @@ def _bits(words: list[int]) -> int:
 def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expression | None:
     """The strings of ``low`` to ``high`` characters if no loop must be counted, else None.
 
-    That is, every loop reads one character of a set, no other edge leaves its state, and the string may end there.
-
-    Raises:
-        BudgetExceededError: the automaton has too many states.
+    That is, every loop reads one character of a set, no other edge leaves its state, and the string may end there. Also
+    None if there would be too many states: one for each state of ``dfa`` and each number of characters before it.
     """
     edges, uses, sets = group_edges(dfa.table)
     characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
@@ -320,7 +318,7 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
     out: list[tuple[int, Expression, int]] = []
     read_one = {charset: character(grammar, charset) for charset in characters}
     budget = Budget().states
-    for state, read in pending:
+    for state, read in pending:  # bounded: by the states
         place = numbers[state, read]
         if state in loops:
             most = None if high is None else high - read
@@ -338,5 +336,5 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
                 pending.append(key)
             out.append((place, read_one[charset], numbers[key]))
         if states > budget:
-            raise BudgetExceededError(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
+            return None
     return grammar.network(states, 0, finals, out)
