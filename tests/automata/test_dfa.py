@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotllm.automata.dfa import Budget, Dfa, NfaBuilder, union_of
+from dotllm.automata.dfa.kernels import determinise, dominated_states
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError
 from dotllm.languages.regex import regex_to_dfa
@@ -165,6 +168,38 @@ def test_an_automaton_that_explodes_hits_its_budget_quickly() -> None:
     nfa.finals.append(state)
     with at_most(0.05), pytest.raises(BudgetExceededError):
         Dfa.of_nfa(nfa.arrays(), nfa.budget)
+
+
+@settings(max_examples=few(400))
+@given(st.randoms(use_true_random=False))
+def test_states_that_others_dominate_change_no_language(random: Random) -> None:
+    """Sets accept the same texts without them."""
+    nfa = NfaBuilder(Budget())
+    states = [nfa.state() for _ in range(random.randint(1, 9))]
+    nfa.starts.extend(random.sample(states, random.randint(1, len(states))))
+    nfa.finals.extend(random.sample(states, random.randint(0, len(states))))
+    for _ in range(random.randint(0, 20)):
+        source, target = random.choice(states), random.choice(states)
+        nfa.edge(source, CharSet.of("".join(random.sample("abc", random.randint(1, 3)))), target)
+    for _ in range(random.randint(0, 3)):
+        nfa.epsilon(random.choice(states), random.choice(states))
+    arrays = nfa.arrays()
+    size = arrays.alphabet.size
+    final = np.isin(np.arange(arrays.states), arrays.finals)
+    moves = arrays.edges, arrays.epsilons, arrays.labels
+    dominated, steps = dominated_states(*moves, final, size, 1 << 30)
+    table, accepting, _ = determinise(*moves, arrays.starts, final, dominated, size, 1 << 12, 1 << 30, 1 << 20)
+    assert steps < 1 << 30
+    fewer = Dfa.of_table(arrays.alphabet, table, accepting, min(1, len(table) - 1), nfa.budget, "the pattern")
+    assert fewer == Dfa.of_nfa(arrays, nfa.budget)
+
+
+def test_bounded_gaps_take_one_count_each() -> None:
+    """The sets of all places where a gap may have begun are 2**60; the latest place dominates the others."""
+    near = regex_to_dfa(r"(?=.*foo.{0,60}bar).*", search=False)
+    assert len(near) < 1000
+    for gap in (0, 1, 59, 60, 61):
+        assert near.accepts("foofo" + "x" * 60 + "foo" + "o" * gap + "bar") == (gap <= 60)
 
 
 def test_budgets_bound_every_operation() -> None:

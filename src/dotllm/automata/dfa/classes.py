@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dotllm.automata.dfa.dfa import Dfa
+from dotllm.automata.dfa.dfa import NO_STATES, Dfa
 from dotllm.automata.dfa.kernels import determinise
 from dotllm.automata.dfa.nfa import Alphabet, Budget, Ints, partition
 
@@ -123,7 +123,7 @@ def _determinised(
     none = np.empty(0, np.int32)
     table, _, steps = determinise(
         (source, label, target), (none, none), (np.arange(size + 1, dtype=np.int32), np.arange(size, dtype=np.int32)),
-        np.array(starts, np.int32), final, size, budget.states_over(size), budget.steps, _SUBSET_WORDS,
+        np.array(starts, np.int32), final, NO_STATES, size, budget.states_over(size), budget.steps, _SUBSET_WORDS,
     )  # fmt: skip
     budget.spend(steps, what)
     return table

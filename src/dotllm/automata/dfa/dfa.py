@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.dfa.kernels import canonical, determinise, equivalence, product, trie
+from dotllm.automata.dfa.kernels import canonical, determinise, dominated_states, equivalence, product, trie
 from dotllm.automata.dfa.nfa import ONE_CLASS, Alphabet, Budget, Ints, NfaArrays, joint, merge_classes, minterms
 from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
@@ -133,6 +133,8 @@ def _identity(classes: int) -> tuple[Ints, Ints]:
 _AND, _OR, _MINUS = 0b1000, 0b1110, 0b0100
 _KEPT_ENTRIES = 4096  # maximum number of entries of a table that is also kept as lists
 _SUBSET_WORDS = 8_000_000  # maximum memory of all subsets of one determinisation, in 64-bit words
+_MOST_COMPARED = 2_000  # states of an NFA that are compared with each other: a square of bits
+NO_STATES = np.empty((0, 0), np.uint64)  # no state of an NFA is known to dominate others
 
 
 class Dfa:
@@ -172,14 +174,21 @@ class Dfa:
 
     @classmethod
     def of_nfa(cls, nfa: NfaArrays, budget: Budget, what: str = "the pattern") -> Dfa:
-        """The language of ``nfa``. ``what`` names it in BudgetExceededError."""
+        """The language of ``nfa``. ``what`` names it in BudgetExceededError.
+
+        If its sets of states are too many, those states are left out that others of a set make superfluous.
+        """
         final = np.zeros(nfa.states, np.bool_)
         final[nfa.finals] = True
         size = nfa.alphabet.size
-        table, accepting, steps = determinise(
-            nfa.edges, nfa.epsilons, nfa.labels, nfa.starts, final, size, budget.states_over(size), budget.steps,
-            _SUBSET_WORDS,
-        )  # fmt: skip
+        limits = size, budget.states_over(size), budget.steps, _SUBSET_WORDS
+        moves = nfa.edges, nfa.epsilons, nfa.labels
+        table, accepting, steps = determinise(*moves, nfa.starts, final, NO_STATES, *limits)
+        if steps > budget.steps and nfa.states <= _MOST_COMPARED:
+            dominated, compared = dominated_states(*moves, final, size, budget.steps)
+            if compared <= budget.steps:
+                table, accepting, steps = determinise(*moves, nfa.starts, final, dominated, *limits)
+                steps += compared
         budget.spend(steps, what)
         return cls.of_table(nfa.alphabet, table, accepting, 1 if len(table) > 1 else 0, budget, what)
 

@@ -176,10 +176,147 @@ def _rehashed(hashes: Array, total: Int) -> Array:
     return slots
 
 
+@inner_kernel(
+    "UniTuple(int32[::1], 3)(UniTuple(int32[::1], 3), UniTuple(int32[::1], 2), int64[::1], int64[::1], int64)"
+)
+def _moves(
+    edges: tuple[Array, Array, Array], labels: tuple[Array, Array], closure_first: Array, closure: Array, many: Int
+) -> tuple[Array, Array, Array]:
+    """(source, class, target) of all ``many`` moves: an edge, and then any number of epsilons."""
+    edge_source, edge_label, edge_target = edges
+    label_start, label_classes = labels
+    source, move_class, target = allocate.ints(many), allocate.ints(many), allocate.ints(many)
+    size = np.int64(0)
+    for e in range(len(edge_source)):
+        t, label = edge_target[e], edge_label[e]
+        for j in range(label_start[label], label_start[label + 1]):
+            for i in range(closure_first[t], closure_first[t + 1]):
+                source[size], move_class[size], target[size] = edge_source[e], label_classes[j], closure[i]
+                size += 1
+    return source, move_class, target
+
+
+@inner_kernel("uint64[:, ::1](uint64[:, ::1])")
+def _without_equals(simulators: Array) -> Array:
+    """`dominated_states`, given the states that simulate each state. Of states that simulate each other, the first
+    dominates."""
+    n, words = simulators.shape
+    dominated = allocate.zero_word_rows(n, words)
+    for p in range(n):
+        for q in range(n):
+            simulates = p != q and simulators[p, q >> 6] >> np.uint64(q & 63) & np.uint64(1)
+            if simulates and (q < p or not simulators[q, p >> 6] >> np.uint64(p & 63) & np.uint64(1)):
+                dominated[q, p >> 6] |= np.uint64(1) << np.uint64(p & 63)
+    return dominated
+
+
+@kernel(
+    "Tuple((uint64[:, ::1], int64))"
+    "(UniTuple(int32[::1], 3), UniTuple(int32[::1], 2), UniTuple(int32[::1], 2), boolean[::1], int64, int64)"
+)
+def dominated_states(
+    edges: tuple[Array, Array, Array],
+    epsilons: tuple[Array, Array],
+    labels: tuple[Array, Array],
+    final: Array,
+    classes: Int,
+    fuel: Int,
+) -> tuple[Array, Int]:
+    """(dominated, steps): ``dominated[q]`` are the states, as bits, whose texts q accepts, too: a set with q does not
+    need them.
+
+    That is the largest direct simulation (R. Milner, 1971): q accepts if p does, and whatever character leads from p to
+    some p', leads from q to a q' that simulates p'. In the automaton of ``.{1,50}`` every count dominates the larger
+    ones. Arguments as of `determinise`; more steps than ``fuel`` mean that the search was given up.
+    """
+    edge_source, edge_label, edge_target = edges
+    label_start, _label_classes = labels
+    n = len(final)
+    words = (n + 63) // 64
+    epsilon_first, epsilon_order = _grouped(epsilons[0], n)
+    matters = allocate.zero_flags(n)
+    for s in range(n):
+        matters[s] = final[s]
+    for s in edge_source:
+        matters[s] = True
+    closure_first, closure, steps = _closures(
+        edge_target, edge_target[:0], matters, epsilon_first, epsilon_order, epsilons[1], fuel
+    )
+    many = np.int64(0)
+    for e in range(len(edge_source)):
+        t, label = edge_target[e], edge_label[e]
+        many += (closure_first[t + 1] - closure_first[t]) * (label_start[label + 1] - label_start[label])
+    steps += 8 * many + n * n
+    simulators = allocate.zero_word_rows(n, words)
+    if steps > fuel:
+        return simulators, steps
+    source, move_class, target = _moves(edges, labels, closure_first, closure, many)
+    read = allocate.ints(many)  # the place where a move ends: its class and its target
+    for i in range(many):
+        read[i] = move_class[i] * n + target[i]
+    leaving, by_source = _grouped(source, n)
+    into, by_target = _grouped(read, n * classes)
+    for p in range(n):
+        for q in range(n):
+            if matters[p] and matters[q] and (final[q] or not final[p]):
+                simulators[p, q >> 6] |= np.uint64(1) << np.uint64(q & 63)
+    able = allocate.zero_word_rows(1, words)
+    is_open = allocate.zero_flags(n)
+    for p in range(n):
+        is_open[p] = matters[p]
+    changed = True
+    while changed and steps <= fuel:
+        changed = False
+        for p in range(n - 1, -1, -1):
+            if not is_open[p]:
+                continue
+            is_open[p] = False
+            shrunk = False
+            for i in range(leaving[p], leaving[p + 1]):
+                move = by_source[i]
+                for w in range(words):
+                    able[0, w] = 0
+                for w in range(words):
+                    word = simulators[target[move], w]
+                    while word != 0:
+                        place = np.int64(move_class[move]) * n + w * 64 + _lowest_bit(word)
+                        word &= word - np.uint64(1)
+                        steps += 1 + into[place + 1] - into[place]
+                        for k in range(into[place], into[place + 1]):
+                            able_state = np.int64(source[by_target[k]])
+                            able[0, able_state >> 6] |= np.uint64(1) << np.uint64(able_state & 63)
+                for w in range(words):
+                    shrunk |= (simulators[p, w] & ~able[0, w]) != 0
+                    simulators[p, w] &= able[0, w]
+                steps += 3 * words
+            if shrunk:
+                changed = True
+                for c in range(classes):
+                    for k in range(into[c * n + p], into[c * n + p + 1]):
+                        is_open[source[by_target[k]]] = True
+    return _without_equals(simulators), steps
+
+
+@inner_kernel("int64(uint64[:, ::1], int64, uint64[:, ::1])")
+def _pruned(sets: Array, row: Int, dominated: Array) -> Int:
+    """Remove from a set the states that others of it dominate; the steps."""
+    words = sets.shape[1]
+    steps = np.int64(0)
+    for w in range(words):
+        word = sets[row, w]
+        while word != 0:
+            s = w * 64 + _lowest_bit(word)
+            word &= word - np.uint64(1)
+            for v in range(words):
+                sets[row, v] &= ~dominated[s, v]
+            steps += words
+    return steps
+
+
 @kernel(
     "Tuple((int32[:, ::1], boolean[::1], int64))"
     "(UniTuple(int32[::1], 3), UniTuple(int32[::1], 2), UniTuple(int32[::1], 2), int32[::1], boolean[::1],"
-    " int64, int64, int64, int64)"
+    " uint64[:, ::1], int64, int64, int64, int64)"
 )
 def determinise(
     edges: tuple[Array, Array, Array],
@@ -187,6 +324,7 @@ def determinise(
     labels: tuple[Array, Array],
     starts: Array,
     final: Array,
+    dominated: Array,
     classes: Int,
     max_states: Int,
     fuel: Int,
@@ -195,7 +333,8 @@ def determinise(
     """The deterministic automaton of an NFA, not yet minimal; the module docstring describes the result.
 
     edges: source, label, target; epsilons: source, target; labels: CSR of the classes that each label stands for (see
-    `NfaArrays`). final: bool[NFA states]. max_words bounds the memory of all sets together.
+    `NfaArrays`). final: bool[NFA states]. dominated: of `dominated_states`, or without rows. max_words bounds the
+    memory of all sets together.
     """
     edge_source, edge_label, edge_target = edges
     epsilon_source, epsilon_target = epsilons
@@ -245,6 +384,8 @@ def determinise(
             if not live[c]:
                 continue
             live[c] = False
+            if len(dominated):
+                steps += _pruned(nexts, c, dominated)
             code = _hash(nexts, c)
             slot = _find(slots, hashes, sets, nexts, c, code)
             if slots[slot] < 0:

@@ -218,7 +218,10 @@ def regex_to_bounded_dfas(
     budget = Budget()
     node = _syntax(pattern, search, dialect, budget)
     parts = split_by_length(node) if has_looks(node) else None
-    return None if parts is None else [(automaton(part, budget), low, high) for part, low, high in parts]
+    if parts is None:
+        return None
+    short = [(part if high is None else without_implied_limits(part, high), low, high) for part, low, high in parts]
+    return [(automaton(part, budget), low, high) for part, low, high in short]
 
 
 def regex_to_dfa(
