@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from dotllm.compilation.errors import (
     CompilationError,
     CompileMemory,
     CompileTimeout,
+    NoProcess,
     ProcessDied,
     QueueFull,
     Unavailable,
@@ -492,6 +494,17 @@ def test_a_process_that_does_not_start(make: Any, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(CompilationError, match="not ready within"):  # not the specification's fault
         compiler.compile(spec(id=1), NEVER)
     assert not compiler._all and not escaped
+
+
+def test_a_full_disk_fails_only_the_starts_that_meet_it(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "pack_vocabulary", lambda vocabulary: b"all tokens")
+    compiler = make()
+    with monkeypatch.context() as full:
+        full.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "w+b"))  # noqa: SIM115
+        with pytest.raises(NoProcess, match="No space left"):
+            compiler.compile(spec(id=1), NEVER)
+    assert compiler.compile(spec(id=2), NEVER)
+    assert os.pread(compiler._file.fileno(), 100, 0) == b"all tokens"
 
 
 def test_a_process_that_starts_while_all_ends(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

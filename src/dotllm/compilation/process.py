@@ -395,7 +395,8 @@ class ProcessCompiler:
             if self._closed:
                 raise CompilationError("the compiler is closed")
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="dotllm-vocabulary-")  # noqa: SIM115  # kept open
-                self._file.write(wire.pack_vocabulary(self._vocabulary))
-                self._file.flush()
+                file = tempfile.TemporaryFile(prefix="dotllm-vocabulary-")  # noqa: SIM115  # kept open
+                file.write(wire.pack_vocabulary(self._vocabulary))
+                file.flush()
+                self._file = file  # only when it is whole: the disk may be full
             return self._file
