@@ -30,6 +30,7 @@ import time
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ FLAGS = ("--max-model-len", "2048", "--enable-auto-tool-choice", "--tool-call-pa
 MEMORY = {"DOTLLM_CACHE_MEMORY_BYTES": str(64 << 20), "DOTLLM_DISK_BYTES": str(16 << 20)}
 """Small, so that both caches fill up and evict within minutes."""
 GROWTH = 1.1
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "completion": "/v1/completions",
+    "response": "/v1/responses",
+    "message": "/v1/messages",
+}
+"""Where the requests of `tests.fuzz.makers.body` go."""
 PANELS = {
     "rss_mib": "resident memory of all processes, MiB",
     "p50": "median seconds of an answer",
@@ -63,7 +71,7 @@ class Soak:
         self.statuses: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.stop = threading.Event()
-        requests.ask_vllm({"model": self.model})  # imports vLLM: half a minute that no client should wait for
+        requests.ask_vllm("completion", {"model": self.model})  # imports vLLM, which takes half a minute
 
     def client(self, number: int) -> None:
         chance = random.Random(number)
@@ -75,6 +83,8 @@ class Soak:
                 status = "given up"
             except Exception as error:
                 status = type(error).__name__
+                if not isinstance(error, OSError | HTTPException | ValueError):  # (a stream is not JSON)
+                    self.wrong.append(repr(error))
             with self.lock:
                 self.statuses[status] += 1
                 if status == "200":
@@ -90,8 +100,9 @@ class Soak:
             schema = {"type": "object", "properties": {name: {"enum": [1, "a"]}}, "required": [name]}
             return self.send(structured_outputs={"json": schema})
         if pick < 0.95:
-            body = {**makers.body(chance), "path": "/v1/chat/completions", "max_tokens": 8, "n": 1}
-            return self.send(**{key: value for key, value in body.items() if key not in ("model", "best_of")})
+            kind, body = makers.body(chance)
+            body |= {"max_output_tokens" if kind == "response" else "max_tokens": 8, "n": 1}
+            return self.send(kind, **{key: value for key, value in body.items() if key not in ("model", "best_of")})
         return self.send(timeout=0.2, max_tokens=200, structured_outputs={"regex": "[a-z]{300}"})
 
     def judged(self, chance: random.Random) -> str:
@@ -102,17 +113,17 @@ class Soak:
                 case.judge(answer.text)
             except Exception as error:
                 self.wrong.append(f"{case.name}: {error}")
-        return self.noted(answer.status, answer.body)
+        return self.noted(answer.status, answer.body, "completion", case.body)
 
-    def send(self, **fields: Any) -> str:
-        answer = complete(self, self.model, **fields)
-        return self.noted(answer.status, answer.body, fields)
+    def send(self, kind: str = "completion", **fields: Any) -> str:
+        answer = complete(self, self.model, path=PATHS[kind], **fields)
+        return self.noted(answer.status, answer.body, kind, fields)
 
-    def noted(self, status: int, body: Any, fields: Any = None) -> str:
+    def noted(self, status: int, body: Any, kind: str, fields: Any) -> str:
         if status < 500 or status == 503:
             return str(status)
         with self.lock:  # the judge uses a global variable
-            if requests.ask_vllm({"model": self.model, **fields} if fields else {}) is not None:
+            if requests.ask_vllm(kind, {"model": self.model, **fields}).error is not None:
                 return f"{status} of vLLM"
         print(f"{status}: {json.dumps(body)[:400]} for {json.dumps(fields)[:1000]}", flush=True)
         return str(status)
