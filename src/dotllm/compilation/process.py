@@ -186,7 +186,7 @@ class ProcessCompiler:
             self._give_back(self._start())
         except CompilationError as error:
             if not self._starts.is_open:  # (otherwise it has been logged)
-                logger.warning("the compile process does not start: %s", error)
+                logger.warning("starting a compile process failed: %s", error)
         finally:
             with self._given_back:
                 self._starting = False
