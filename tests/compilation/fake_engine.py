@@ -75,6 +75,8 @@ class Compiler:
             raise BudgetExceededError(request["exceed"], keyword="memory")
         if "fail" in request:
             raise RuntimeError(request["fail"])
+        if "memory" in request and len(self.compiled) == 1:
+            raise MemoryError(request["memory"])
         return FakeIndex(specification.text, request.get("bytes", 100))
 
 

@@ -18,7 +18,7 @@ from fake_engine import spec
 from dotllm import cancellation
 from dotllm.cancellation import Cancelled
 from dotllm.compilation import CompilationManager, Specification
-from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
+from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull, Unavailable
 from dotllm.compilation.jobs import JobQueue, Ticket
 from dotllm.compilation.memory import grown
 from dotllm.errors import UnsupportedError, without_frames
@@ -140,6 +140,16 @@ def test_short_work_first(make_manager: Make, compiler: fake_engine.Compiler) ->
         ticket.result(60)
     order = [json.loads(text).get("id") for text in compiler.compiled]
     assert order == [None, "small", "large"]
+
+
+def test_too_little_memory_is_not_the_fault_of_a_specification(
+    make_manager: Make, compiler: fake_engine.Compiler, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = make_manager()
+    with pytest.raises(Unavailable, match="no room for 9 bytes") as error:
+        manager.submit(spec(memory="no room for 9 bytes")).result(60)
+    assert "memory" in str(error.value) and not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert manager.submit(spec(memory="no room for 9 bytes")).result(60), "the failure is not remembered"
 
 
 def test_refusal_reaches_all_its_tickets_and_is_remembered(make_manager: Make, compiler: fake_engine.Compiler) -> None:

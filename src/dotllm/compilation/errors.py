@@ -17,7 +17,10 @@ class CompilationError(RuntimeError):
     @classmethod
     def of(cls, error: BaseException) -> CompilationError:
         """From an unexpected exception, with its name. Its text is cut, because it may hold the user's data."""
-        return cls(f"{type(error).__name__}: {error}"[:500])
+        text = f"{type(error).__name__}: {error}"[:500]
+        if isinstance(error, MemoryError):  # this process's: one in a compile process is `CompileMemory`
+            return Unavailable(f"the server is short of memory: {text}")
+        return cls(text)
 
 
 class Unavailable(CompilationError):
