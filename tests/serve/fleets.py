@@ -55,6 +55,10 @@ KINDS: dict[str, tuple[str, ...]] = {  # the flags of each server
     "API servers": ("--api-server-count", "2"),
     "data parallel": ("--data-parallel-size", "2"),
     "data parallel, API servers": ("--data-parallel-size", "2", "--api-server-count", "2"),
+    "hybrid balancer": (
+        *("--data-parallel-size", "2", "--data-parallel-size-local", "2", "--data-parallel-hybrid-lb"),
+        *("--api-server-count", "2"),
+    ),
     "tensor parallel": ("--tensor-parallel-size", "2"),
     # vLLM creates the second stage's inputs during its warm-up, and on CPUs it does so only for traced models.
     "pipeline parallel": ("--pipeline-parallel-size", "2", "--no-enforce-eager", "--compilation-config", TRACED),
