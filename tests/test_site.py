@@ -40,5 +40,5 @@ def test_markdown_for_programs_has_no_directives(hooks: Any, tmp_path: Path) -> 
     assert len(written) == len(pages) > 30
     assert [name for name, text in written.items() if "\n:::" in text or "\n    options:" in text] == []
     assert "::: dotllm.api.Index\n" in next(page.markdown for page in pages if page.title == "python")
-    after = written["python.md"].partition("| `nbytes` | the memory of this index alone |")[2]
+    after = written["python.md"].partition("| `nbytes` | the memory, in bytes, of this index alone |")[2]
     assert after.lstrip().startswith("A program that compiles")
