@@ -83,6 +83,13 @@ def test_ranges_and_numbers_in_words() -> None:
         assert why is not None and why.help == help
 
 
+@pytest.mark.parametrize(("most", "help"), [(1, "write at most 1 item"), (2, "write at most 2 items")])
+def test_items_of_contains_in_words(most: int, help: str) -> None:
+    """The singular was "1 items of contain"."""
+    why = explain_schema({"contains": {"type": "integer"}, "maxContains": most}, str(list(range(most + 1))))
+    assert why is not None and why.help == f"{help} allowed by contains"
+
+
 @pytest.mark.parametrize("name", ["required", "type", "enum", "minItems", "items"])
 def test_properties_that_are_called_like_keywords(name: str) -> None:
     why = explain_schema({"properties": {name: False}}, json.dumps({name: 1}))

@@ -43,8 +43,8 @@ _LIMITS = {
     "uniqueItems": "write no two equal items",
     "minProperties": "write at least {} properties",
     "maxProperties": "write at most {} properties",
-    "minContains": "write at least {} items of contains",
-    "maxContains": "write at most {} items of contains",
+    "minContains": "write at least {} items allowed by contains",
+    "maxContains": "write at most {} items allowed by contains",
 }
 _TYPES = ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number"), (list, "array"), (dict, "object"))
 
@@ -76,8 +76,10 @@ def remedy(keyword: str, wanted: Any, instance: Any, schema: dict[str, Any], for
     keyword; ``forced`` is the text that must come next."""
     if keyword in _LIMITS:
         text = _LIMITS[keyword].format(_json(wanted))
-        is_one = wanted == 1 and wanted is not True and text.endswith("s")
-        return text.replace("properties", "property").removesuffix("s") if is_one else text
+        if wanted == 1 and wanted is not True:
+            for plural, singular in (("characters", "character"), ("items", "item"), ("properties", "property")):
+                text = text.replace(plural, singular)
+        return text
     if keyword == "type":
         names = [wanted] if isinstance(wanted, str) else wanted
         return f"write {_listed([_ARTICLES[name] for name in names])}, or allow {_json(_type_of(instance))} in type"
@@ -93,7 +95,7 @@ def remedy(keyword: str, wanted: Any, instance: Any, schema: dict[str, Any], for
         missing = [name for name in wanted if name not in instance]
         if missing:
             misspelt = closest(missing[0], instance.keys() - schema.get("properties", {}).keys())
-            meant = f"; is {_json(misspelt)} meant to be it?" if misspelt else ""
+            meant = f"; is {_json(misspelt)} a misspelling of {_json(missing[0])}?" if misspelt else ""
             return f"add {', '.join(_json(name) for name in missing[:5])}{meant}"
     if keyword in CLOSING and isinstance(instance, dict):
         return _about_extra_keys(instance, schema)
@@ -456,7 +458,7 @@ _OPTIONS = (
         "keys come in the order in which the schema declares them",
         'reorder the keys, or allow any order (here --property-order any, in a request "dotllm_property_order": "any")',
     ),
-    ("whitespace", "white space is written as formatters do", 'write it so, or allow whitespace="any"'),
+    ("whitespace", "white space is written as formatters write it", 'write it so, or allow whitespace="any"'),
     (
         "number_digits",
         "a number is longer than readers accept, or they read it as another number (infinite, 0)",
