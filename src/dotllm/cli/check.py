@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         "--requests", type=Path, action="append", default=[], metavar="FILE",
         help="say which of the requests in a .jsonl file (- is stdin) would be refused, by code; it needs vLLM",
     )  # fmt: skip
-    parser.add_argument("--strict", action="store_true", help="refuse keywords and formats that mean nothing")
+    parser.add_argument("--strict", action="store_true", help="refuse keywords and formats that have no effect")
     add_tokenizer(parser, "use its vocabulary and its named tokens")
     parser.add_argument("--json", action="store_true", help="print one JSON object per specification or document")
     return parser

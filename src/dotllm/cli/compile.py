@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="TEXTS",
-        help="sample outputs: a .jsonl (a JSON value a line), another file (one output) or a directory of these",
+        help="sample outputs: a .jsonl (one JSON value per line), another file (one output) or a directory of these",
     )
     parser.add_argument(
         "--jobs", type=whole(1, 1024), default=usable_cpus(), metavar="N", help="processes (default: CPUs)"

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--text", type=Path, metavar="FILE", help="the text to follow, or its beginning")
     parser.add_argument("--tokenizer", metavar="MODEL", help="a directory or hub name (default: bytes are the tokens)")
-    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="write the page with its answers, and end")
+    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="write the page with its answers, and exit")
     parser.add_argument("--port", type=whole(0, 65535), default=0, help="port of the page (default: a free one)")
     parser.add_argument("--no-open", action="store_true", help="do not open the browser")
     arguments = parser.parse_args(argv)
@@ -55,7 +55,7 @@ def _show(arguments: argparse.Namespace) -> int:
         arguments.snapshot.write_text(snapshot(inspector, start), encoding="utf-8")
         return 0
     with InspectorServer(inspector, start, arguments.port) as server:
-        print(f"{server.url}   (Ctrl-C ends it)", flush=True)
+        print(f"{server.url}   (Ctrl-C stops it)", flush=True)
         if not arguments.no_open:
             webbrowser.open(server.url)
         with suppress(KeyboardInterrupt):

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     if not vllm_metadata.is_tried(version):
         print(
             f"dotllm: warning: dotllm is tested with vLLM {' and '.join(releases.SUPPORTED)}, and {version} is "
-            "installed; `dotllm hooks` says what of dotllm does not fit it.",
+            "installed; `dotllm hooks` says which of dotllm's hooks do not fit it.",
             file=sys.stderr,
         )
     argv = options.export(options.take_from_file(rewrite(argv), os.environ), os.environ)  # flags win

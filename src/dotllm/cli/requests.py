@@ -71,7 +71,7 @@ class Judge:
 
         for entry in registry.ENTRIES:
             if entry.name in ("validation", "unsupported-fields", "custom-tools") and (fault := registry.fault(entry)):
-                raise ImportError(f"this vLLM does not fit: {fault}")
+                raise ImportError(f"dotllm does not fit the installed vLLM: {fault}; see `dotllm hooks`")
         engine_info.remember(None)
         self._config, self._token_names = SimpleNamespace(**config), token_names
         validation_cache.check(Specification.create(Kind.REGEX, "a"))  # loads the kernels

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, least: str = "+") -> None:
         "specs", nargs=least, type=Path, metavar="SPEC", help=f"files ({', '.join(SUFFIXES)}), directories; - is stdin"
     )
     parser.add_argument(
-        "--kind", type=_kind, metavar="KIND", help=f"what single files are, instead of their ending: {_KINDS}"
+        "--kind", type=_kind, metavar="KIND", help=f"the kind of single files, whatever their endings: {_KINDS}"
     )
     parser.add_argument("--disable-any-whitespace", action="store_true", help="as the server's flag of that name")
     parser.add_argument(

@@ -75,7 +75,7 @@ def verify(data: bytes, key: str, secret: bytes = b"") -> None:
     if magic != MAGIC:
         raise Damaged("no trailer: cut off, or not ours")
     if version != VERSION:
-        raise Damaged(f"trailer version {version}, this is version {VERSION}")
+        raise Damaged(f"its trailer has version {version}, and this dotllm reads version {VERSION}")
     if length != len(payload):
         raise Damaged(f"{len(payload)} bytes of payload, {length} were written")
     if found_key != bytes.fromhex(key):

@@ -237,7 +237,9 @@ def _kind_and_value(body: Mapping[str, Any], where: str) -> tuple[Kind, Any]:
     for name, kind in (("json", Kind.JSON_SCHEMA), ("schema", Kind.JSON_SCHEMA), *((k.value, k) for k in Kind)):
         if inner.get(name) is not None:
             return kind, inner[name]
-    raise BadInput(f"{where}: none of {', '.join(kind.value for kind in Kind)}, response_format, structured_outputs")
+    raise BadInput(
+        f"{where}: has none of {', '.join(kind.value for kind in Kind)}, response_format, structured_outputs"
+    )
 
 
 def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | None) -> Specification:

@@ -326,7 +326,7 @@ class ProcessCompiler:
             CompilationError: the process ended, or the compiler is closed.
         """
         if not self._starts.allow(time.monotonic()):
-            raise NoProcess("the compile process does not start; the next attempt follows within a minute")
+            raise NoProcess("the compile process does not start (see the log); it is tried again within a minute")
         try:
             worker = self._started(cancelled or threading.Event())
         except Cancelled:

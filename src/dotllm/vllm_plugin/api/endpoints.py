@@ -63,8 +63,8 @@ HOOK = Hook(
         Target("vllm.entrypoints.serve.engine.protocol", "ErrorInfo.code"),
         Target("vllm.entrypoints.serve.engine.protocol", "ErrorResponse.error"),
     ),
-    without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads are "
-    "ignored, and constraints with online beam search; with a reasoning parser, completions of a model that does not "
+    without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads, and "
+    "constraints with online beam search, are ignored; with a reasoning parser, completions of a model that does not "
     "reason are free text",
     apply=lambda: _log_no_traceback_of_refusals(),
 )

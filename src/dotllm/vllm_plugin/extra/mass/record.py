@@ -247,7 +247,7 @@ def why_not() -> str:
     if mode != _RAW:
         return f"the server has --logprobs-mode {mode}; it needs {_RAW}, which is vLLM's default"
     if config.use_v2_model_runner and config.parallel_config.enable_batch_sharded_sampling:
-        return "each tensor-parallel rank samples a part of the batch (--enable-batch-sharded-sampling)"
+        return "it is not known with --enable-batch-sharded-sampling: each rank samples a part of the batch"
     return ""
 
 
