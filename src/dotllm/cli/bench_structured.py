@@ -48,29 +48,35 @@ def parse(argv: list[str]) -> argparse.Namespace:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--url", help="measure the server at this address")
     where.add_argument("--compare", action="store_true", help="start and measure the engines one after another")
-    where.add_argument("--ablate", action="store_true", help="dotllm with each optimisation switched off in turn")
-    where.add_argument("--offline", action="store_true", help="an engine in this process")
+    where.add_argument("--ablate", action="store_true", help="measure dotllm, also with each optimisation off in turn")
+    where.add_argument("--offline", action="store_true", help="measure an engine in this process")
     parser.add_argument("--model", help="model path or name (default: the demo model; with --url: the server's first)")
-    parser.add_argument("--variants", default="", help="names of those to run, comma-separated (default: all)")
+    parser.add_argument("--variants", default="", help="names of the variants to run, comma-separated (default: all)")
     parser.add_argument("--variants-file", type=Path, help="your own variants.json")
     parser.add_argument(
-        "--workloads", default="closed,bounded,free,tools", help="also regex, choice, a JSONL of schemas"
+        "--workloads",
+        default="closed,bounded,free,tools",
+        help="comma-separated; also regex, choice, a JSONL file of schemas (default: %(default)s)",
     )
     parser.add_argument(
         "--concurrency", type=_numbers, default="1,32", help="requests at once, comma-separated (default: 1,32)"
     )
     parser.add_argument("--rounds", type=int, default=1, help="how often each point is measured (default: 1)")
-    parser.add_argument("--per-slot", type=int, default=4, help="requests for each slot of concurrency in a run")
+    parser.add_argument(
+        "--per-slot", type=int, default=4, help="requests of a run, as a multiple of those at once (default: 4)"
+    )
     parser.add_argument(
         "--pairs",
         type=int,
         default=0,
-        help="pairs of a burst and its twin per point, for machines whose pace drifts (0: runs)",
+        help="short pairs of a run and its twin per point, for machines whose pace drifts (0: one long pair)",
     )
     parser.add_argument("--fresh", action="store_true", help="a new constraint for each request")
     parser.add_argument("--max-tokens", type=int, default=256, help="max_tokens of each answer (default: 256)")
-    parser.add_argument("--schemas", type=int, default=100, help="schemas taken from a workload that is a file")
-    parser.add_argument("--ttft", type=int, default=20, help="never-seen schemas for time to first token; 0: none")
+    parser.add_argument("--schemas", type=int, default=100, help="schemas taken from a file (default: 100)")
+    parser.add_argument(
+        "--ttft", type=int, default=20, help="new schemas for time to first token; 0: none (default: 20)"
+    )
     parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat", help="API used (default: chat)")
     parser.add_argument("--key", default="none", help="API key")
     parser.add_argument("--out", type=Path, default=Path("bench-structured"), help="folder of the results")
