@@ -194,6 +194,21 @@ def test_states_that_others_dominate_change_no_language(random: Random) -> None:
     assert fewer == Dfa.of_nfa(arrays, nfa.budget)
 
 
+def test_a_search_for_dominated_states_ends_when_its_fuel_is_spent() -> None:
+    """Each of 150 optional characters leads to all later ones; one look at all pairs of moves takes 60 million steps."""
+    nfa = NfaBuilder(Budget())
+    states = [nfa.state() for _ in range(151)]
+    nfa.starts.append(states[0])
+    nfa.finals.append(states[-1])
+    for source, target in itertools.pairwise(states):
+        nfa.edge(source, CharSet.of("a"), target)
+        nfa.epsilon(source, target)
+    arrays = nfa.arrays()
+    final = np.isin(np.arange(arrays.states), arrays.finals)
+    _, steps = dominated_states(arrays.edges, arrays.epsilons, arrays.labels, final, arrays.alphabet.size, 1 << 20)
+    assert 1 << 20 < steps < 1 << 21
+
+
 def test_bounded_gaps_take_one_count_each() -> None:
     """The sets of all places where a gap may have begun are 2**60; the latest place dominates the others."""
     near = regex_to_dfa(r"(?=.*foo.{0,60}bar).*", search=False)

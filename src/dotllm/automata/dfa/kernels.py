@@ -246,7 +246,7 @@ def dominated_states(
     for e in range(len(edge_source)):
         t, label = edge_target[e], edge_label[e]
         many += (closure_first[t + 1] - closure_first[t]) * (label_start[label + 1] - label_start[label])
-    steps += 8 * many + n * n
+    steps += 8 * many + n * (n + classes)
     simulators = allocate.zero_word_rows(n, words)
     if steps > fuel:
         return simulators, steps
@@ -273,6 +273,8 @@ def dominated_states(
             is_open[p] = False
             shrunk = False
             for i in range(leaving[p], leaving[p + 1]):
+                if steps > fuel:
+                    break
                 move = by_source[i]
                 for w in range(words):
                     able[0, w] = 0
@@ -292,6 +294,7 @@ def dominated_states(
             if shrunk:
                 changed = True
                 for c in range(classes):
+                    steps += 1 + into[c * n + p + 1] - into[c * n + p]
                     for k in range(into[c * n + p], into[c * n + p + 1]):
                         is_open[source[by_target[k]]] = True
     return _without_equals(simulators), steps
