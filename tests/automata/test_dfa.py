@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import string
 from random import Random
 
 import numpy as np
@@ -15,7 +16,7 @@ from dotllm.automata.dfa import Budget, Dfa, NfaBuilder, union_of
 from dotllm.automata.dfa.kernels import determinise, dominated_states
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceededError
-from dotllm.languages.regex import regex_to_dfa
+from dotllm.languages.regex import regex_to_dfa, regex_to_grammar
 from tests.cases import few
 from tests.effort import at_most
 
@@ -215,6 +216,21 @@ def test_bounded_gaps_take_one_count_each() -> None:
     assert len(near) < 1000
     for gap in (0, 1, 59, 60, 61):
         assert near.accepts("foofo" + "x" * 60 + "foo" + "o" * gap + "bar") == (gap <= 60)
+
+
+def test_only_so_many_explosions_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each first attempt takes 15 ms that no budget counts: a union of 200 such look-aheads took two seconds."""
+    searches: list[int] = []
+    monkeypatch.setattr(
+        "dotllm.automata.dfa.dfa.dominated_states",
+        lambda *arguments: (searches.append(1), dominated_states(*arguments))[1],
+    )
+    gaps = [rf"(?:(?=.*{first}o.{{0,30}}br)[a-z]*)" for first in string.ascii_lowercase]
+    regex_to_grammar("|".join(gaps[:8]))
+    assert len(searches) == 8
+    with pytest.raises(BudgetExceededError):
+        regex_to_grammar("|".join(gaps))
+    assert len(searches) == 8 + 16
 
 
 def test_budgets_bound_every_operation() -> None:

@@ -184,7 +184,8 @@ class Dfa:
         limits = size, budget.states_over(size), budget.steps, _SUBSET_WORDS
         moves = nfa.edges, nfa.epsilons, nfa.labels
         table, accepting, steps = determinise(*moves, nfa.starts, final, NO_STATES, *limits)
-        if steps > budget.steps and nfa.states <= _MOST_COMPARED:
+        if steps > budget.steps and nfa.states <= _MOST_COMPARED and budget.retries:
+            budget.retries -= 1
             dominated, compared = dominated_states(*moves, final, size, budget.steps)
             if compared <= budget.steps:
                 table, accepting, steps = determinise(*moves, nfa.starts, final, dominated, *limits)

@@ -183,10 +183,13 @@ def merge_classes(alphabet: Alphabet, target: Ints) -> Alphabet:
 
 # Maximum number of entries of one transition table; minimising holds several copies of it.
 _MAX_ENTRIES = 2_000_000
+# Maximum number of explosions that are tried again. Their own steps, 30 ms at most each, are not taken from the budget.
+_MOST_RETRIES = 16
 
 
 class Budget:
-    """Limits of the DFA algebra. ``steps`` is spent operation by operation; ``states`` limits each automaton.
+    """Limits of the DFA algebra. ``steps`` is spent operation by operation; ``states`` limits each automaton;
+    ``retries`` is the number of explosions that may still be tried again (`Dfa.of_nfa`).
 
     A step is one elementary move of a kernel (such as one transition examined) and takes a few nanoseconds; the default
     stops an exploding determinisation after about 30 ms. Give one instance to all operations that serve one pattern, or
@@ -194,12 +197,13 @@ class Budget:
     limit of a compile bounds their sum, so spending a budget also checks for cancellation.)
     """
 
-    __slots__ = ("states", "steps")
+    __slots__ = ("retries", "states", "steps")
 
     def __init__(self, states: int = 20_000, steps: int = 10_000_000) -> None:
         cancellation.check()
         self.states = states
         self.steps = steps
+        self.retries = _MOST_RETRIES
 
     def states_over(self, classes: int) -> int:
         """The maximum number of states of an automaton over this many character classes."""
