@@ -87,6 +87,13 @@ def test_a_long_repetition_under_look_aheads(pattern: str, valid: list[str], inv
         assert (alone.accept_string(text) and alone.can_finish) == in_json.value(text) == (text in valid)
 
 
+@pytest.mark.parametrize("least", [5000, 20_000])
+def test_a_refusal_speaks_of_the_pattern(least: int) -> None:
+    """And not of the operations that combine its automaton with a length."""
+    with pytest.raises(BudgetExceededError, match=f"a pattern with assertions and at least {least:,} characters"):
+        regex_to_grammar(rf"^(?=.*\d)(?=.*[a-z])(?=.*[A-Z]).{{{least},30000}}$")
+
+
 def test_a_thousand_look_aheads() -> None:
     """They once exceeded Python's recursion limit."""
     grammar = regex_to_grammar("".join(f"(?=.{{0,{most}}}$)" for most in range(1040, 40, -1)) + "a*")

@@ -66,8 +66,11 @@ class Lowering:
     def _with_length(self, dfa: Dfa, low: int = 0, high: int | None = None, /) -> Expression:
         counted = high if high is not None and high * len(dfa) > MANY_STATES else None
         if low or (high is not None and counted is None):
-            limit = Dfa.length(low, None if counted is not None else high, self.budget)
-            dfa = dfa.intersection(limit, self.budget)
+            try:
+                limit = Dfa.length(low, None if counted is not None else high, self.budget)
+                dfa = dfa.intersection(limit, self.budget)
+            except BudgetExceededError:
+                raise self.budget.exceeded(f"a pattern with assertions and at least {low:,} characters") from None
         bounds = dfa.length_bounds()
         if counted is not None and (bounds is None or bounds[0] > counted):
             return self.grammar.never()
