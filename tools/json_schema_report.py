@@ -68,8 +68,8 @@ NOTES = {
     "properties": "a declared key never appears twice",
     "unevaluatedItems": "decided when the schema is compiled, case by case",
     "unevaluatedProperties": "decided when the schema is compiled, case by case",
-    "uniqueItems": "of any items, however they are written, at most 500 levels deep; with `contains`, but not with "
-    "`minContains`, `maxContains` or a tuple; under `not`, only over few values",
+    "uniqueItems": "of any items, however they are written, at most 500 levels deep; with `contains`, but not "
+    "if `minContains`, `maxContains` or a tuple is there, too; under `not`, only over few values",
 }
 
 HEAD = """# JSON Schema: what is enforced

@@ -68,7 +68,7 @@ def test_lines_for_people(specs: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert frame[0] == f"error[unsupported]: {message}"
     assert frame[1].endswith("refused.json:1:92  (/properties/a~1b/uniqueItems)") and '"uniqueItems": true' in frame[2]
     assert frame[4:] == [
-        "  = help: remove minContains, maxContains, and items by position; or check it after the answer",
+        "  = help: remove minContains, maxContains, a 'not' of contains, and items by position; or check it after the answer",
         "  = see: dotllm explain unsupported",
     ]
     assert last == "1 of 2 are enforced exactly"

@@ -456,6 +456,13 @@ def test_refused_by_name(schema: Any, options: dict[str, Any], vocabulary: Vocab
 VALUES_OF_FEW = ["a", "b", "ab", "c", True, None]
 
 
+def test_what_the_refusal_of_a_not_names(vocabulary: Vocabulary) -> None:
+    """This schema has no minContains that could be removed."""
+    schema = {"items": {"enum": [1, 2]}, "not": {"uniqueItems": True}, "contains": {"const": 1}}
+    with pytest.raises(UnsupportedError, match="a 'not' of uniqueItems cannot be combined with contains"):
+        Index.from_json_schema({"type": "array", **schema}, vocabulary)
+
+
 def random_conditions(random: Random) -> dict[str, Any]:
     """An array of few values without equal items, with `contains`, `not` or another alternative."""
 

@@ -55,16 +55,23 @@ def unique_expression(writer: Writer, constraint: ArrayConstraint) -> Expression
     the guides: its values are too many for an automaton, or it has other conditions on its items.
 
     Raises:
-        UnsupportedError: ``uniqueItems`` is combined with a ``contains`` or ``not`` that may demand an item again, or
-        ``repeated`` applies to too many values.
+        UnsupportedError: ``uniqueItems`` is combined with a ``contains`` or ``not`` that may demand an item again;
+        ``repeated`` is combined with any of these, or applies to too many values.
         BudgetExceededError: the automaton of ``repeated`` has too many edges.
     """
     if constraint.negated or constraint.contains:
+        if constraint.repeated:
+            raise UnsupportedError(
+                "a 'not' of uniqueItems cannot be combined with contains, or with another 'not' that concerns arrays",
+                keyword="uniqueItems",
+                help="remove one of them, or check it after the answer",
+            )
         if not _demands_new_items(constraint):
             raise UnsupportedError(
                 "uniqueItems cannot be combined with a contains or 'not' that may demand an item again",
                 keyword="uniqueItems",
-                help="remove minContains, maxContains, and items by position; or check it after the answer",
+                help="remove minContains, maxContains, a 'not' of contains, and items by position; "
+                "or check it after the answer",
             )
         return None
     listed = _listed(writer.algebra, constraint)
@@ -88,7 +95,7 @@ def _demands_new_items(constraint: ArrayConstraint) -> bool:
     earlier ones. A second item for one `contains`, or a certain item at a certain place, may have been written before.
     """
     no_tuple = not any(limited.prefix for limited in (constraint, *constraint.negated))
-    return no_tuple and constraint.unique and all(c.minimum < 2 and c.maximum is None for c in constraint.contains)
+    return no_tuple and all(c.minimum < 2 and c.maximum is None for c in constraint.contains)
 
 
 class Listed(NamedTuple):
