@@ -413,8 +413,12 @@ class CompilationManager:
         return bool(self._table.jobs or self._reports) or self._switch_interval.is_short
 
     def _send_reports(self, _: float = 0.0) -> None:
-        while self._reports:
-            self._reports.popleft()()
+        while True:
+            try:
+                tell = self._reports.popleft()
+            except IndexError:  # (`close` may send what a slow supervisor has not sent)
+                return
+            tell()
 
     def _look_at_running(self, now: float) -> None:
         """Fail jobs that take too long, and cancel jobs without waiters.
