@@ -93,7 +93,7 @@ def test_what_python_does_not_read_is_left_to_the_compiler(tmp_path: Path) -> No
     ("name", "content", "message"),
     [
         ("a.json", "{", "not JSON"),
-        ("a.jsonl", "{}", "a.jsonl:1: none of"),
+        ("a.jsonl", "{}", "a.jsonl:1: has none of"),
         ("a.jsonl", '{"regex": "a"}\n[1]', "a.jsonl:2: not a JSON object"),
         ("a.jsonl", '{"response_format": {"type": "text"}}', "constrains nothing"),
         ("a.jsonl", "[" * 100_000, "a.jsonl:1: not a JSON object, or nested too deeply"),
