@@ -44,13 +44,6 @@ FLAGS = ("--max-model-len", "2048", "--enable-auto-tool-choice", "--tool-call-pa
 MEMORY = {"DOTLLM_CACHE_MEMORY_BYTES": str(64 << 20), "DOTLLM_DISK_BYTES": str(16 << 20)}
 """Small, so that both caches fill up and evict within minutes."""
 GROWTH = 1.1
-PATHS = {
-    "chat": "/v1/chat/completions",
-    "completion": "/v1/completions",
-    "response": "/v1/responses",
-    "message": "/v1/messages",
-}
-"""Where the requests of `tests.fuzz.makers.body` go."""
 PANELS = {
     "rss_mib": "resident memory of all processes, MiB",
     "p50": "median seconds of an answer",
@@ -116,7 +109,7 @@ class Soak:
         return self.noted(answer.status, answer.body, "completion", case.body)
 
     def send(self, kind: str = "completion", **fields: Any) -> str:
-        answer = complete(self, self.model, path=PATHS[kind], **fields)
+        answer = complete(self, self.model, path=requests.PATHS[kind], **fields)
         return self.noted(answer.status, answer.body, kind, fields)
 
     def noted(self, status: int, body: Any, kind: str, fields: Any) -> str:

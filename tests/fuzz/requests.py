@@ -25,6 +25,14 @@ CLASSES = {
     "message": "vllm.entrypoints.anthropic.protocol:AnthropicMessagesRequest",
     "tokens": "vllm.entrypoints.scale_out.token_in_token_out.protocol:GenerateRequest",
 }
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "batch": "/v1/chat/completions/batch",
+    "completion": "/v1/completions",
+    "response": "/v1/responses",
+    "message": "/v1/messages",
+}
+"""Where a server takes requests of these classes."""
 
 
 class _Tokenizer:

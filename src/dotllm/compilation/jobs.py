@@ -405,8 +405,8 @@ def _may_differ_elsewhere(failure: Exception) -> bool:
 # Threads that compile. The kernels release the GIL; docs/decisions/compilation.md gives the cost to the engine's loop.
 #
 # Slow compiles must not delay the others, as they do in vLLM's pool of (CPUs + 1) // 2 threads. So a base number of
-# threads always exists, and `relieve` starts another whenever none has taken a job for a while, although some wait. (A
-# long queue alone is no reason: threads that wait for the same processes only take the GIL from the engine's loop.)
+# threads always exists, and `relieve` starts another if jobs wait and no thread has taken one for a while. (A long
+# queue alone does not suffice: threads that wait for the same processes only take the GIL from the engine's loop.)
 # Extra threads end after a while without work. All are daemons, so a stuck compile never keeps the process from ending.
 
 

@@ -367,7 +367,7 @@ class CompilationManager:
         for ticket in waiting:
             ticket.resolve(compiled)
         waits, size = [now - ticket.submitted for ticket in waiting], int(index.nbytes)
-        tell = partial(self._report, job, level, waits, now=now, size=size, warmth=self._engine.warmth(index))
+        tell = partial(self._report, job, level, waits, now=now, size=size, warmth=self._warmth(compiled))
         if self._always_offload:  # A report now would take the GIL from a loop that has just got its index.
             self._reports.append(tell)
         else:

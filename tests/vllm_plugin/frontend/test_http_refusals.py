@@ -9,15 +9,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from tests.fuzz.requests import PATHS
 from tests.vllm_plugin.played_server import NAME, Answer, PlayedServer
 
-PATHS = {
-    "chat": "/v1/chat/completions",
-    "batch": "/v1/chat/completions/batch",
-    "completion": "/v1/completions",
-    "response": "/v1/responses",
-    "message": "/v1/messages",
-}
 MESSAGES = [{"role": "user", "content": "?"}]
 BASE: dict[str, dict[str, Any]] = {
     "chat": {"model": NAME, "max_tokens": 300, "messages": MESSAGES},
