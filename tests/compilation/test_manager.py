@@ -19,7 +19,7 @@ from dotllm import cancellation
 from dotllm.cancellation import Cancelled
 from dotllm.compilation import CompilationManager, Specification
 from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull, Unavailable
-from dotllm.compilation.jobs import JobQueue, Ticket
+from dotllm.compilation.jobs import CompileThreads, Job, JobQueue, Ticket
 from dotllm.compilation.memory import grown
 from dotllm.errors import UnsupportedError, without_frames
 
@@ -91,6 +91,18 @@ def test_a_long_queue_alone_starts_no_threads(make_manager: Make, monkeypatch: p
     wait_for(lambda: not len(manager._queue) and not manager._queue.idle)
     assert manager.submit(spec(id=102)).result(60) and not any(one.done() for one in slow)
     assert len(manager._threads) == 3
+
+
+def test_extra_threads_start_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits for the GIL has taken no job yet, and must not make others start."""
+    queue = JobQueue(10, 1 << 20)
+    threads = CompileThreads(queue, lambda job: None, 0, 10)
+    job, started = Job("k", spec(id=1), 0.001), list[bool]()
+    monkeypatch.setattr(threads, "_start", lambda *, extra: started.append(extra))
+    queue.put(job)
+    for seconds, count in ((0.01, 0), (0.06, 1), (0.09, 1), (0.12, 2)):
+        threads.relieve(job.submitted + seconds)
+        assert len(started) == count
 
 
 def test_extra_threads_go_home(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -429,6 +429,7 @@ class CompileThreads:
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         self._ever = 0
+        self._last_relieved = 0.0
         for _ in range(base):
             self._start(extra=False)
 
@@ -440,7 +441,9 @@ class CompileThreads:
         if not len(self._queue) or self._queue.idle or len(self._threads) >= self.limit:
             return
         oldest = self._queue.oldest()
-        if oldest is not None and now - max(oldest, self._queue.last_taken) >= RELIEF_AFTER_S:
+        # (A new thread needs the GIL to take its first job, so the next one is not started at once.)
+        if oldest is not None and now - max(oldest, self._queue.last_taken, self._last_relieved) >= RELIEF_AFTER_S:
+            self._last_relieved = now
             self._start(extra=True)
 
     def grow(self, base: int) -> None:
