@@ -11,7 +11,7 @@ import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.automata.machine import walk
-from dotllm.automata.machine.subtrees import BIT, bytes_below
+from dotllm.automata.machine.subtrees import BIT, HEIGHT_AT, HIGHEST, bytes_below
 from tests.index.test_limits import ids
 
 CHARACTERS = [
@@ -45,7 +45,8 @@ def vocabulary() -> Vocabulary:
     tokens = {bytes([byte]) for byte in range(256)}
     while len(tokens) < 9000:
         common = CHARACTERS if random.random() < 0.4 else CHARACTERS[:8]
-        token = "".join(random.choice(common) for _ in range(random.randint(2, 9))).encode()
+        length = random.randint(2, 9) if random.random() < 0.95 else random.randint(10, 130)
+        token = "".join(random.choice(common) for _ in range(length)).encode()
         cut = random.choice((0, 0, 0, 1, 2))
         tokens.add(random.choice((token[cut:], token[: len(token) - cut])))
     return Vocabulary.from_bytes([*sorted(tokens), None], eos_token_ids=len(tokens))
@@ -60,6 +61,14 @@ PATTERNS = [
     r"(ab|[^a]|a[^b])*",
     r"[^\u3000é]*[ж語😀]",
     r"(?:[a-f]{1,9} ?){2,5}|[^e]{0,5}",
+    r"(?=.{5,30}$)[^ ](.*[^ ])?",  # a character counts, and leads to one of two states
+    r"(?=.{0,25}$)(?:\S+\s+){0,3}\S+",
+    r"(?=.{4,20}$)(?=.*[A-Z])(?=.*[01]).*",
+    r"[a-z0-9-]{1,30}([^\s]{1,40})?.{0,70}",
+    r"[a-f0-9 -]{60,100}",
+    r"[a-z0-9]{1,12}([-é][a-z0-9]{1,12})*",
+    r"(?=[^あ]{0,9}$)(?!.*ab).*",
+    r".{0,17}(\S{1,18}|[a-f -]{2,19})",
 ]
 
 
@@ -122,6 +131,8 @@ def test_bytes_below_a_node(vocabulary: Vocabulary) -> None:
         if bits & 1:
             continue
         assert texts[node].decode(errors="replace").encode() == texts[node], "the node ends with a character"
+        assert bits >> HEIGHT_AT & HIGHEST == min(max(map(len, inside), default=0), HIGHEST)
+        bits &= ~(HIGHEST << HEIGHT_AT)
         found = {int(BIT[byte]) for text in inside for byte in text if not 0x80 <= byte < 0xC2}
         assert found == {bit for bit in range(64) if bits >> bit & 1} | {
             64 + bit for bit in range(64) if int(below[node, 1]) >> bit & 1

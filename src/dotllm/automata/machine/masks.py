@@ -34,6 +34,7 @@ from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.walk import (
     CHARSETS,
     LEAST_BELOW,
+    MOST_STEPS,
     CharsetTables,
     advance,
     allow,
@@ -383,7 +384,7 @@ def is_as_loop(mem: Int32, trie: Trie, loop: EndlessLoop, loops: Int64, state: i
         return 1
     byte = I(trie.byte[node])
     if byte >= 0xC2:
-        leads_there = beyond_ascii(mem, state, handle, byte, loop.state, loop.handle)
+        leads_there = beyond_ascii(mem, state, handle, byte, loop.state, loop.handle, MOST_STEPS)
         if leads_there != 0:
             return leads_there
     if mem[L.H_LEFT] > 0 or trie.end[node] - node <= LEAST_BELOW:

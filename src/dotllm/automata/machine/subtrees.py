@@ -13,7 +13,7 @@ from dotllm.arrays import Int32, Int64, UInt8
 from dotllm.jit import kernel
 
 _OTHER = 0  # the bit for everything else: control characters, bytes that are not UTF-8, nodes inside a character
-_CONTROL = 0x20
+CONTROL = 0x20
 _BEYOND_ASCII = 16  # the bit for the first of these groups of first bytes
 _GROUPS = (0xC2, 0xC3, 0xE0, 0xE1, 0xE2, 0xE3, 0xE4, 0xED, 0xEE, 0xF0)
 """The first byte of each group of characters beyond ASCII. Sets such as `\\S` leave a few of them out."""
@@ -23,7 +23,7 @@ FIRST_LEAD, LAST_LEAD = 0xC2, 0xF4
 
 def _bits() -> Int64:
     bits = np.arange(256)
-    bits[:_CONTROL] = bits[0x80:] = _OTHER
+    bits[:CONTROL] = bits[0x80:] = _OTHER
     for control in b"\t\n\r":
         bits[control] = control
     for group, lead in enumerate(_GROUPS):
@@ -34,11 +34,14 @@ def _bits() -> Int64:
 BIT = _bits()
 """The bit for each byte: below 64 a bit of the first of two integers, from 64 on one of the second. Bytes with the same
 bit are told apart only below it."""
+HEIGHT_AT, HIGHEST = 26, 63
+"""Bits of the first integer that `BIT` leaves free."""
 
 
 @kernel("int64[:, ::1](uint8[::1], int32[::1], int32[::1])")
 def bytes_below(byte: UInt8, depth: Int32, end: Int32) -> Int64:
-    """The set of bytes below each node of a trie, int64 [nodes, 2] (see `BIT`)."""
+    """What is below each node of a trie, int64 [nodes, 2]: the set of bytes (see `BIT`), and in the first integer from
+    bit `HEIGHT_AT` on the number of bytes of the longest way down, at most `HIGHEST`."""
     n = len(byte)
     deepest = 0
     for i in range(n):
@@ -67,8 +70,9 @@ def bytes_below(byte: UInt8, depth: Int32, end: Int32) -> Int64:
                 most[d] = 0x8F
         needs[i] = left[d]
     out = np.zeros((n, 2), np.int64)
+    heights = allocate.longs(n)
     for i in range(n - 1, -1, -1):
-        low, high = np.int64(0), np.int64(0)
+        low, high, height = np.int64(0), np.int64(0), np.int64(0)
         child = np.int64(i + 1)
         while child < end[i]:
             bit = BIT[byte[child]]
@@ -82,9 +86,11 @@ def bytes_below(byte: UInt8, depth: Int32, end: Int32) -> Int64:
                 high |= np.int64(1) << (bit - 64)
             low |= out[child, 0]
             high |= out[child, 1]
+            height = max(height, heights[child] + 1)
             child = np.int64(end[child])
-        out[i, 0], out[i, 1] = low, high
+        out[i, 0], out[i, 1], heights[i] = low, high, height
     for i in range(n):
         if needs[i] != 0:
             out[i, 0] |= 1 << _OTHER
+        out[i, 0] |= min(heights[i], HIGHEST) << HEIGHT_AT
     return out

@@ -21,17 +21,21 @@ from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.plans import TRIE, Trie, fits
 from dotllm.automata.machine.run import reduce, step
 from dotllm.automata.machine.states import intern_state
-from dotllm.automata.machine.subtrees import BIT, FIRST_LEAD, LAST_LEAD
+from dotllm.automata.machine.subtrees import BIT, CONTROL, FIRST_LEAD, HEIGHT_AT, HIGHEST, LAST_LEAD
 from dotllm.jit import I1, I2, I, inner_kernel
 
 I2L = nb.int64[:, ::1]
 
 _LONG_WALK = 4096  # nodes
 _ANY_STACK = -1  # in place of a handle
-_LOOPS = 256  # slots for the loops of a walk
-_MOST_LOOPS = 64  # how many loops a walk looks for
+_LOOPS = 256  # slots for the loops and chains of a walk
+_MOST_LOOPS, _MOST_CHAINS = 64, 256  # how many of them a walk looks for
 _WORTH_FINDING = 16  # nodes below a loop: for fewer, stepping through them takes less time
+_WORTH_A_CHAIN = 128  # the same for a chain
 LEAST_BELOW = 2  # the same for a loop that has been found
+_CHAIN = 16  # configurations of a chain
+_ENDLESS = 1 << 30  # the length of a loop
+_MANY_CHARACTERS = 10  # of ASCII that lead to the same place: with fewer, hardly a subtree has no others
 
 CELL = 6  # ints: symbol, handle below, real stack, its depth + 1, first cell of a bucket, next cell in its own bucket
 
@@ -149,7 +153,8 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
     return I(mem[states + L.S_WIDTH * raw + L.S_CORE])
 
 
-_MOST_STEPS = 512  # maximum number of steps to find out where the characters beyond ASCII lead
+# maximum number of steps to find out where the characters beyond ASCII lead, from a loop and in a chain
+MOST_STEPS, _MOST_CHAIN_STEPS = 512, 32
 
 # Well-formed UTF-8 (RFC 3629 §4): first bytes, second bytes, length; all further bytes are 80-BF.
 _FORMS = np.array(
@@ -193,10 +198,10 @@ def starts_form(lead: int) -> bool:
     return False
 
 
-@inner_kernel(I(MEM, I, I, I, I, I))
-def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop_handle: int) -> int:
-    """Whether every character with the first byte ``lead``, which has just been read, leads into the loop: 1, 0, or an
-    error."""
+@inner_kernel(I(MEM, I, I, I, I, I, I))
+def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop_handle: int, most_steps: int) -> int:
+    """Whether every character with the first byte ``lead``, which has just been read, leads into the loop: 1, 0 (or it
+    is not known after ``most_steps`` steps), or an error."""
     form = -1
     for i in range(_FORMS.shape[0]):
         if _FORMS[i, 0] <= lead <= _FORMS[i, 1]:
@@ -227,7 +232,7 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
         steps += 1
         if after < 0:
             return after
-        if after == 0 or steps > _MOST_STEPS:
+        if after == 0 or steps > most_steps:
             return 0
         if level == length - 1:
             if after != loop or mem[L.H_OUT] != loop_handle:
@@ -244,73 +249,182 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
 # A walk of the whole trie meets few loops, but most nodes are below them. If all bytes below a node (`Trie.below`)
 # lead back to the loop, all tokens there are allowed, and the walk skips the subtree. So it visits a few thousand
 # nodes instead of 266,000. Most loops neither pop nor push, so they are the same on any stack.
+#
+# Where characters are counted (a string with ``maxLength``, a label of a host name), they do not lead back, but on
+# from one configuration to the next. Such a chain is known as far as most tokens reach, and passes over what is no
+# longer than its rest.
+
+# columns of a table of loops: the configuration, the bytes that lead on (as in `Trie.below`), how many of them may
+_STATE, _HANDLE, _LOW, _HIGH, _LENGTH = range(5)
 
 
 @inner_kernel(I2L(nb.boolean))
 def new_loops(are_needed: bool) -> Int64:
-    """An empty table of loops: state, handle, the bytes that lead back (as in `Trie.below`). Its last row has the
-    number of those found."""
-    loops = np.full((_LOOPS + 1 if are_needed else 1, 4), -1, np.int64)
-    loops[-1, 0] = 0
+    """An empty table of loops. Its last row has the numbers of chains and of loops looked for."""
+    loops = np.full((_LOOPS + 1 if are_needed else 1, 5), -1, np.int64)
+    loops[-1, :2] = 0
     return loops
 
 
-@inner_kernel(I(MEM, I, I, I2L, I))
-def find_loop(mem: Int32, state: int, handle: int, loops: Int64, slot: int) -> int:
-    """Enter (state, handle) in ``loops[slot]``. 0, or an error."""
+class Link(NamedTuple):
+    """The step of most characters from a configuration."""
+
+    state: int
+    """Where they lead: the core state. L.DEAD: too few characters lead to the same place; below 0: an error."""
+    handle: int
+    low: int
+    """These characters (as in `Trie.below`)."""
+    high: int
+
+
+LINK = nb.types.NamedUniTuple(I, 4, Link)
+
+
+@inner_kernel(LINK(MEM, I, I, I, I))
+def find_link(mem: Int32, state: int, handle: int, byte: int, groups: int) -> Link:
+    """The step of most characters from (state, handle), which is that of ``byte``; below 0, to the same configuration.
+    ``groups``: the bits of the groups beyond ASCII that matter."""
     class_of = mem[L.H_CLASS_OF]
-    low, high = I(0), I(0)
-    cls, stays = I(-1), False
-    for byte in range(0x80):
-        if mem[class_of + byte] != cls:
-            cls = I(mem[class_of + byte])
-            after = take_byte(mem, state, handle, byte)
+    to, to_handle = state, handle
+    if byte >= 0:
+        to, to_handle = take_byte(mem, state, handle, byte), I(mem[L.H_OUT])
+        if to <= 0:
+            return Link(to, 0, 0, 0)
+    low, high = I(HIGHEST << HEIGHT_AT), I(0)
+    cls, leads, count = I(-1), False, 0
+    for character in range(0x80):
+        if mem[class_of + character] != cls:
+            cls = I(mem[class_of + character])
+            after = take_byte(mem, state, handle, character)
             if after < 0:
-                return after
-            stays = after == state and mem[L.H_OUT] == handle
-        bit = BIT[byte]
-        if stays and 0 < bit < 64:
+                return Link(after, 0, 0, 0)
+            leads = after == to and mem[L.H_OUT] == to_handle
+        count += leads
+        bit = BIT[character]
+        if leads and 0 < bit < 64:
             low |= I(1) << bit
-        elif stays and bit >= 64:
+        elif leads and bit >= 64:
             high |= I(1) << (bit - 64)
+    if byte >= 0 and count < _MANY_CHARACTERS:
+        return Link(I(L.DEAD), 0, 0, 0)
+    most_steps = MOST_STEPS if to == state and to_handle == handle else _MOST_CHAIN_STEPS
     asked, asked_handle = I(-1), I(-1)
     for lead in range(FIRST_LEAD, LAST_LEAD + 1):
-        is_first = starts_form(lead)
-        if is_first or mem[class_of + lead] != mem[class_of + lead - 1]:
+        is_first, is_new = starts_form(lead), lead == FIRST_LEAD or BIT[lead] != BIT[lead - 1]
+        if is_new:
+            low |= groups & (I(1) << BIT[lead])
+        if (low >> BIT[lead]) & 1 == 0:
+            asked = I(-1)
+            continue
+        if is_first or asked < 0 or mem[class_of + lead] != mem[class_of + lead - 1]:
             after = take_byte(mem, state, handle, lead)
             if is_first or after != asked or mem[L.H_OUT] != asked_handle:
                 asked, asked_handle = after, I(mem[L.H_OUT])
                 if after > 0:
-                    after = beyond_ascii(mem, after, asked_handle, lead, state, handle)
+                    after = beyond_ascii(mem, after, asked_handle, lead, to, to_handle, most_steps)
                 if after < 0:
-                    return after
-                stays = after == 1
-        if lead == FIRST_LEAD or BIT[lead] != BIT[lead - 1]:
-            low |= I(1) << BIT[lead]
-        if not stays:
+                    return Link(after, 0, 0, 0)
+                leads = after == 1
+        if not leads:
             low &= ~(I(1) << BIT[lead])
-    loops[slot, 0], loops[slot, 1], loops[slot, 2], loops[slot, 3] = state, handle, low, high
+    return Link(to, to_handle, low, high)
+
+
+@inner_kernel(nb.boolean(MEM, I, I, I, I))
+def may_be_chain(mem: Int32, state: int, handle: int, low: int, high: int) -> bool:
+    """Whether the characters of ASCII among (low, high), as in `Trie.below`, lead from (state, handle) to one place.
+    (Mostly the first few show that they do not.)"""
+    class_of = mem[L.H_CLASS_OF]
+    cls, to, to_handle = I(-1), I(L.DEAD), I(0)
+    for byte in range(CONTROL, 0x80):
+        is_asked = (low >> BIT[byte] if BIT[byte] < 64 else high >> (BIT[byte] - 64)) & 1 != 0
+        if is_asked and mem[class_of + byte] != cls:
+            cls = I(mem[class_of + byte])
+            after = take_byte(mem, state, handle, byte)
+            if after <= 0 or (to > 0 and (after != to or mem[L.H_OUT] != to_handle)):
+                return False  # (an error comes again, in the walk)
+            to, to_handle = after, I(mem[L.H_OUT])
+    return to > 0
+
+
+@inner_kernel(I(I2L, I, I), inlined=True)
+def loop_slot(loops: Int64, state: int, handle: int) -> int:
+    """The row of a table of loops for a configuration (it may hold another one)."""
+    return state & (_LOOPS - 1) if handle == _ANY_STACK else (state ^ (handle * 7)) & (_LOOPS - 1)
+
+
+@inner_kernel(I(I2L, I, I), inlined=True)
+def known_loop(loops: Int64, state: int, handle: int) -> int:
+    """The row of a configuration in a table of loops, or -1."""
+    slot = loop_slot(loops, state, _ANY_STACK)
+    if loops[slot, _STATE] == state and loops[slot, _HANDLE] == _ANY_STACK:
+        return slot
+    slot = loop_slot(loops, state, handle)
+    return slot if loops[slot, _STATE] == state and loops[slot, _HANDLE] == handle else I(-1)
+
+
+@inner_kernel(I(MEM, I, I, I, I2L))
+def find_loop(mem: Int32, state: int, handle: int, byte: int, loops: Int64) -> int:
+    """Enter (state, handle) in a table of loops: as a loop (``byte`` below 0), or with the chain that ``byte`` leads
+    along. 0, or an error."""
+    states, handles = allocate.longs(_CHAIN + 1), allocate.longs(_CHAIN + 1)
+    states[0], handles[0] = state, handle
+    low, high, links = I(-1), I(-1), 0
+    rest = I(0)  # how many characters of the set follow the last link for certain
+    while links < _CHAIN:
+        slot = known_loop(loops, states[links], handles[links])
+        if slot >= 0:
+            if low & ~loops[slot, _LOW] == 0 and high & ~loops[slot, _HIGH] == 0:
+                rest = loops[slot, _LENGTH]
+            break
+        link = find_link(mem, states[links], handles[links], byte, low)
+        if link.state < 0:
+            return link.state
+        if link.state == L.DEAD or (links > 0 and (low & ~link.low != 0 or high & ~link.high != 0)):
+            break
+        if links == 0:
+            low, high = link.low, link.high
+        if link.state == states[links] and link.handle == handles[links]:
+            rest = _ENDLESS
+            break
+        links += 1
+        states[links], handles[links] = link.state, link.handle
+    for i in range(max(1, links)):
+        slot, length = loop_slot(loops, states[i], handles[i]), links - i + rest
+        if length < _ENDLESS:  # a height of HIGHEST may stand for more
+            length = min(length, I(HIGHEST - 1))
+        loops[slot, _STATE], loops[slot, _HANDLE] = states[i], handles[i]
+        loops[slot, _LOW], loops[slot, _HIGH], loops[slot, _LENGTH] = low, high, length
     return 0
 
 
 @inner_kernel(I(MEM, TRIE, I2L, I, I, I, nb.boolean), inlined=True)
 def stays_below(mem: Int32, trie: Trie, loops: Int64, state: int, handle: int, node: int, is_loop: bool) -> int:
-    """Whether (state, handle), the configuration after a node, is a loop to which all bytes below the node lead back:
-    1, 0 (or it is not known), or an error. ``is_loop``: whether it is likely to be a loop."""
-    slot = on_any_stack = state & (_LOOPS - 1)
-    if loops[slot, 0] != state or loops[slot, 1] != _ANY_STACK:
-        slot = (state ^ (handle * 7)) & (_LOOPS - 1)
-        if loops[slot, 0] != state or loops[slot, 1] != handle:
-            if not is_loop or trie.end[node] - node <= _WORTH_FINDING or loops[_LOOPS, 0] >= _MOST_LOOPS:
-                return 0
-            loops[_LOOPS, 0] += 1
-            cls = mem[mem[L.H_CLASS_OF] + trie.byte[node]]
-            if mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls] == state:
-                slot, handle = on_any_stack, I(_ANY_STACK)
-            done = find_loop(mem, state, handle, loops, slot)
-            if done < 0:
-                return done
-    return I(trie.below[node, 0] & ~loops[slot, 2] == 0 and trie.below[node, 1] & ~loops[slot, 3] == 0)
+    """Whether (state, handle), the configuration after a node, allows all tokens below the node because it is a loop
+    (or a chain) for them: 1, 0 (or it is not known), or an error. ``is_loop``: whether it is likely to be a loop."""
+    slot = known_loop(loops, state, handle)
+    if slot < 0:
+        size = trie.end[node] - node
+        least, most = (_WORTH_FINDING, _MOST_LOOPS) if is_loop else (_WORTH_A_CHAIN, _MOST_CHAINS)
+        if size <= least or loops[_LOOPS, I(is_loop)] >= most:
+            return 0
+        loops[_LOOPS, I(is_loop)] += 1
+        # (as an argument, the trie would have its references counted)
+        if not is_loop and not may_be_chain(mem, state, handle, trie.below[node, 0], trie.below[node, 1]):
+            return 0
+        cls = mem[mem[L.H_CLASS_OF] + trie.byte[node]]
+        if is_loop and mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls] == state:
+            handle = I(_ANY_STACK)
+        done = find_loop(mem, state, handle, I(-1) if is_loop else I(trie.byte[node + 1]), loops)
+        if done < 0:
+            return done
+        slot = loop_slot(loops, state, handle)
+    low = trie.below[node, 0]
+    return I(
+        low & ~loops[slot, _LOW] == 0
+        and trie.below[node, 1] & ~loops[slot, _HIGH] == 0
+        and (low >> HEIGHT_AT) & HIGHEST <= loops[slot, _LENGTH]
+    )
 
 
 class CharsetTables(NamedTuple):
