@@ -1,4 +1,4 @@
-"""Finds which bytes are below each node of a token trie.
+"""Finds which bytes are below each node of a token trie, and how far down they go.
 
 Where a grammar returns to the same place after most characters, a mask allows nearly all tokens. If there are only such
 characters below a node, all tokens below it are allowed, and a walk can skip the subtree (see `walk`).
