@@ -90,9 +90,8 @@ def test_a_long_queue_alone_starts_no_threads(make_manager: Make, monkeypatch: p
     slow = [manager.submit(spec(id=100 + n, sleep=5)) for n in range(2)]
     wait_for(lambda: not len(manager._queue) and not manager._queue.idle)
     assert manager.submit(spec(id=102)).result(60) and not any(one.done() for one in slow)
-    wait_for(
-        lambda: len(manager._threads) == 3
-    )  # (it counts as soon as its start returns, perhaps after its first job)
+    # (it counts as soon as its start returns, perhaps after its first job)
+    wait_for(lambda: len(manager._threads) == 3)
 
 
 def test_extra_threads_start_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

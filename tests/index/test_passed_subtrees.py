@@ -66,6 +66,8 @@ PATTERNS = [
     r"(?=.{4,20}$)(?=.*[A-Z])(?=.*[01]).*",
     r"[a-z0-9-]{1,30}([^\s]{1,40})?.{0,70}",
     r"[a-f0-9 -]{60,100}",
+    r"x?[a-f]+-",  # a loop of few characters, entered from elsewhere
+    r"[a-f]{1,62}|[a-f0-9]{1,64} ",
     r"[a-z0-9]{1,12}([-é][a-z0-9]{1,12})*",
     r"(?=[^あ]{0,9}$)(?!.*ab).*",
     r".{0,17}(\S{1,18}|[a-f -]{2,19})",
@@ -111,12 +113,48 @@ def test_objects_that_overlap(vocabulary: Vocabulary) -> None:
         assert ids(index.masks[guide.mask_row]) == expected, text
 
 
+COUNTED = [
+    {"type": "array", "items": {"type": "string", "maxLength": 9, "pattern": r"^(?:\S+ )*\S+$"}, "maxItems": 2},
+    {
+        "type": "object",
+        "propertyNames": {"maxLength": 12, "pattern": "^[a-f]"},
+        "additionalProperties": {"type": "null"},
+    },
+    {"type": "string", "format": "hostname", "maxLength": 40},
+    {"anyOf": [{"type": "string", "maxLength": 16}, {"type": "string", "pattern": "^[a-f]{15,31}[0-9 ]"}]},
+]
+
+
+@pytest.mark.parametrize("schema", COUNTED, ids=str)
+def test_counted_characters_in_json(schema: dict[str, object], vocabulary: Vocabulary) -> None:
+    index, random, looked_at = Index.from_json_schema(schema, vocabulary), Random(5), 0
+    for start in ('"', '["', '{"', '["ab", "'):
+        for text in texts(random):
+            guide = index.guide()
+            if not guide.accept_string(start.encode() + text):
+                continue
+            looked_at += 1
+            expected = [token for token in range(vocabulary.size) if guide.accepts([token])]
+            assert ids(index.masks[guide.mask_row]) == expected, (start, text)
+    assert looked_at > 3
+
+
+def test_counted_rules_of_a_grammar(vocabulary: Vocabulary) -> None:
+    index = Index.from_grammar('start: word ("-" word)~0..3 "A"?\nword: letter~2..20\nletter: /[a-z]/', vocabulary)
+    for text in (b"", b"ab", b"abeabe", b"ab-ea", b"ab-ea-abe", b"abeabeabeabeabeabea", b"ab-ab-ab-ab"):
+        guide = index.guide()
+        assert guide.accept_string(text)
+        expected = [token for token in range(vocabulary.size) if guide.accepts([token])]
+        assert ids(index.masks[guide.mask_row]) == expected, text
+
+
 def test_the_vocabulary_is_large_enough(vocabulary: Vocabulary) -> None:
     assert len(vocabulary.trie.byte) > 2 * walk._LONG_WALK
 
 
 def test_bytes_below_a_node(vocabulary: Vocabulary) -> None:
-    """The bits of a node's subtree are those of its characters, and one bit stands for all that is not UTF-8."""
+    """The bits of a node's subtree are those of its characters, and one bit stands for all that is not UTF-8. Others have
+    its height."""
     trie = vocabulary.trie
     below = bytes_below(trie.byte, trie.depth, trie.end)
     path = bytearray()

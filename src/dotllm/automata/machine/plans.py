@@ -189,7 +189,7 @@ class Trie(NamedTuple):
     main_end: int
     """The trie of all tokens is the nodes [0, main_end)."""
     below: Int64
-    """[main_end, 2]: the bytes below each, and the longest way down (see `subtrees`)."""
+    """[main_end, 2]: the set of bytes below each, and its height (see `subtrees`)."""
 
 
 TRIE = nb.types.NamedTuple((U1, I1, I1, I1, I1, I, nb.int64[:, ::1]), Trie)

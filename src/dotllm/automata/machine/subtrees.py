@@ -1,7 +1,8 @@
 """Finds which bytes are below each node of a token trie, and how far down they go.
 
 Where a grammar returns to the same place after most characters, a mask allows nearly all tokens. If there are only such
-characters below a node, all tokens below it are allowed, and a walk can skip the subtree (see `walk`).
+characters below a node, all tokens below it are allowed, and a walk can skip the subtree (see `walk`). Where characters
+are counted, the height of the subtree must not exceed what may still come.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ BIT = _bits()
 """The bit for each byte: below 64 a bit of the first of two integers, from 64 on one of the second. Bytes with the same
 bit are told apart only below it."""
 HEIGHT_AT, HIGHEST = 26, 63
-"""Bits of the first integer that `BIT` leaves free."""
+"""The height begins at this bit of the first integer (`BIT` uses none of 26 to 31). `HIGHEST` means 63 or more."""
 
 
 @kernel("int64[:, ::1](uint8[::1], int32[::1], int32[::1])")
 def bytes_below(byte: UInt8, depth: Int32, end: Int32) -> Int64:
-    """What is below each node of a trie, int64 [nodes, 2]: the set of bytes (see `BIT`), and in the first integer from
-    bit `HEIGHT_AT` on the number of bytes of the longest way down, at most `HIGHEST`."""
+    """For each node of a trie, int64 [nodes, 2]: the set of bytes below it (see `BIT`). From bit `HEIGHT_AT` on, the
+    first integer has its height in bytes, at most `HIGHEST`."""
     n = len(byte)
     deepest = 0
     for i in range(n):

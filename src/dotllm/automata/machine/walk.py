@@ -35,7 +35,7 @@ _WORTH_A_CHAIN = 128  # the same for a chain
 LEAST_BELOW = 2  # the same for a loop that has been found
 _CHAIN = 16  # configurations of a chain
 _ENDLESS = 1 << 30  # the length of a loop
-_MANY_CHARACTERS = 10  # of ASCII that lead to the same place: with fewer, hardly a subtree has no others
+_MANY_CHARACTERS = 10  # of ASCII, the least set of a chain: almost every subtree has characters outside a smaller one
 
 CELL = 6  # ints: symbol, handle below, real stack, its depth + 1, first cell of a bucket, next cell in its own bucket
 
@@ -199,9 +199,9 @@ def starts_form(lead: int) -> bool:
 
 
 @inner_kernel(I(MEM, I, I, I, I, I, I))
-def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop_handle: int, most_steps: int) -> int:
-    """Whether every character with the first byte ``lead``, which has just been read, leads into the loop: 1, 0 (or it
-    is not known after ``most_steps`` steps), or an error."""
+def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, to: int, to_handle: int, most_steps: int) -> int:
+    """Whether every character with the first byte ``lead``, which has just been read, leads to (to, to_handle): 1; 0
+    (also if ``most_steps`` steps do not suffice); or an error."""
     form = -1
     for i in range(_FORMS.shape[0]):
         if _FORMS[i, 0] <= lead <= _FORMS[i, 1]:
@@ -235,7 +235,7 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
         if after == 0 or steps > most_steps:
             return 0
         if level == length - 1:
-            if after != loop or mem[L.H_OUT] != loop_handle:
+            if after != to or mem[L.H_OUT] != to_handle:
                 return 0
         elif after != states[level + 1] or mem[L.H_OUT] != handles[level + 1]:  # (else it has just been examined)
             level += 1
@@ -251,16 +251,18 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
 # nodes instead of 266,000. Most loops neither pop nor push, so they are the same on any stack.
 #
 # Where characters are counted (a string with ``maxLength``, a label of a host name), they do not lead back, but on
-# from one configuration to the next. Such a chain is known as far as most tokens reach, and passes over what is no
-# longer than its rest.
+# from one configuration to the next: a chain. We follow it for `_CHAIN` characters of the same set. The walk skips a
+# subtree if its height is at most the rest of the chain. (Heights count bytes and chains count characters, so this errs
+# on the safe side. A subtree without ASCII does not make a walk look for a chain.)
 
-# columns of a table of loops: the configuration, the bytes that lead on (as in `Trie.below`), how many of them may
+# columns of a table of loops: the configuration, the characters that lead on (as in `Trie.below`), how many of them are
+# certain to lead on
 _STATE, _HANDLE, _LOW, _HIGH, _LENGTH = range(5)
 
 
 @inner_kernel(I2L(nb.boolean))
 def new_loops(are_needed: bool) -> Int64:
-    """An empty table of loops. Its last row has the numbers of chains and of loops looked for."""
+    """An empty table of loops and chains. The last row counts the searches for chains and for loops."""
     loops = np.full((_LOOPS + 1 if are_needed else 1, 5), -1, np.int64)
     loops[-1, :2] = 0
     return loops
@@ -270,7 +272,7 @@ class Link(NamedTuple):
     """The step of most characters from a configuration."""
 
     state: int
-    """Where they lead: the core state. L.DEAD: too few characters lead to the same place; below 0: an error."""
+    """Where they lead: a core state. L.DEAD: nowhere, or too few lead there. Below 0: an error."""
     handle: int
     low: int
     """These characters (as in `Trie.below`)."""
@@ -282,8 +284,8 @@ LINK = nb.types.NamedUniTuple(I, 4, Link)
 
 @inner_kernel(LINK(MEM, I, I, I, I))
 def find_link(mem: Int32, state: int, handle: int, byte: int, groups: int) -> Link:
-    """The step of most characters from (state, handle), which is that of ``byte``; below 0, to the same configuration.
-    ``groups``: the bits of the groups beyond ASCII that matter."""
+    """Find where ``byte`` leads from (state, handle), and which characters lead there, too. A byte below 0: find those
+    that lead back to (state, handle). ``groups``: only these groups beyond ASCII are examined."""
     class_of = mem[L.H_CLASS_OF]
     to, to_handle = state, handle
     if byte >= 0:
@@ -330,21 +332,21 @@ def find_link(mem: Int32, state: int, handle: int, byte: int, groups: int) -> Li
     return Link(to, to_handle, low, high)
 
 
-@inner_kernel(nb.boolean(MEM, I, I, I, I))
-def may_be_chain(mem: Int32, state: int, handle: int, low: int, high: int) -> bool:
-    """Whether the characters of ASCII among (low, high), as in `Trie.below`, lead from (state, handle) to one place.
-    (Mostly the first few show that they do not.)"""
+@inner_kernel(I(MEM, I, I, I, I))
+def chain_byte(mem: Int32, state: int, handle: int, low: int, high: int) -> int:
+    """A character of ASCII among (low, high), as in `Trie.below`, if all of them lead from (state, handle) to one
+    place; else -1. (Usually the first few show that they do not.)"""
     class_of = mem[L.H_CLASS_OF]
-    cls, to, to_handle = I(-1), I(L.DEAD), I(0)
+    cls, to, to_handle, agreed = I(-1), I(L.DEAD), I(0), I(-1)
     for byte in range(CONTROL, 0x80):
         is_asked = (low >> BIT[byte] if BIT[byte] < 64 else high >> (BIT[byte] - 64)) & 1 != 0
         if is_asked and mem[class_of + byte] != cls:
             cls = I(mem[class_of + byte])
             after = take_byte(mem, state, handle, byte)
             if after <= 0 or (to > 0 and (after != to or mem[L.H_OUT] != to_handle)):
-                return False  # (an error comes again, in the walk)
-            to, to_handle = after, I(mem[L.H_OUT])
-    return to > 0
+                return -1  # (if the walk takes this byte, it meets the error itself)
+            to, to_handle, agreed = after, I(mem[L.H_OUT]), I(byte)
+    return agreed
 
 
 @inner_kernel(I(I2L, I, I), inlined=True)
@@ -366,11 +368,11 @@ def known_loop(loops: Int64, state: int, handle: int) -> int:
 @inner_kernel(I(MEM, I, I, I, I2L))
 def find_loop(mem: Int32, state: int, handle: int, byte: int, loops: Int64) -> int:
     """Enter (state, handle) in a table of loops: as a loop (``byte`` below 0), or with the chain that ``byte`` leads
-    along. 0, or an error."""
+    along. 1; 0 if there is no chain; or an error."""
     states, handles = allocate.longs(_CHAIN + 1), allocate.longs(_CHAIN + 1)
     states[0], handles[0] = state, handle
     low, high, links = I(-1), I(-1), 0
-    rest = I(0)  # how many characters of the set follow the last link for certain
+    rest = I(0)  # characters of the set that are known to follow the last link
     while links < _CHAIN:
         slot = known_loop(loops, states[links], handles[links])
         if slot >= 0:
@@ -389,34 +391,39 @@ def find_loop(mem: Int32, state: int, handle: int, byte: int, loops: Int64) -> i
             break
         links += 1
         states[links], handles[links] = link.state, link.handle
+    if links == 0 and rest == 0:
+        return 0
+    # The rows of a chain have the same set, and their lengths fall: a row that replaces another one is right for both.
     for i in range(max(1, links)):
         slot, length = loop_slot(loops, states[i], handles[i]), links - i + rest
         if length < _ENDLESS:  # a height of HIGHEST may stand for more
             length = min(length, I(HIGHEST - 1))
         loops[slot, _STATE], loops[slot, _HANDLE] = states[i], handles[i]
         loops[slot, _LOW], loops[slot, _HIGH], loops[slot, _LENGTH] = low, high, length
-    return 0
+    return 1
 
 
 @inner_kernel(I(MEM, TRIE, I2L, I, I, I, nb.boolean), inlined=True)
 def stays_below(mem: Int32, trie: Trie, loops: Int64, state: int, handle: int, node: int, is_loop: bool) -> int:
-    """Whether (state, handle), the configuration after a node, allows all tokens below the node because it is a loop
-    (or a chain) for them: 1, 0 (or it is not known), or an error. ``is_loop``: whether it is likely to be a loop."""
+    """Whether (state, handle), reached after a node, allows all tokens below it, because they stay in its loop or
+    chain: 1, 0 (or it is not known), or an error. ``is_loop``: whether it is likely to be a loop."""
     slot = known_loop(loops, state, handle)
-    if slot < 0:
+    if slot < 0 or (is_loop and loops[slot, _LENGTH] < _ENDLESS):
         size = trie.end[node] - node
         least, most = (_WORTH_FINDING, _MOST_LOOPS) if is_loop else (_WORTH_A_CHAIN, _MOST_CHAINS)
         if size <= least or loops[_LOOPS, I(is_loop)] >= most:
             return 0
         loops[_LOOPS, I(is_loop)] += 1
-        # (as an argument, the trie would have its references counted)
-        if not is_loop and not may_be_chain(mem, state, handle, trie.below[node, 0], trie.below[node, 1]):
-            return 0
+        byte = I(-1)
+        if not is_loop:
+            byte = chain_byte(mem, state, handle, trie.below[node, 0], trie.below[node, 1])
+            if byte < 0:
+                return 0
         cls = mem[mem[L.H_CLASS_OF] + trie.byte[node]]
         if is_loop and mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls] == state:
             handle = I(_ANY_STACK)
-        done = find_loop(mem, state, handle, I(-1) if is_loop else I(trie.byte[node + 1]), loops)
-        if done < 0:
+        done = find_loop(mem, state, handle, byte, loops)
+        if done <= 0:
             return done
         slot = loop_slot(loops, state, handle)
     low = trie.below[node, 0]
@@ -584,7 +591,8 @@ def walk(
     the remaining tokens suffice, if there is a limit). 0, or an error.
 
     The configuration after each node is that after its parent, which is remembered by depth, and the node's byte. If it
-    is dead, the subtree is skipped; so it is if all its bytes stay in a loop, and then all its tokens are allowed.
+    is dead, the subtree is skipped. If all its bytes stay in a loop or chain, it is skipped, too, with all its tokens
+    allowed.
     After white space, and without a limit, there are two configurations (`part`): the subtree is walked with what
     follows, then with more white space. No byte is in both, so no subtree is entered twice.
     """
