@@ -389,8 +389,8 @@ def is_as_loop(mem: Int32, trie: Trie, loop: EndlessLoop, loops: Int64, state: i
             return leads_there
     if mem[L.H_LEFT] > 0 or trie.end[node] - node <= LEAST_BELOW:
         return 0
-    # Other callers have loops of their own over the set. A token that stays in that loop (or chain) and in
-    # this one is allowed by both.
+    # Other callers have loops of their own over the set. A token that stays in one of them (or in a chain)
+    # and in this loop is allowed by both.
     stays = stays_below(mem, trie, loops, state, handle, node, state == loop.state)
     return stays if stays <= 0 else stays_below(mem, trie, loops, loop.state, loop.handle, node, True)
 

@@ -368,13 +368,13 @@ def known_loop(loops: Int64, state: int, handle: int) -> int:
 @inner_kernel(I(MEM, I, I, I, I2L))
 def find_loop(mem: Int32, state: int, handle: int, byte: int, loops: Int64) -> int:
     """Enter (state, handle) in a table of loops: as a loop (``byte`` below 0), or with the chain that ``byte`` leads
-    along. 1; 0 if there is no chain; or an error."""
+    along. Returns 1, or 0 if there is no chain, or an error."""
     states, handles = allocate.longs(_CHAIN + 1), allocate.longs(_CHAIN + 1)
     states[0], handles[0] = state, handle
     low, high, links = I(-1), I(-1), 0
     rest = I(0)  # characters of the set that are known to follow the last link
     while links < _CHAIN:
-        slot = known_loop(loops, states[links], handles[links])
+        slot = known_loop(loops, states[links], handles[links]) if links > 0 else I(-1)
         if slot >= 0:
             if low & ~loops[slot, _LOW] == 0 and high & ~loops[slot, _HIGH] == 0:
                 rest = loops[slot, _LENGTH]
@@ -414,13 +414,12 @@ def stays_below(mem: Int32, trie: Trie, loops: Int64, state: int, handle: int, n
         if size <= least or loops[_LOOPS, I(is_loop)] >= most:
             return 0
         loops[_LOOPS, I(is_loop)] += 1
-        byte = I(-1)
+        byte, cls = I(-1), mem[mem[L.H_CLASS_OF] + trie.byte[node]]
         if not is_loop:
             byte = chain_byte(mem, state, handle, trie.below[node, 0], trie.below[node, 1])
             if byte < 0:
                 return 0
-        cls = mem[mem[L.H_CLASS_OF] + trie.byte[node]]
-        if is_loop and mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls] == state:
+        elif mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls] == state:
             handle = I(_ANY_STACK)
         done = find_loop(mem, state, handle, byte, loops)
         if done <= 0:
