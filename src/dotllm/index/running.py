@@ -35,8 +35,8 @@ _WORTH = 3.0
 """With about six new masks a step (32 requests of a trained model), looking ahead made a token 7 to 9 % faster; with
 0.2 (one request), about 4 % slower. Nothing between them was measured."""
 _MOST_INDEXES = 64
-"""Looking ahead locks the indexes, and one helper moves through all of them, while a step uses several threads. Not
-measured in pairs: steps of 256 indexes took longer with a look (docs/decisions/new-masks.md)."""
+"""Looking ahead locks the indexes, and one helper moves through all of them, while a step uses several threads. With
+8B, the limit changes nothing; a small model was not measured in pairs (docs/decisions/new-masks.md)."""
 _LATELY = 0.25  # the weight of the latest step in the mean of new masks
 
 
