@@ -13,7 +13,6 @@ from dotllm import Index, Vocabulary
 from dotllm.automata.machine.masks import known_row
 from dotllm.index import ahead
 from dotllm.index.running import Running
-from dotllm.index.token_space import TokenSpace
 
 EOS = 256
 
@@ -79,18 +78,6 @@ def test_a_look_is_worth_its_time_while_many_masks_are_new(vocabulary: Vocabular
                 running.rows(names)
                 worth.append(running.is_worth_a_look)
             assert worth[-1] == (is_new and count == 26)
-
-
-def test_a_look_is_not_worth_its_time_on_many_indexes(vocabulary: Vocabulary) -> None:
-    for count in (64, 65):
-        running, names = Running(TokenSpace.of(vocabulary)), [str(i) for i in range(count)]
-        for i, name in enumerate(names):
-            running.enter(name, Index.from_choice([f"{i:03d}"], vocabulary).guide())
-        for place in range(3):
-            running.rows(names)
-            assert running.take(names, [[ord(f"{i:03d}"[place])] for i in range(count)]) == []
-        running.rows(names)
-        assert running._new_masks > 3 and running.is_worth_a_look == (count == 64)
 
 
 def test_a_look_at_what_never_comes_changes_nothing(vocabulary: Vocabulary) -> None:

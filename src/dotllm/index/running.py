@@ -34,9 +34,6 @@ _NO_TOKEN = -1
 _WORTH = 3.0
 """With about six new masks a step (32 requests of a trained model), looking ahead made a token 7 to 9 % faster; with
 0.2 (one request), about 4 % slower. Nothing between them was measured."""
-_MOST_INDEXES = 64
-"""Looking ahead locks the indexes, and one helper moves through all of them, while a step uses several threads. With
-8B, the limit changes nothing; a small model was not measured in pairs (docs/decisions/new-masks.md)."""
 _LATELY = 0.25  # the weight of the latest step in the mean of new masks
 
 
@@ -172,8 +169,8 @@ class Running:
 
     @property
     def is_worth_a_look(self) -> bool:
-        """Whether so many masks have been new lately, on so few indexes, that a look-ahead saves time."""
-        return self._new_masks >= _WORTH and len(self._indexes) <= _MOST_INDEXES
+        """Whether so many masks have been new lately that a look-ahead saves time."""
+        return self._new_masks >= _WORTH
 
     def look_ahead(self, names: list[str], tokens: Int64) -> None:
         """Let a helper find the masks after ``tokens``, int64 [names] (-1: no token), which these guides take next; see
