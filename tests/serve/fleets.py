@@ -4,7 +4,7 @@ python -m tests.serve.fleets [KIND ...]     KIND: a key of `KINDS`, all by defau
 
 Each server is asked the same requests twice, some greedy, some with a seed. ``one`` comes first, and the answers of all
 other fleets are compared with its answers. The processes of a fleet share one store. A compile takes a second here, so
-each line also says how many specifications the fleet has compiled. docs/operations.md has the table.
+each line also says how many specifications the fleet has compiled. docs/testing.md has the table.
 
 On a host with two GPUs, the variables FLAGS (``--dtype bfloat16``) and MODEL say how to serve what; answers need not be
 the same there, because a batch's size changes rounding.

@@ -1,7 +1,7 @@
 """Every kind of model that vLLM runs on CPUs answers every specification: mixtures, hybrids, images, audio, LoRA.
 
 The models are tiny and their weights random (`model_classes.py`), so their answers show the constraint.
-docs/operations.md lists what vLLM itself cannot run on a CPU.
+docs/testing.md lists what vLLM itself cannot run on a CPU.
 """
 
 from __future__ import annotations
