@@ -224,6 +224,12 @@ def test_a_limit_that_cannot_be_kept_ends_the_request_with_its_reason(indexes: l
     rows = np.array([grammar.guide.mask_row], np.int32)
     assert limit.change_rows(grammar, (), 3, rows, np.array([grammar.guide.config], np.int32)) == -1
     assert grammar.failed and isinstance(grammar.error, TooFewTokensError) and not limit.was_needed(0)
-    request.sampling_params.min_tokens = 90
-    with pytest.raises(InvalidSpecError, match="takes 91 tokens"):
+
+
+def test_a_limit_below_the_shortest_answer_is_refused_with_its_remedy() -> None:
+    manager: Any = SimpleNamespace(reasoner_cls=None)
+    parameters = SimpleNamespace(min_tokens=90)
+    request: Any = SimpleNamespace(max_tokens=90, num_output_tokens=0, num_tokens=1, sampling_params=parameters)
+    with pytest.raises(InvalidSpecError, match="takes 91 tokens") as refused:
         AnswerLimit(manager, request, 0).begin(request, 100, 5)
+    assert refused.value.code == "too_few_tokens" and refused.value.help == "raise or omit max_tokens"

@@ -54,8 +54,8 @@ class AnswerLimit:
         needed = max(shortest + len(self.reasoning_end), request.sampling_params.min_tokens + 1)
         left = tokens_left(request, max_model_len)
         if left < needed:
-            message = f"the shortest answer takes {needed} tokens, and max_tokens and the model's length leave {left}"
-            raise InvalidSpecError(message, keyword="max_tokens")
+            text = f"the shortest answer takes {needed} tokens, and max_tokens and the model's length leave {left}"
+            raise InvalidSpecError(text, keyword="max_tokens", code="too_few_tokens", help="raise or omit max_tokens")
         self._answer += shortest
 
     def guide(self, compiled: Compiled, request: Request, max_model_len: int) -> Guide:
