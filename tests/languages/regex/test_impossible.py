@@ -18,6 +18,11 @@ from dotllm.languages.regex import regex_to_grammar
         ("(?!a)a", 0, "the look-ahead '(?!a)'"),
         ("[(?=a](?=(\\)))x(?:y)", 6, "the look-ahead '(?=(\\\\)))'"),
         ("x(?=y)", 1, "nothing comes after its end"),
+        (r"(?<=\S)\s+(?=\S)", 0, "nothing comes before its beginning"),
+        ("new $NAME($ARGUMENT)", 4, "'$' at offset 4 can never hold; the expression matches the whole text"),
+        (r"\bс+(?=\d)", 0, "the word boundary"),  # a Cyrillic letter, which is not a word character in ASCII
+        (r"(?<=(?=\b)a)b(?=c\b)", 0, "the look-behind '(?<=(?=\\\\b)a)'"),
+        ("(?<=a)^b" + "(?!x)x" * 3, 0, "the look-behind"),
     ],
 )
 def test_the_assertion_at_fault(pattern: str, offset: int, message: str) -> None:
@@ -28,8 +33,14 @@ def test_the_assertion_at_fault(pattern: str, offset: int, message: str) -> None
     assert message in str(error) and error.code == "unsatisfiable"
 
 
-@pytest.mark.parametrize("pattern", [r"[^\s\S]", "(?<=a)^b" + "(?!x)x" * 3])
+@pytest.mark.parametrize("pattern", [r"[^\s\S]", "(?=a)(?=b)(?=c)[abc]", "(?!x)x" * 17])
 def test_no_one_assertion_at_fault(pattern: str) -> None:
     with pytest.raises(InvalidSpecError, match="no text matches the regular expression") as refusal:
         regex_to_grammar(pattern)
     assert refusal.value.related == ()
+
+
+@pytest.mark.parametrize("pattern", [r"[\uD800-\uDBFF][\uDC00-\uDFFF]", r"^[\ud800-\udbff]$"])
+def test_lone_surrogates(pattern: str) -> None:
+    with pytest.raises(InvalidSpecError, match=r"lone surrogates.*\\u\{"):
+        regex_to_grammar(pattern)

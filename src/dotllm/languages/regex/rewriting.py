@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from dotllm.automata.dfa import Budget
 from dotllm.charset import ANY_CHAR, CharSet
@@ -254,13 +255,18 @@ def _is_any_text(node: Node) -> bool:
 # Says why no text matches a regular expression: it names the assertion that can never hold.
 #
 # A request's expression matches the whole text, so nothing precedes or follows the match: ``(?<=a)b`` and ``a^b``
-# match no text. The assertion at fault is the first one without which some text matches.
+# match no text. The assertion at fault is the first one without which some text matches. If several are at fault,
+# as in ``(?<=a)b(?=c)``, it is the first one that cannot hold even if the others are left out.
 
 _TRIED = 16
 _ASSERTION = re.compile(
     r"(?P<skipped>\\[^bBAZz]|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?#[^)]*\))|(?P<group>\(\?<?[=!])|(?P<anchor>\\[bBAZz]|[$^])",
     re.DOTALL,
 )
+# A surrogate that is not half of a pair, as in patterns for UTF-16: ``[\ud800-\udbff]``.
+_SURROGATE = re.compile(r"\\u[dD][89a-bA-B][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_Place: TypeAlias = tuple[int, int, str]
+"""Where an assertion begins and ends, and its name."""
 _NAMES = {"(?=": "look-ahead", "(?!": "look-ahead", "(?<=": "look-behind", "(?<!": "look-behind"}
 _BEFORE = "the expression matches the whole text, so nothing comes before its beginning"
 _BEHIND = "the expression matches the whole text, so nothing comes after its end"
@@ -271,29 +277,52 @@ def impossible(pattern: str, matches: Callable[[str], bool]) -> InvalidSpecError
     """The refusal of a ``pattern`` that no text matches. ``matches`` tells whether any text matches a pattern. The
     assertion is a related place, because the whole expression is refused."""
     message = "no text matches the regular expression"
-    for begin, end, name in _assertions(pattern):
+    fault = _at_fault(pattern, list(_assertions(pattern)), matches)
+    if fault is None:
+        help = "texts contain no lone surrogates; write the characters, or \\u{…}" if _SURROGATE.search(pattern) else ""
+        return InvalidSpecError(message, keyword="regex", code="unsatisfiable", help=help)
+    begin, end, name = fault
+    help = _HELP.get(name, "")
+    if name == "look-behind" and begin == 0:
+        help = _BEFORE
+    elif name == "look-ahead" and end == len(pattern):
+        help = _BEHIND
+    what = f"the {name} {_shortened(pattern[begin:end])!r}" if name not in _HELP else repr(name)
+    related = (Related(Offset(begin), "it can never hold here"),)
+    message = f"{message}: {what} at offset {begin} can never hold"
+    return InvalidSpecError(message, keyword="regex", code="unsatisfiable", help=help, related=related)
+
+
+def _at_fault(pattern: str, assertions: list[_Place], matches: Callable[[str], bool]) -> _Place | None:
+    """The first of ``assertions`` without which some text matches, or that cannot hold even without the others."""
+
+    def possible(dropped: list[_Place], left: _Place = (0, 0, "")) -> bool | None:
+        """Whether any text matches without ``dropped``, but with all of ``left``; None: that is refused."""
+        parts, at = [], 0
+        for begin, end, _ in dropped:
+            if begin >= at and not left[0] <= begin < left[1]:
+                parts.append(pattern[at:begin])
+                at = end
         try:
-            if not matches(f"{pattern[:begin]}(?:){pattern[end:]}"):
-                continue
-        except SpecError:  # without it, the expression may be refused for another reason
-            continue
-        help = _HELP.get(name, "")
-        if name == "look-behind" and begin == 0:
-            help = _BEFORE
-        elif name == "look-ahead" and end == len(pattern):
-            help = _BEHIND
-        what = f"the {name} {_shortened(pattern[begin:end])!r}" if name not in _HELP else repr(name)
-        related = (Related(Offset(begin), "it can never hold here"),)
-        message = f"{message}: {what} at offset {begin} can never hold"
-        return InvalidSpecError(message, keyword="regex", code="unsatisfiable", help=help, related=related)
-    return InvalidSpecError(message, keyword="regex", code="unsatisfiable")
+            return matches("(?:)".join([*parts, pattern[at:]]))
+        except SpecError:
+            return None
+
+    for assertion in assertions:
+        if possible([assertion]):
+            return assertion
+    if len(assertions) > 1 and possible(assertions):
+        for assertion in assertions:
+            if possible(assertions, assertion) is False:
+                return assertion
+    return None
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= 40 else text[:40] + "…"
 
 
-def _assertions(pattern: str) -> Iterator[tuple[int, int, str]]:
+def _assertions(pattern: str) -> Iterator[_Place]:
     """(Begin, end, name) of the first few assertions of ``pattern``."""
     count = 0
     for match in _ASSERTION.finditer(pattern):
