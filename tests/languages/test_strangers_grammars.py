@@ -57,6 +57,13 @@ GRAMMARS = [
         "%extend is not supported",
         "all alternatives",
     ),
+    (
+        "start: value\n%import .values (value)",
+        "line 2, column 9",
+        "only the library 'common' can be imported",
+        "write the imported rules and terminals into it",
+    ),
+    ("start: X\n%import python.NAME -> X", "line 2, column 9", "only the library 'common'", "only one grammar"),
     ('<root> ::= "a"', "line 1, column 8", "unexpected '::='", "a plain name"),
 ]
 TAGS: list[tuple[Any, str, str, str]] = [

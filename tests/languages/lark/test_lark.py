@@ -81,6 +81,9 @@ def test_ignored_text_stands_behind_terminals() -> None:
     assert language(initial, " a12b") == [" a12b"]
     once = '%llguidance {"skip_repetition": "once", "no_forcing": true}\nstart: "a" "b"\n%ignore /[ ]{1,2}/\n'
     assert language(once, "ab", "a  b", "a   b") == ["ab", "a  b"]
+    once = once.replace('"skip_repetition": "once"', '"ignore_once": true')
+    assert language(once, "ab", "a  b", "a   b") == ["ab", "a  b"]
+    assert language(once.replace("true", "false", 1), "ab", "a  b", "a   b") == ["ab", "a  b", "a   b"]
 
 
 def test_imports() -> None:
@@ -183,6 +186,7 @@ def test_terminals_used_often_are_shared() -> None:
         (f'start: %json {{"const": {"9" * 5000}}}', BudgetExceededError, "%json", "line 1, column 14"),
         (f'start: %json {{"const": 1e{"9" * 30}}}', BudgetExceededError, "%json", "line 1, column 14"),
         ('start: %regex {"pattern": "x"}', InvalidSpecError, "%regex", "line 1, column 8"),
+        ('%llguidance {"ignore_once": "yes"}\nstart: "a"', InvalidSpecError, "ignore_once", "line 1, column 1"),
         ('%llguidance {"nonsense": 1}\nstart: "a"', InvalidSpecError, "nonsense", "line 1, column 1"),
         (
             '%llguidance {"allow_invalid_utf8": true}\nstart: "a"',

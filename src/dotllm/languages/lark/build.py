@@ -24,6 +24,7 @@ from dotllm.languages.token_names import TokenNames, token_expression
 
 MAX_TEMPLATE_USES = 5_000
 
+_OPTIONS = ("no_forcing", "allow_initial_skip", "allow_invalid_utf8", "ignore_once", "skip_repetition")
 _TERMINAL_KINDS = (LarkNodeKind.LITERAL, LarkNodeKind.RANGE, LarkNodeKind.PATTERN, LarkNodeKind.STRUCTURED_REGEX)
 
 
@@ -90,7 +91,7 @@ class _LarkCompiler:
             defined = {name: rule.at for name, rule in (*self.document.rules.items(), *self.document.terminals.items())}
             raise self.source.without_first_rule("start", defined, "root", 'EBNF: root ::= "…"')
         self._check_names()
-        self.ignored = self._ignored(once=options.get("skip_repetition") == "once")
+        self.ignored = self._ignored(once=bool(options.get("ignore_once")) or options.get("skip_repetition") == "once")
         grammar = self.grammar
         whole = self._call("start", (), start.at)
         if self.ignored is not None and options.get("allow_initial_skip"):
@@ -111,8 +112,10 @@ class _LarkCompiler:
         for name, value in options.items():
             if name == "allow_invalid_utf8" and value:
                 raise self.source.unsupported("texts are always UTF-8", 0, name)
-            if name not in ("no_forcing", "allow_initial_skip", "allow_invalid_utf8", "skip_repetition"):
+            if name not in _OPTIONS:
                 raise self.source.invalid(f"unknown option {name!r}", 0, name, "unknown_field")
+            if name == "ignore_once" and not isinstance(value, bool):
+                raise self.source.invalid("ignore_once must be true or false", 0, name)
         return options
 
     def _check_names(self) -> None:

@@ -357,9 +357,11 @@ class Parser(TokenReader):
             raise self.source.invalid(f"unexpected {token.text}", token.at, token.text)
 
     def _import(self) -> None:
-        module = self.expect("NAME", "'common'")
-        if module.text != "common":
-            raise self.source.unsupported("only the library 'common' can be imported", module.at, "%import")
+        module = self.token
+        if module.kind == "." or (module.kind == "NAME" and module.text != "common"):
+            help = "a request has only one grammar: write the imported rules and terminals into it"
+            raise self.source.unsupported("only the library 'common' can be imported", module.at, "%import", help)
+        self.expect("NAME", "'common'")
         self.i += self.token.kind == "."
         if self.token.kind == "(":
             self.i += 1
