@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotllm.automata.dfa import Dfa, dfa_to_grammar
-from dotllm.errors import InvalidSpecError
+from dotllm.errors import InvalidSpecError, UnsupportedError
 from dotllm.grammar import Grammar
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_grammar
 from dotllm.languages.regex.build import Writing
@@ -47,6 +47,18 @@ assertions = st.recursive(
     max_leaves=7,
 )
 
+possessive = st.sampled_from(["*+", "++", "?+", "{1,2}+", "{2}+"])
+atomic = st.recursive(
+    st.one_of(characters, st.just("")),
+    lambda inner: st.one_of(
+        combined(inner),
+        inner.map("(?>{})".format),
+        st.tuples(inner, possessive).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+        st.tuples(inner, inner).map("(?>{0[0]}|{0[1]})".format),
+    ),
+    max_leaves=8,
+)
+
 
 def judged(pattern: str, search: bool, texts: list[str]) -> list[str]:
     """The texts that ``pattern`` matches."""
@@ -64,6 +76,18 @@ def test_plain_expressions(pattern: str, search: bool) -> None:
     dfa = regex_to_dfa(pattern, search=search)
     assert [text for text in TEXTS if dfa.accepts(text)] == expected
     check_grammar(pattern, search, [text for text in expected if text in SHORT])
+
+
+@settings(max_examples=few(1000))
+@given(atomic, st.booleans())
+def test_atomic_groups_that_change_nothing(pattern: str, search: bool) -> None:
+    try:
+        dfa = regex_to_dfa(pattern, search=search)
+    except UnsupportedError:
+        return
+    compiled = re.compile(pattern, re.ASCII)
+    match = compiled.search if search else compiled.fullmatch
+    assert [text for text in TEXTS if dfa.accepts(text)] == [text for text in TEXTS if match(text)]
 
 
 @settings(max_examples=few(300))

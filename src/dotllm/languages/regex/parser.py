@@ -19,13 +19,13 @@ from dotllm.languages.regex.syntax import (
     Assertion,
     AssertionKind,
     Atomic,
+    Empty,
     Look,
     Node,
     Repeat,
     Text,
     alt,
     chars,
-    charset_of,
     repeat,
     seq,
 )
@@ -600,6 +600,7 @@ def parse(pattern: str, dialect: Dialect = "python") -> Parsed:
 class _Parser(GroupScanner):
     anchors = False  # outside look-around
     atomic = 0  # the number of atomic groups and possessive quantifiers
+    unordered = -1  # where the last construct begins whose node does not say which match is tried first
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -625,7 +626,10 @@ class _Parser(GroupScanner):
                 continue
             if char == "|":
                 self.at += 1
-                group.choices.append(seq(group.parts))
+                choice = seq(group.parts)
+                if isinstance(choice, Empty):
+                    self.unordered = start
+                group.choices.append(choice)
                 group.parts = []
                 continue
             if char == ")":
@@ -742,8 +746,8 @@ class _Parser(GroupScanner):
         if self._at_quantifier():
             raise self.invalid("multiple repeat")
         repeated = repeat(node, low, high)
-        if isinstance(repeated, Repeat) and mode != "?" and charset_of(node) is not None:
-            repeated = Repeat(node, low, high, run=True)
+        if mode == "?" or isinstance(node, Repeat):
+            self.unordered = start
         if mode == "+":
             return self._atomic(repeated, start)
         return repeated
@@ -753,7 +757,7 @@ class _Parser(GroupScanner):
         if self.atomic > MAX_ATOMIC:
             what = f"more than {MAX_ATOMIC} atomic groups or possessive quantifiers"
             raise self.exceeded(what, "atomic group", start)
-        return Atomic(body, start)
+        return Atomic(body, start, self.unordered < start)
 
     def _at_quantifier(self) -> bool:
         following = self.text[self.at : self.at + 1]

@@ -160,10 +160,12 @@ class _Resolver:
 # order. The group changes nothing if only one match of the body can lead to a match of the whole:
 #
 # * the body's language is prefix-free, so at any place at most one of its words matches (``(?>GET|POST)``); or
-# * the body repeats one character set greedily, and every text that can follow begins with another character
-#   (``"[^"]*+"``): a run shorter than the longest would leave a character that nothing can read. The body must be
-#   written like that: an expression that was simplified to such a repetition may try its matches in another order
-#   (``(?>a+?)``, ``(?:|a)*+``, ``(?>(?:a{2,3}){1,2})``, which stops after three of four).
+# * backtracking tries the longest match of the body first, and no text that can follow begins with a character that
+#   continues a match (``"[^"]*+"``, ``(?>[0-9]+(?:\.[0-9]+)?);``): after a match that is not the longest comes a
+#   character that nothing can read. The longest match comes first if the next character alone decides between the
+#   alternatives, and between another round of a repetition and its end. The body must be written like that: an
+#   expression that was simplified to it may try its matches in another order (``(?>a+?)``, ``(?:|a)*+``,
+#   ``(?>(?:a{2,3}){1,2})``, which stops after three of four).
 
 
 def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
@@ -176,7 +178,7 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
     """
     if isinstance(node, Atomic):
         body = without_atomic(node.body, follow, budget)
-        if not _is_harmless(body, follow, budget):
+        if not _is_harmless(node, body, follow, budget):
             raise UnsupportedError(
                 "unsupported in a regular expression: an atomic group or possessive quantifier may change what matches",
                 location=Offset(node.offset),
@@ -203,15 +205,61 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
     return node
 
 
-def _is_harmless(body: Node, follow: CharSet, budget: Budget) -> bool:
+def _is_harmless(node: Atomic, body: Node, follow: CharSet, budget: Budget) -> bool:
+    """Whether ``node`` can be replaced by ``body``, which is its body without `Atomic`."""
     if has_looks(body):
         return False
-    if isinstance(body, Repeat) and body.run:
-        charset = charset_of(body.body)
-        if charset is not None and not charset & follow:
-            return True
+    # The order shows in ``node``: without `Atomic`, a choice that is empty may have become an optional repetition.
+    if node.ordered and not _continuing(body) & follow and _longest_first(node.body, NO_CHARS):
+        return True
     dfa = plain_automaton(body, budget)
     return not any(dfa.accepting[state] and any(row) for state, row in enumerate(dfa.rows))
+
+
+def _longest_first(node: Node, follow: CharSet) -> bool:
+    """Whether backtracking tries the longest match first, because the next character decides every choice.
+
+    ``follow``: the characters that may come after ``node`` within the atomic group.
+    """
+    if isinstance(node, Seq):
+        for part in reversed(node.parts):
+            if not _longest_first(part, follow):
+                return False
+            first, empty = first_chars(part)
+            follow = first | follow if empty else first
+        return True
+    if isinstance(node, Alt):
+        seen = NO_CHARS
+        for number, choice in enumerate(node.choices, 1):
+            first, empty = first_chars(choice)
+            if (empty and number < len(node.choices)) or first & seen or not _longest_first(choice, follow):
+                return False
+            seen = seen | first
+        return not (empty and seen & follow)
+    if isinstance(node, Repeat):
+        first, empty = first_chars(node.body)
+        if empty or (node.maximum != node.minimum and first & follow):
+            return False
+        return _longest_first(node.body, follow if node.maximum == 1 else first | follow)
+    return not isinstance(node, Atomic) or _longest_first(node.body, follow)
+
+
+def _continuing(node: Node) -> CharSet:
+    """The characters that can come after a match of ``node`` in a longer match."""
+    if isinstance(node, Seq):
+        continuing = follow = NO_CHARS
+        for part in reversed(node.parts):
+            first, empty = first_chars(part)
+            continuing = continuing | follow | _continuing(part)
+            follow = follow | first
+            if not empty:
+                return continuing
+        return continuing | follow
+    charsets = [_continuing(child) for child in children(node)]
+    first, empty = first_chars(node)
+    if empty or (isinstance(node, Repeat) and node.maximum != node.minimum):
+        charsets.append(first)
+    return CharSet.of(*(interval for charset in charsets for interval in charset.ranges))
 
 
 # Simplifies search expressions: a repetition next to "any text" needs only its least number of matches.

@@ -64,16 +64,11 @@ class Alt(Node):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Repeat(Node):
-    """The body, ``minimum`` to ``maximum`` times (None: no upper limit).
-
-    ``run``: it was written as one character or set with one greedy quantifier, so backtracking tries the longest
-    match first. Only `rewriting.without_atomic` depends on the order in which matches are tried.
-    """
+    """The body, ``minimum`` to ``maximum`` times (None: no upper limit)."""
 
     body: Node
     minimum: int
     maximum: int | None
-    run: bool = False
 
 
 class AssertionKind(Enum):
@@ -104,10 +99,15 @@ class Look(Node):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Atomic(Node):
-    """A body that is not backtracked into, read at ``offset``; see `rewriting.without_atomic`."""
+    """A body that is not backtracked into, read at ``offset``; see `rewriting.without_atomic`.
+
+    ``ordered``: the body was written with greedy quantifiers, and its nodes say in which order backtracking tries its
+    matches: alternatives from the first, and repetitions from the longest.
+    """
 
     body: Node
     offset: int
+    ordered: bool
 
 
 COUNT_LIMIT = 1 << 30
