@@ -40,7 +40,13 @@ def test_no_one_assertion_at_fault(pattern: str) -> None:
     assert refusal.value.related == ()
 
 
-@pytest.mark.parametrize("pattern", [r"[\uD800-\uDBFF][\uDC00-\uDFFF]", r"^[\ud800-\udbff]$"])
+@pytest.mark.parametrize("pattern", [r"[\uD800-\uDBFF][\uDC00-\uDFFF]", r"^[\ud800-\udbff]$", r"[\uDC00-\uDFFF]"])
 def test_lone_surrogates(pattern: str) -> None:
     with pytest.raises(InvalidSpecError, match=r"lone surrogates.*\\u\{"):
         regex_to_grammar(pattern)
+
+
+def test_pairs_of_surrogates_are_not_blamed() -> None:
+    with pytest.raises(InvalidSpecError) as refusal:
+        regex_to_grammar(r"\ud83d\ude00[^\s\S]")
+    assert not refusal.value.help

@@ -312,7 +312,9 @@ _ASSERTION = re.compile(
     re.DOTALL,
 )
 # A surrogate that is not half of a pair, as in patterns for UTF-16: ``[\ud800-\udbff]``.
-_SURROGATE = re.compile(r"\\u[dD][89a-bA-B][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_SURROGATE = re.compile(
+    r"\\u[dD][89a-bA-B][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89a-bA-B][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _Place: TypeAlias = tuple[int, int, str]
 """Where an assertion begins and ends, and its name."""
 _NAMES = {"(?=": "look-ahead", "(?!": "look-ahead", "(?<=": "look-behind", "(?<!": "look-behind"}
