@@ -84,7 +84,7 @@ class Unevaluated:
         self.keyword = "unevaluatedItems" if members == TRUE else "unevaluatedProperties"
         own = self._own({name: said for name, said in schema.items() if name not in UNEVALUATED}, scope)
         alternatives = []
-        for condition, evaluated in self._applied(schema, scope, own, 0):
+        for condition, evaluated in self._applied(schema, scope, own, NOTHING_EVALUATED, 0):
             limits = algebra.of_form(
                 ANYTHING._replace(
                     arrays=(self._limited_items(evaluated, items),), objects=(_limited_members(evaluated, members),)
@@ -99,8 +99,13 @@ class Unevaluated:
         rest = self.algebra.any_of([node, *sorted(evaluated.matching)])
         return ArrayConstraint((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
 
-    def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
-        """The cases in which a sub-schema holds: node with condition, what is evaluated. Raises BudgetExceededError."""
+    def _cases(self, schema: Any, scope: Scope, known: Evaluated, depth: int) -> list[Case]:
+        """The cases in which a sub-schema holds: node with condition, what is evaluated. ``known``: what the
+        schemas around it, which hold as well, evaluate.
+
+        Raises:
+            BudgetExceededError: the schemas are nested too deeply, or have too many cases.
+        """
         node = self.reader.node(schema, scope)
         self.algebra.form(node)  # reports malformed keywords now: a lone "if" is read nowhere else
         if not isinstance(schema, dict):
@@ -109,8 +114,8 @@ class Unevaluated:
             raise BudgetExceededError("schemas nested in place too deeply", keyword=self.keyword, code="too_deep")
         scope = self.reader.document.enter(schema, scope)
         if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:
-            return self._cases(*self.reader.document.follow("$ref", schema["$ref"], scope), depth + 1)
-        applied = self._applied(schema, scope, self._own(schema, scope), depth)
+            return self._cases(*self.reader.document.follow("$ref", schema["$ref"], scope), known, depth + 1)
+        applied = self._applied(schema, scope, self._own(schema, scope), known, depth)
         return [(self.algebra.both(node, condition), evaluated) for condition, evaluated in applied]
 
     def _own(self, schema: dict[str, Any], scope: Scope) -> Evaluated:
@@ -136,41 +141,45 @@ class Unevaluated:
             matching = frozenset((self.reader.node(schema["contains"], scope),))
         return Evaluated(names, keys, items, matching)
 
-    def _applied(self, schema: dict[str, Any], scope: Scope, own: Evaluated, depth: int) -> list[Case]:
-        """The cases of a schema that holds, from its in-place applicators."""
+    def _applied(
+        self, schema: dict[str, Any], scope: Scope, own: Evaluated, known: Evaluated, depth: int
+    ) -> list[Case]:
+        """The cases of a schema that holds, from its in-place applicators. ``known``: as in `_cases`."""
         reader, schema = self.reader, _known(schema, scope)
         groups: list[list[Case]] = []
         never: Case = (TRUE, NOTHING_EVALUATED)
+        known |= own
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in schema:
                 place = reader.document.follow(keyword, schema[keyword], scope)
-                groups.append(self._cases(*place, depth + 1))
+                groups.append(self._cases(*place, known, depth + 1))
         for child in schema.get("allOf", ()):
-            groups.append(self._cases(child, scope, depth + 1))
+            groups.append(self._cases(child, scope, known, depth + 1))
         for child in schema.get("anyOf", ()):
-            groups.append([never, *self._informative(self._cases(child, scope, depth + 1))])
-        one_of = [self._informative(self._cases(child, scope, depth + 1)) for child in schema.get("oneOf", ())]
-        groups.append([never, *(case for cases in one_of for case in cases)])
+            groups.append([never, *self._informative(self._cases(child, scope, known, depth + 1), known)])
+        one_of = [case for child in schema.get("oneOf", ()) for case in self._cases(child, scope, known, depth + 1)]
+        groups.append([never, *self._informative(one_of, known)])
         if "if" in schema:
-            groups.append([never, *self._conditional(schema, scope, depth)])
+            groups.append([never, *self._conditional(schema, scope, known, depth)])
         for keyword in ("dependentSchemas", "dependencies"):
             for name, child in schema.get(keyword, {}).items():
                 if not isinstance(child, list):
                     present = reader.present(name)
-                    cases = self._informative(self._cases(child, scope, depth + 1))
+                    cases = self._informative(self._cases(child, scope, known, depth + 1), known)
                     groups.append([never, *((self.algebra.both(present, node), ev) for node, ev in cases)])
         return self._product([[(TRUE, own)], *groups])
 
-    def _conditional(self, schema: dict[str, Any], scope: Scope, depth: int) -> Iterable[Case]:
-        holds = self._cases(schema["if"], scope, depth + 1)
-        then = self._cases(schema.get("then", True), scope, depth + 1)
-        otherwise = self._cases(schema.get("else", True), scope, depth + 1)
+    def _conditional(self, schema: dict[str, Any], scope: Scope, known: Evaluated, depth: int) -> Iterable[Case]:
+        holds = self._cases(schema["if"], scope, known, depth + 1)
+        then = self._cases(schema.get("then", True), scope, known, depth + 1)
+        otherwise = self._cases(schema.get("else", True), scope, known, depth + 1)
         fails = self.reader.not_of(schema["if"], scope)
-        yield from self._informative(self._product([holds, then]))
-        yield from self._informative([(self.algebra.both(fails, node), ev) for node, ev in otherwise])
+        yield from self._informative(self._product([holds, then]), known)
+        yield from self._informative([(self.algebra.both(fails, node), ev) for node, ev in otherwise], known)
 
-    def _informative(self, cases: list[Case]) -> list[Case]:
-        return [case for case in cases if case[1] != NOTHING_EVALUATED]
+    def _informative(self, cases: list[Case], known: Evaluated) -> list[Case]:
+        """The cases that evaluate more than ``known``. The others say nothing that the case "never" does not say."""
+        return [case for case in cases if known | case[1] != known]
 
     def _product(self, groups: list[list[Case]]) -> list[Case]:
         """All ways to choose one case of each group. Raises BudgetExceededError if there are more than `MAX_CASES`."""
