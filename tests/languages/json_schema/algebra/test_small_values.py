@@ -125,3 +125,27 @@ OF_A_TYPE: dict[str, tuple[Any, dict[str, Any]]] = {
 def test_what_is_said_of_another_type_does_not_add_it(kind: str, other: str) -> None:
     acceptor = Acceptor({"type": kind, **OF_A_TYPE[other][1]})
     assert [acceptor.value(value) for value, _ in OF_A_TYPE.values()] == [name == kind for name in OF_A_TYPE]
+
+
+FEW: dict[str, Any] = {"items": {"enum": [1, "x"]}, "uniqueItems": True}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": FEW},
+        {"not": {"type": "array", "minItems": 1, **FEW}},
+        {"oneOf": [FEW, {"minItems": 2}]},
+        {"if": FEW, "then": {"maxItems": 1}, "else": {"minItems": 3}},
+        {
+            "maxItems": 3,
+            "not": {"prefixItems": [{"enum": [1, 2]}, {"enum": [2, "x"]}], "items": False, "uniqueItems": True},
+        },
+    ],
+    ids=str,
+)
+def test_not_a_list_of_few_values_that_differ(schema: dict[str, Any]) -> None:
+    """Without the items, equal items of any kind would have to be found."""
+    judge, acceptor = Draft202012Validator(schema), Acceptor(schema)
+    for value in (*ARRAYS, *SCALARS):
+        assert acceptor.value(value) == judge.is_valid(value), value

@@ -105,8 +105,10 @@ def negation(nodes: Nodes, constraint: ArrayConstraint) -> list[ArrayConstraint]
             out.append(ArrayConstraint(contains=(Contains(node, 0, least - 1),)))
         if most is not None:
             out.append(ArrayConstraint(contains=(Contains(node, most + 1, None),), minimum=most + 1))
-    if constraint.unique:
-        out.append(ArrayConstraint(repeated=True, minimum=2))
+    if constraint.unique:  # the arrays of other items are those of another way
+        again = simplified(nodes, ArrayConstraint(constraint.prefix, constraint.rest, minimum=2, repeated=True))
+        if again is not None:
+            out.append(again)
     if constraint.repeated:
         out.append(ArrayConstraint(unique=True))
     simple = conditions(constraint)
