@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,8 @@ from dotllm.errors import BudgetExceededError, InvalidSpecError, UnsupportedErro
 from dotllm.index.batch import advance_guides, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.unique import guide as remembering
+from dotllm.index.unique import plans
+from dotllm.index.unique.paths import first_of, listed
 from dotllm.index.unique.values import (
     EMPTY,
     NOTHING,
@@ -784,3 +787,30 @@ def test_arrays_inside_each_other_must_differ_on_every_level(leaves: list[str], 
     for text in ("[[],[]", "[[[]],[[]]", "[[[],[[]]],[[],[[]]]"):
         assert not index.guide().accept_string(text), text
     assert index.configurations < 4000
+
+
+@pytest.mark.parametrize("tokens", [(0,), (31,), (32, 95), (63,), (40, 41, 64), (95,)])
+def test_the_first_token_of_a_mask(tokens: tuple[int, ...]) -> None:
+    """Bit 31 of a word is its sign."""
+    members = np.zeros(96, np.uint8)
+    members[list(tokens)] = 1
+    mask = np.packbits(members, bitorder="little").view(np.int32)
+    assert listed(mask) == list(tokens)
+    assert first_of(mask) == tokens[0]
+
+
+def test_a_plan_lists_no_whole_mask(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan needs one token of each mask on its way. To list all tokens of each took most of the time."""
+    longest: list[int] = []
+
+    def recorded(mask: Any) -> list[int]:
+        tokens = listed(mask)
+        longest.append(len(tokens))
+        return tokens
+
+    monkeypatch.setattr(plans, "listed", recorded)
+    item = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "minLength": 30}}}
+    guide = Index.from_json_schema({"type": "array", "uniqueItems": True, "items": item}, vocabulary).guide()
+    assert guide.accept_string('[{"name": "' + "a" * 30 + '"}, ')
+    guide.mask_within(guide.tokens_to_finish)
+    assert longest and max(longest) < 20

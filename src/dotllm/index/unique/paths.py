@@ -399,7 +399,15 @@ def listed(mask: Int32) -> list[int]:
     words = np.flatnonzero(mask)
     bits = np.unpackbits(mask[words].view(np.uint8), bitorder="little").reshape(-1, 32)
     rows, columns = np.nonzero(bits)
-    return [int(t) for t in words[rows] * 32 + columns]
+    tokens: list[int] = (words[rows] * 32 + columns).tolist()
+    return tokens
+
+
+def first_of(mask: Int32) -> int:
+    """The first token of a bitmask, which has one. Listing all of them takes milliseconds."""
+    word = int(np.argmax(mask != 0))
+    bits = int(mask[word]) & 0xFFFFFFFF
+    return 32 * word + (bits & -bits).bit_length() - 1
 
 
 # A branch: a configuration of the machine, and the text read so far of the marked array (or object) around it.

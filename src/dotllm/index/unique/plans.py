@@ -44,7 +44,7 @@ from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.limits import find_shortest_ways, is_tight, trie_of
 from dotllm.index.unique.conflicts import earlier_values
 from dotllm.index.unique.masks import conflicts_of
-from dotllm.index.unique.paths import ANY_STEPS, ROOT, Branch, Branches, Paths, Tokens, listed, one_step, step
+from dotllm.index.unique.paths import ANY_STEPS, ROOT, Branch, Branches, Paths, Tokens, first_of, listed, one_step, step
 from dotllm.index.unique.scanner import (
     KEY,
     NAME,
@@ -206,7 +206,7 @@ def _text_of_fewest_tokens(paths: Paths, tokens: Tokens, config: int, needed: in
         index, result, after = paths.index, b"", config
         for left in range(needed, 1, -1):
             mask = index.mask_within(after, left)
-            token = listed(index.masks[index.mask_row(after)] if mask is None else mask)[0]
+            token = first_of(index.masks[index.mask_row(after)] if mask is None else mask)
             result += tokens.bytes_of(token)
             after = index.advance(after, token)
         paths.fewest_tokens[config] = result
