@@ -45,3 +45,11 @@ def test_a_long_pattern_is_not_repeated_whole() -> None:
     with pytest.raises(SpecError) as refusal:
         json_schema_to_grammar({"pattern": "a" * 5000 + "("})
     assert len(str(refusal.value)) < 300
+
+
+def test_what_to_do_about_a_format_that_is_not_regular() -> None:
+    """As in the schema of GitLab's pipelines."""
+    schema = {"properties": {"coverage": {"type": "string", "format": "regex", "pattern": "^/.+/$"}}}
+    with pytest.raises(UnsupportedError, match="leave out the format, or the pattern") as refusal:
+        json_schema_to_grammar(schema)
+    assert (refusal.value.pointer, refusal.value.keyword) == ("/properties/coverage/format", "format")

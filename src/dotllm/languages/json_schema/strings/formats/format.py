@@ -42,6 +42,7 @@ class Format(NamedTuple):
             raise UnsupportedError(
                 f"format {self.name!r} is not a regular language and cannot be combined with other conditions",
                 keyword="format",
+                help="leave out the format, or the pattern, lengths and other conditions next to it",
             )
         return _dfa(self)
 
