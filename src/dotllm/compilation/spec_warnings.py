@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,6 +24,7 @@ from dotllm.languages.json_schema.build import parse
 from dotllm.languages.json_schema.options import Options, SchemaBudget
 from dotllm.languages.json_schema.reading.ineffective import Ineffective, ineffective_keywords
 from dotllm.languages.json_schema.vanishing import vanishing
+from dotllm.languages.lark.lexer_habits import MAY_HAVE_NO_EFFECT
 
 MOST = 8
 """The most warnings for one specification. (Guessing which keyword a misspelt one stands for takes a third of a
@@ -35,6 +37,8 @@ _HOLD_SCHEMAS = ("json_schema", "schema")
 """Fields of structural tags that hold schemas, in their two forms."""
 TIMEOUT_S = 0.5
 """Seconds that an answer waits for its warnings."""
+_MAY_WARN = re.compile(f"lazy|{MAY_HAVE_NO_EFFECT.pattern}")
+"""Matches in all grammars that may have warnings, which their compile finds."""
 MORE = "there are more warnings: `dotllm check` names them all"
 
 
@@ -47,7 +51,7 @@ def keywords(specification: Specification, most_characters: int | None = None) -
     Yields:
         Each warning, with its place in the specification; none for a text that is not JSON, which is refused.
     """
-    if specification.kind is Kind.GRAMMAR and "lazy" in specification.text:
+    if specification.kind is Kind.GRAMMAR and _MAY_WARN.search(specification.text):
         with suppress(SpecError):  # it is refused, or names tokens, which are not known here
             grammar = grammar_to_grammar(specification.text)
             yield from (Ineffective("", f"{said} (at {place})") for place, said in grammar.warnings.items())

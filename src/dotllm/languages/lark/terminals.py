@@ -13,6 +13,7 @@ from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar, union_of
 from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.kinds import ExpressionKind
+from dotllm.languages.lark.lexer_habits import MAY_HAVE_NO_EFFECT, without_effect
 from dotllm.languages.lark.parser import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.source import Source
@@ -337,6 +338,8 @@ class Terminals:
         unknown = set(option) - _FLAGS
         if unknown:
             raise self.source.unsupported(f"regex flag {min(unknown)!r} is not supported", node.at, "flags")
+        if MAY_HAVE_NO_EFFECT.search(text) and (said := without_effect(text, option)):
+            self.grammar.warnings[self.source.location(node.at)] = said
         return f"(?u{option.replace('u', '')}){text}"
 
     @staticmethod

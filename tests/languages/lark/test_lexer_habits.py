@@ -1,0 +1,49 @@
+"""Warnings of what only a lexer heeds in a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from dotllm.compilation import Kind, Specification, spec_warnings
+from dotllm.languages.lark.lexer_habits import MAY_HAVE_NO_EFFECT, without_effect
+
+EDGES = {
+    r"\bif\b": r"\b", r"(a|b\b)": r"\b", r"(?=\d)\w+\b": r"\b", r"(?i:ab)\B": r"\B",
+    r"[0-9]+(?!\.)": "(?!…)", r"(?:a(?!b))": "(?!…)", r"(?:\b(?i:if|then)|x)y": r"\b", r"a|(b|c\B)+": r"\B", r"(?i)\bif": r"\b", r"(?<!x)a": "(?<!…)", r"(?<=x)a|b": "(?<=…)",
+}  # fmt: skip
+LAZY = (r"\[.*?\]", r"/\*(.|\n)*?\*/", "a{2,3}?", ".*?", "[^]a]+?", "x?" * 20_000 + "y??")
+NOTHING = (
+    r"(?:a(?!b))c?", r"a(?:\bthen|x)y", r"(a|b\b)c", r"x(a|\b(?:b|c))", "a(?:b|(?<=a)c)", "{a?}",
+    r"(?!if\b)[a-z]+", r"a(?<!xa)", r"a\bb", r"(?=ab)ab", r"(a(?=b)b)", r"[*+?}]\?", r"\\b", r"[\b?]",
+    r"(?P<n>a)", r'"[^"]*?"', "a*?b", "(?:a|b)+", "a{2,3}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", EDGES)
+def test_an_assertion_that_looks_outwards(pattern: str) -> None:
+    assert MAY_HAVE_NO_EFFECT.search(pattern) and without_effect(pattern, "").startswith(
+        f"{EDGES[pattern]} at the edge"
+    )
+
+
+@pytest.mark.parametrize("pattern", LAZY, ids=lambda pattern: pattern[:20])
+def test_a_lazy_quantifier_after_which_a_match_goes_on(pattern: str) -> None:
+    """Or might: deciding it may take too much work."""
+    assert MAY_HAVE_NO_EFFECT.search(pattern) and without_effect(pattern, "").startswith("a lazy quantifier")
+
+
+@pytest.mark.parametrize("pattern", NOTHING)
+def test_nothing(pattern: str) -> None:
+    assert without_effect(pattern, "") == ""
+
+
+def test_white_space_in_verbose_expressions() -> None:
+    assert without_effect("a (?= b ) ", "x").startswith("(?=…)") and not without_effect("a (?= b ) ", "")
+
+
+def test_the_warning_has_its_place() -> None:
+    text = "start: IF ID\nIF: /\\bif\\b/\nID: /[a-z]+?/\n"
+    at_edge, lazy = spec_warnings.texts(Specification.create(Kind.GRAMMAR, text))
+    assert at_edge.startswith(r"\b at the edge") and at_edge.endswith("(at line 2, column 5)")
+    assert lazy.startswith("a lazy quantifier") and lazy.endswith("(at line 3, column 5)")
+    assert spec_warnings.texts(Specification.create(Kind.GRAMMAR, 'start: "if" ID\nID: /[a-z]+/\n')) == ()
