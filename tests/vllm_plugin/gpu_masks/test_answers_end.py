@@ -70,7 +70,7 @@ class Answers:
         limit = AnswerLimit(self.manager, request, more)
         least = index.tokens_to_finish() + len(limit.reasoning_end)
         request.max_tokens = least - 1
-        with pytest.raises(InvalidSpecError, match=f"takes {least} tokens, and .* leave {least - 1}$"):
+        with pytest.raises(InvalidSpecError, match=f"takes {least} tokens, and .* leave {least - 1};"):
             limit.begin(request, LONGEST, index.tokens_to_finish())
         request.max_tokens = least + beyond if prompt < 400 else LONGEST
         limit.begin(request, LONGEST, index.tokens_to_finish())
