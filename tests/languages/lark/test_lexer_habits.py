@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from dotllm.compilation import Kind, Specification, spec_warnings
@@ -35,6 +37,22 @@ def test_a_lazy_quantifier_after_which_a_match_goes_on(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", NOTHING)
 def test_nothing(pattern: str) -> None:
     assert without_effect(pattern, "") == ""
+
+
+LONG = {
+    "alternatives": "a(" + r"\bx|" * 100_000 + "y)",
+    "groups": "(" * 100_000 + r"a\ba" + ")" * 100_000,
+    "an open class": "[" * 100_000 + r"\b",
+    "an open count": "{" + "1" * 100_000 + r"\ba",
+}
+
+
+@pytest.mark.parametrize("pattern", LONG.values(), ids=LONG)
+def test_long_expressions_take_linear_time(pattern: str) -> None:
+    """They took minutes, or hours, before the expression itself was read (or refused)."""
+    before = time.process_time()
+    assert without_effect(pattern, "") == ""
+    assert time.process_time() - before < 10
 
 
 def test_white_space_in_verbose_expressions() -> None:

@@ -17,8 +17,8 @@ from dotllm.languages.regex import regex_to_dfa
 MAY_HAVE_NO_EFFECT = re.compile(r"\\[bB]|\(\?<?[=!]|[*+?}]\?")
 """Matches in all expressions, and grammars, that have such a part."""
 _PARTS = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
-    r"|\(\?[a-zA-Z]+\)|\((?:\?(?:<?[=!]|P?<\w+>|[a-zA-Z-]*:|>))?|(?:[*+?]|\{\d*,?\d*\})[?+]?|.",
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]?"
+    r"|\(\?[a-zA-Z]+\)|\((?:\?(?:<?[=!]|P?<\w+>|[a-zA-Z-]*:|>))?|(?:[*+?]|\{\d*+,?\d*+\})[?+]?|.",
     re.DOTALL,
 )
 _BEFORE, _AFTER = ("(?<=", "(?<!"), ("(?=", "(?!")  # assertions about what comes before, and after
@@ -41,37 +41,45 @@ def without_effect(pattern: str, flags: str) -> str:
 
 def _edges(parts: list[str]) -> Iterator[str]:
     """The assertions at the edges that look outwards."""
+    at_left = _at_edge(parts, "(", ")")
+    at_right = _at_edge(parts[::-1], ")", "(")[::-1]
     opened: list[str] = []
-    for i, part in enumerate(parts):
-        inside = any(group in (*_BEFORE, *_AFTER) for group in opened)
+    looks = 0  # how many of them are assertions
+    for part, left, right in zip(parts, at_left, at_right, strict=True):
         if part == ")" and opened:
             group = opened.pop()
-            inside = any(outer in (*_BEFORE, *_AFTER) for outer in opened)
-            if group in _AFTER and not inside and _is_at_edge(parts, i, 1):
+            looks -= group in (*_BEFORE, *_AFTER)
+            if group in _AFTER and not looks and right:
                 yield f"{group}…)"
         elif part[0] == "(" and part[-1] != ")":
-            opened.append(part)
-            if part in _BEFORE and not inside and _is_at_edge(parts, i, -1):
+            if part in _BEFORE and not looks and left:
                 yield f"{part}…)"
-        elif part in (r"\b", r"\B") and not inside and (_is_at_edge(parts, i, -1) or _is_at_edge(parts, i, 1)):
+            opened.append(part)
+            looks += part in (*_BEFORE, *_AFTER)
+        elif part in (r"\b", r"\B") and not looks and (left or right):
             yield part
 
 
-def _is_at_edge(parts: list[str], i: int, step: int) -> bool:
-    """Whether nothing that matches comes after part i (``step`` 1), or before it (-1), in its own alternatives."""
-    leaves, enters = (")", "(") if step > 0 else ("(", ")")
-    depth, is_other = 0, False  # within another alternative
-    for part in parts[i + step :: step] if i + step >= 0 else ():
-        if part[0] == "(" and part[-1] == ")":  # flags
+def _at_edge(parts: list[str], enters: str, leaves: str) -> list[bool]:
+    """Whether nothing that matches comes before each part in its own alternatives. The parts stand in the order of
+    the text, or in reverse; ``enters`` and ``leaves`` are the parentheses in this order."""
+    out: list[bool] = []
+    is_edge = True
+    outside: list[bool] = []  # the same for the beginnings of the groups around a part
+    for part in parts:
+        out.append(is_edge)
+        is_flags = part[0] == "(" and part[-1] == ")"
+        if is_flags or (enters == ")" and part[0] in "*+?{"):
             continue
-        if is_other:
-            is_other = part[0] != leaves or depth > 0
-            depth += (part[0] == enters) - (part[0] == leaves)
+        if part[0] == enters:
+            outside.append(is_edge)
         elif part == "|":
-            depth, is_other = 0, True
-        elif part[0] != leaves and not (step > 0 and part[0] in "*+?{"):
-            return False
-    return True
+            is_edge = outside[-1] if outside else True
+        else:
+            if part[0] == leaves and outside:
+                outside.pop()
+            is_edge = False
+    return out
 
 
 def _goes_on(pattern: str) -> bool:
