@@ -59,6 +59,11 @@ def has_looks(node: Node) -> bool:
     return isinstance(node, (Assertion, Look)) or any(map(has_looks, children(node)))
 
 
+def union_of_chars(charsets: list[CharSet]) -> CharSet:
+    """Their union. Uniting them one by one takes quadratic time."""
+    return CharSet.of(*(interval for charset in charsets for interval in charset.ranges))
+
+
 def first_chars(node: Node) -> tuple[CharSet, bool]:
     """The characters that a match can begin with, and whether it can be empty; assertions are taken as true."""
     if isinstance(node, Text):
@@ -71,19 +76,18 @@ def first_chars(node: Node) -> tuple[CharSet, bool]:
     if isinstance(node, Atomic):
         return first_chars(node.body)
     if isinstance(node, Seq):
-        chars = NO_CHARS
+        firsts = []
         for part in node.parts:
-            more, empty = first_chars(part)
-            chars = chars | more
-            if chars == ANY_CHAR or not empty:
+            chars, empty = first_chars(part)
+            if chars == ANY_CHAR:
                 return chars, empty
-        return chars, True
+            firsts.append(chars)
+            if not empty:
+                break
+        return union_of_chars(firsts), empty
     if isinstance(node, Alt):
-        chars, empty = NO_CHARS, False
-        for choice in node.choices:
-            more, also_empty = first_chars(choice)
-            chars, empty = chars | more, empty or also_empty
-        return chars, empty
+        choices = [first_chars(choice) for choice in node.choices]
+        return union_of_chars([chars for chars, _ in choices]), any(empty for _, empty in choices)
     return NO_CHARS, True
 
 

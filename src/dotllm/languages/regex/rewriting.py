@@ -9,7 +9,7 @@ from typing import TypeAlias
 from dotllm.automata.dfa import Budget
 from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, Related, SpecError, UnsupportedError
-from dotllm.languages.regex.lengths import first_chars, has_looks
+from dotllm.languages.regex.lengths import first_chars, has_looks, union_of_chars
 from dotllm.languages.regex.lookaround import plain_automaton
 from dotllm.languages.regex.syntax import (
     ANY_TEXT,
@@ -167,6 +167,9 @@ class _Resolver:
 #   expression that was simplified to it may try its matches in another order (``(?>a+?)``, ``(?:|a)*+``,
 #   ``(?>(?:a{2,3}){1,2})``, which stops after three of four).
 
+_STEPS_OF_A_RANGE = 20
+"""Steps of a budget for each range of the characters that can follow a part. (Many optional parts have many.)"""
+
 
 def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
     """An equivalent of ``node`` without `Atomic`.
@@ -210,38 +213,39 @@ def _is_harmless(node: Atomic, body: Node, follow: CharSet, budget: Budget) -> b
     if has_looks(body):
         return False
     # The order shows in ``node``: without `Atomic`, a choice that is empty may have become an optional repetition.
-    if node.ordered and not _continuing(body) & follow and _longest_first(node.body, NO_CHARS):
+    if node.ordered and _longest_first(node.body, NO_CHARS, budget) and not _continuing(body) & follow:
         return True
     dfa = plain_automaton(body, budget)
     return not any(dfa.accepting[state] and any(row) for state, row in enumerate(dfa.rows))
 
 
-def _longest_first(node: Node, follow: CharSet) -> bool:
+def _longest_first(node: Node, follow: CharSet, budget: Budget) -> bool:
     """Whether backtracking tries the longest match first, because the next character decides every choice.
 
     ``follow``: the characters that may come after ``node`` within the atomic group.
     """
     if isinstance(node, Seq):
         for part in reversed(node.parts):
-            if not _longest_first(part, follow):
+            budget.spend(_STEPS_OF_A_RANGE * (1 + len(follow.ranges)), "atomic groups")
+            if not _longest_first(part, follow, budget):
                 return False
             first, empty = first_chars(part)
             follow = first | follow if empty else first
         return True
     if isinstance(node, Alt):
-        seen = NO_CHARS
-        for number, choice in enumerate(node.choices, 1):
-            first, empty = first_chars(choice)
-            if (empty and number < len(node.choices)) or first & seen or not _longest_first(choice, follow):
-                return False
-            seen = seen | first
-        return not (empty and seen & follow)
+        firsts = [first_chars(choice) for choice in node.choices]
+        if any(empty for _, empty in firsts[:-1]):
+            return False
+        seen = union_of_chars([first for first, _ in firsts])
+        if seen.size < sum(first.size for first, _ in firsts) or (firsts[-1][1] and seen & follow):
+            return False
+        return all(_longest_first(choice, follow, budget) for choice in node.choices)
     if isinstance(node, Repeat):
         first, empty = first_chars(node.body)
         if empty or (node.maximum != node.minimum and first & follow):
             return False
-        return _longest_first(node.body, follow if node.maximum == 1 else first | follow)
-    return not isinstance(node, Atomic) or _longest_first(node.body, follow)
+        return _longest_first(node.body, follow if node.maximum == 1 else first | follow, budget)
+    return not isinstance(node, Atomic) or _longest_first(node.body, follow, budget)
 
 
 def _continuing(node: Node) -> CharSet:
@@ -259,7 +263,7 @@ def _continuing(node: Node) -> CharSet:
     first, empty = first_chars(node)
     if empty or (isinstance(node, Repeat) and node.maximum != node.minimum):
         charsets.append(first)
-    return CharSet.of(*(interval for charset in charsets for interval in charset.ranges))
+    return union_of_chars(charsets)
 
 
 # Simplifies search expressions: a repetition next to "any text" needs only its least number of matches.
