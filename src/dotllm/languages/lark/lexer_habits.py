@@ -17,24 +17,25 @@ from dotllm.languages.regex import regex_to_dfa
 MAY_HAVE_NO_EFFECT = re.compile(r"\\[bB]|\(\?<?[=!]|[*+?}]\?")
 """Matches in all expressions, and grammars, that have such a part."""
 _PARTS = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]?"
-    r"|\(\?[a-zA-Z]+\)|\((?:\?(?:<?[=!]|P?<\w+>|[a-zA-Z-]*:|>))?|(?:[*+?]|\{\d*+,?\d*+\})[?+]?|.",
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?"
+    r"|\(\?[a-zA-Z]+\)|\((?:\?(?:<?[=!]|P?<\w+>|[a-zA-Z-]*:|>))?|(?:[*+?]|\{\d*(?:,\d*)?\})[?+]?|.",
     re.DOTALL,
 )
 _BEFORE, _AFTER = ("(?<=", "(?<!"), ("(?=", "(?!")  # assertions about what comes before, and after
 _LAZY = ("*?", "+?", "??", "}?")  # ends of parts
 
 
-def without_effect(pattern: str, flags: str) -> str:
-    """What the regular expression of a terminal has that only a lexer heeds, as a text for people; "" if nothing."""
+def without_effect(pattern: str, flags: str, *, lazy: bool = False) -> str:
+    """What the regular expression of a terminal has that only a lexer heeds, as a text for people; "" if nothing.
+    ``lazy``: the grammar has lazy rules or terminals, so its author knows where a match ends."""
     parts = [part for part in _PARTS.findall(pattern) if part.strip() or "x" not in flags]
     for part in _edges(parts):
         return (
-            f"{part} at the edge of a terminal does not examine the text next to it: write what must come there "
-            "into the rule, or exclude texts from the terminal"
+            f"{part} at the edge of a regular expression does not examine the text next to it: write what must come "
+            "there into the rule, or exclude texts from the terminal"
         )
     is_lazy = any(part.endswith(_LAZY) and part[0] in "*+?{" for part in parts)
-    if is_lazy and _goes_on(f"(?u{flags.replace('u', '')}){pattern}"):
+    if is_lazy and not lazy and _goes_on(f"(?u{flags.replace('u', '')}){pattern}"):
         return "a lazy quantifier is the same as a greedy one: write which characters may occur, or make the rule lazy"
     return ""
 

@@ -7,6 +7,7 @@ DFA algebra, because only they need it.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from itertools import chain
 
 from dotllm import cancellation
 from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar, union_of
@@ -74,6 +75,8 @@ class Terminals:
         self.source = source
         self.grammar = grammar
         self.budget = Budget()  # of the current definition
+        definitions = chain(document.rules.values(), document.terminals.values())
+        self._has_lazy = any(definition.lazy for definition in definitions)
         self._expressions: dict[str, Expression] = {}
         self._dfas: dict[str, Dfa] = {}
         self._defined: dict[int, Dfa] = {}  # by the definition's offset
@@ -338,7 +341,7 @@ class Terminals:
         unknown = set(option) - _FLAGS
         if unknown:
             raise self.source.unsupported(f"regex flag {min(unknown)!r} is not supported", node.at, "flags")
-        if MAY_HAVE_NO_EFFECT.search(text) and (said := without_effect(text, option)):
+        if MAY_HAVE_NO_EFFECT.search(text) and (said := without_effect(text, option, lazy=self._has_lazy)):
             self.grammar.warnings[self.source.location(node.at)] = said
         return f"(?u{option.replace('u', '')}){text}"
 

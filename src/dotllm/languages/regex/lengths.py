@@ -76,7 +76,7 @@ def first_chars(node: Node) -> tuple[CharSet, bool]:
     if isinstance(node, Atomic):
         return first_chars(node.body)
     if isinstance(node, Seq):
-        firsts = []
+        firsts, empty = [], True
         for part in node.parts:
             chars, empty = first_chars(part)
             if chars == ANY_CHAR:
