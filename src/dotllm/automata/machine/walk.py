@@ -368,7 +368,7 @@ def known_loop(loops: Int64, state: int, handle: int) -> int:
 @inner_kernel(I(MEM, I, I, I, I2L))
 def find_loop(mem: Int32, state: int, handle: int, byte: int, loops: Int64) -> int:
     """Enter (state, handle) in a table of loops: as a loop (``byte`` below 0), or with the chain that ``byte`` leads
-    along. Returns 1, or 0 if there is no chain, or an error."""
+    along. Returns 1; 0 if there is no chain; or an error."""
     states, handles = allocate.longs(_CHAIN + 1), allocate.longs(_CHAIN + 1)
     states[0], handles[0] = state, handle
     low, high, links = I(-1), I(-1), 0
