@@ -341,9 +341,10 @@ class Terminals:
         unknown = set(option) - _FLAGS
         if unknown:
             raise self.source.unsupported(f"regex flag {min(unknown)!r} is not supported", node.at, "flags")
-        if MAY_HAVE_NO_EFFECT.search(text) and (said := without_effect(text, option, lazy=self._has_lazy)):
+        pattern = f"(?u{option.replace('u', '')}){text}"
+        if MAY_HAVE_NO_EFFECT.search(text) and (said := without_effect(pattern, lazy=self._has_lazy)):
             self.grammar.warnings[self.source.location(node.at)] = said
-        return f"(?u{option.replace('u', '')}){text}"
+        return pattern
 
     @staticmethod
     def _first(node: LarkNode, pattern: str) -> int:

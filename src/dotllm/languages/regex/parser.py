@@ -577,6 +577,8 @@ class Parsed(NamedTuple):
     """``^`` or ``$`` outside look-around"""
     atomic: bool
     """atomic groups or possessive quantifiers"""
+    lazy: bool
+    """lazy quantifiers, which no other pass needs: they match the same texts as greedy ones"""
 
 
 def parse(pattern: str, dialect: Dialect = "python") -> Parsed:
@@ -600,6 +602,7 @@ def parse(pattern: str, dialect: Dialect = "python") -> Parsed:
 class _Parser(GroupScanner):
     anchors = False  # outside look-around
     atomic = 0  # the number of atomic groups and possessive quantifiers
+    lazy = False  # whether there are lazy quantifiers
     unordered = -1  # where the last construct begins whose node does not say which match is tried first
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -654,7 +657,7 @@ class _Parser(GroupScanner):
             group.parts.append(self._atom(char, start))
         if stack:
             raise self.invalid("missing ')' of the group", group.offset)
-        return Parsed(group.close(), self.anchors, self.atomic > 0)
+        return Parsed(group.close(), self.anchors, self.atomic > 0, self.lazy)
 
     def _run(self, run: str, end: int, parts: list[Node]) -> None:
         """Characters that stand for themselves; a quantifier after them takes only the last one."""
@@ -746,6 +749,7 @@ class _Parser(GroupScanner):
         if self._at_quantifier():
             raise self.invalid("multiple repeat")
         repeated = repeat(node, low, high)
+        self.lazy |= mode == "?"
         if mode == "?" or isinstance(node, Repeat):
             self.unordered = start
         if mode == "+":
