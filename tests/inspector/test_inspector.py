@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -12,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dotllm import Index, Vocabulary
+from dotllm.compilation import Kind, Specification
 from dotllm.inspector.continuations import continuations, label
 from dotllm.inspector.inspector import MOST_TOKENS, BadQuestion, Inspector
-from dotllm.inspector.outline import JsonPlace
+from dotllm.inspector.outline import JsonPlace, Node, outline
 
 PERSON = {
     "type": "object",
@@ -188,6 +190,63 @@ def test_outlines(inspector: Inspector) -> None:
     assert second["children"] == [], "a reference is not followed inside itself"
     rules = inspector.answer("walk", {"kind": "grammar", "text": SELECT})["outline"]
     assert [(rule["label"], rule["line"]) for rule in rules] == [("start", 1), ("NAME", 2)]
+    branches = {"anyOf": [{"prefixItems": [{"type": ["null", "integer"]}, {"items": {"const": 1}}]}, False]}
+    assert shape(inspector.answer("walk", {"text": json.dumps(branches)})["outline"]) == [
+        ("document", "", [
+            ("any of 1", "", [("item 1", "null or integer", []), ("item 2", "", [("items", "const 1", [])])]),
+            ("any of 2", "nothing", []),
+        ])
+    ]  # fmt: skip
+    choice = inspector.answer("walk", {"kind": "choice", "text": '["yes", "no"]'})["outline"]
+    assert [(node["label"], node["pointer"]) for node in choice] == [('"yes"', "/0"), ('"no"', "/1")]
+    content = {"type": "json_schema", "json_schema": {"properties": {"x": {"type": "integer"}}}}
+    tag = {"type": "triggered_tags", "triggers": ["<a"], "tags": [{"begin": "<a>", "content": content, "end": "</a>"}]}
+    text = json.dumps({"type": "structural_tag", "format": tag})
+    schema = ("schema", "", [("x?", "integer", [])])
+    assert shape(inspector.answer("walk", {"kind": "structural_tag", "text": text})["outline"]) == [
+        ("structural_tag", "", [("triggered_tags", "", [("tag", '"<a>"', [("json_schema", "", [schema])])])])
+    ]
+
+
+def shape(nodes: list[Node]) -> list[Any]:
+    """(label, summary, children) of each node."""
+    return [(node["label"], node["summary"], shape(node["children"])) for node in nodes]
+
+
+def pointers(nodes: list[Node]) -> Iterator[str]:
+    for node in nodes:
+        yield node["pointer"]
+        yield from pointers(node["children"])
+
+
+_KEYWORDS = ("properties", "patternProperties", "required", "items", "anyOf", "prefixItems", "type", "enum", "$ref")
+_TAG_KEYWORDS = ("format", "structures", "tags", "content", "schema", "begin", "type")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [(Kind.JSON_SCHEMA, _KEYWORDS), (Kind.STRUCTURAL_TAG, _TAG_KEYWORDS), (Kind.CHOICE, ("a",))]
+)
+@given(data=st.data())
+def test_a_document_that_is_refused_has_an_outline(kind: Kind, names: tuple[str, ...], data: st.DataObject) -> None:
+    """A value of the wrong type ended the request with a traceback, and the page showed no error of the document."""
+    inner = (
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.sampled_from(("a", "#", "#a", "#/items", "#/anyOf/0", "#/type/x"))
+    )
+    document = data.draw(
+        st.recursive(inner, lambda part: st.lists(part) | st.dictionaries(st.sampled_from((*names, "a")), part))
+    )
+    for pointer in pointers(outline(Specification(kind, json.dumps(document)))):
+        value = document
+        for token in pointer.split("/")[1:]:
+            value = value[int(token)] if isinstance(value, list) else value[token]
+
+
+def test_a_document_that_is_refused_has_an_error(inspector: Inspector) -> None:
+    for text in ('{"properties": {"a": []}}', '{"properties": {"a": {}}, "required": true}'):
+        assert inspector.answer("walk", {"text": text})["error"]["pointer"]
 
 
 def values(value: Any, pointer: str, write: list[str]) -> list[tuple[int, str]]:

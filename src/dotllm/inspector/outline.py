@@ -23,7 +23,8 @@ Node = dict[str, Any]
 
 
 def outline(specification: Specification) -> list[Node]:
-    """The top nodes; none if the specification cannot be read (its error says why)."""
+    """The top nodes; none if the specification cannot be read (its error says why). The page shows the outline of a
+    refused specification, too, so any part may be of the wrong type."""
     if specification.kind is Kind.GRAMMAR:
         return _rules(specification.text)
     if specification.kind in (Kind.REGEX, Kind.JSON_OBJECT):
@@ -33,7 +34,8 @@ def outline(specification: Specification) -> list[Node]:
     except (ValueError, RecursionError):
         return []
     if specification.kind is Kind.CHOICE:
-        return [_node(json.dumps(text), "", f"/{i}", "") for i, text in enumerate(value[:MOST_NODES])]
+        texts = value[:MOST_NODES] if isinstance(value, list) else []
+        return [_node(json.dumps(text), "", f"/{i}", "") for i, text in enumerate(texts)]
     tree = _Tree(value)
     return [
         tree.tag(value, "") if specification.kind is Kind.STRUCTURAL_TAG else tree.schema("document", value, "", "")
@@ -64,14 +66,15 @@ class _Tree:
         """The node of the JSON Schema at ``pointer``, for values at ``path``; ``inside``: references on the way."""
         self.nodes += 1
         if not isinstance(schema, dict) or self.nodes > MOST_NODES:
-            said = "" if isinstance(schema, dict) else {True: "anything", False: "nothing"}.get(schema, "?")
-            return _node(label, said, pointer, path)
+            said = "anything" if schema is True else "nothing" if schema is False else "?"
+            return _node(label, "" if isinstance(schema, dict) else said, pointer, path)
         children: list[Node] = []
         reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#") and reference not in inside:
+        if isinstance(reference, str) and re.match("#(/|$)", reference) and reference not in inside:
             target = self._at(reference[1:])
             children = self.schema(label, target, reference[1:], path, (*inside, reference))["children"]
-        required = schema.get("required", ())
+        required = schema.get("required")
+        required = required if isinstance(required, list) else []
         for name, child in _members(schema, "properties"):
             mark = name if name in required else f"{name}?"
             children.append(
