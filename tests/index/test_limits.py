@@ -7,7 +7,7 @@ import itertools
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 import numpy as np
@@ -21,8 +21,8 @@ from dotllm.automata.machine import layout
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar import Grammar
-from dotllm.index import NO_LIMIT, Guide, fill_masks, limits, mask_rows
-from dotllm.index.draft_rows import NO_MASK, mask_rows_along
+from dotllm.index import NO_LIMIT, Guide, limits
+from dotllm.index.draft_rows import NO_MASK, limit_rows, mask_rows_along
 from dotllm.index.limits import tight_guides
 from tests.cases import few
 
@@ -253,30 +253,37 @@ def test_parts_in_any_order_or_a_shorter_text(required: list[str], separator: st
     assert index.tokens_to_finish() == 1 + least == 2 + min(len(separator.join(required)), len(other))
 
 
-def test_batches() -> None:
-    """Batches and drafts have the masks that guides have alone; a refusal concerns one guide only."""
-    index = Index.from_json_schema(SCHEMAS[0], FEW)
-    guides = [index.guide() for _ in range(4)]
-    needed = guides[0].tokens_to_finish
-    left = [needed, NO_LIMIT, needed - 1, 10_000]
-    bitmask = np.full((6, index.space.words), -1, np.int32)
-    failures = fill_masks(guides, bitmask, [5, 1, 2, 3], tokens_left=left)
-    assert list(failures) == [2] and isinstance(failures[2], TooFewTokensError) and not bitmask[2].any()
-    assert ids(bitmask[5]) == allowed(guides[0], needed)
-    ordinary = ids(index.masks[guides[0].mask_row])
-    assert ids(bitmask[1]) == ids(bitmask[3]) == ordinary != ids(bitmask[5])
-    rows, failures = mask_rows(guides, tokens_left=left)
-    assert list(failures) == [2] and rows[2] == -1
-    assert [ids(index.masks[row]) for row in rows[[0, 1, 3]]] == [ids(bitmask[i]) for i in (5, 1, 3)]
-    _, draft = walk(index, needed, Random(1))
-    rows, _, failures = mask_rows_along(guides[:2], [draft, draft], tokens_left=[needed, NO_LIMIT])
+def rows_within(guides: Sequence[Guide], drafts: Sequence[Sequence[int]], left: Sequence[int]) -> list[list[int]]:
+    """For each guide the rows along its drafts under its limit, found as the plugin finds them (`rows_of_step`)."""
+    rows, configs, failures = mask_rows_along(guides, drafts)
     assert not failures
+    counts = np.array([1 + len(draft) for draft in drafts], np.int32)
+    own_rows, own_configs = (np.split(array, np.cumsum(counts)[:-1]) for array in (rows, configs))
+    for g in tight_guides(guides, left, configs, counts):
+        limit_rows(guides[g], drafts[g], left[g], own_rows[g], own_configs[g])
+    return [own.tolist() for own in own_rows]
+
+
+def test_batches() -> None:
+    """Batches and drafts have the masks that guides have alone."""
+    index = Index.from_json_schema(SCHEMAS[0], FEW)
+    guides = [index.guide() for _ in range(3)]
+    needed = guides[0].tokens_to_finish
+    left = [needed, NO_LIMIT, 10_000]
+    (first,), *others = rows_within(guides, [[]] * 3, left)
+    ordinary = guides[0].mask_row
+    assert ids(index.masks[first]) == allowed(guides[0], needed) != ids(index.masks[ordinary])
+    assert others == [[ordinary]] * 2
+    with pytest.raises(TooFewTokensError):
+        rows_within(guides, [[]] * 3, [NO_LIMIT, needed - 1, NO_LIMIT])
+    _, draft = walk(index, needed, Random(1))
+    rows, _ = rows_within(guides[:2], [draft, draft], [needed, NO_LIMIT])
     ahead = index.guide()
     for i, token in enumerate(draft):
         assert ids(index.masks[rows[i]]) == allowed(ahead, needed - i)
         assert ahead.advance(token)
     longer = [draft[0], index.vocabulary.encode(b" ")[0], index.vocabulary.encode(b" ")[0]]
-    rows, _, _ = mask_rows_along(guides[:1], [longer], tokens_left=[needed])
+    (rows,) = rows_within(guides[:1], [longer], [needed])
     assert rows[0] >= 0 and rows[-1] == NO_MASK
 
 
@@ -293,13 +300,10 @@ def test_limits_along_drafts_of_many_guides() -> None:
         guides.append(index.guide())
         drafts.append(draft[: random.randint(0, 6)])
         left.append(NO_LIMIT if number % 5 == 4 else needed + random.randint(0, 3))
-    rows, _, failures = mask_rows_along(guides, drafts, tokens_left=left)
-    assert not failures
-    found = iter(rows.tolist())
-    for guide, draft, limit in zip(guides, drafts, left, strict=True):
+    rows = rows_within(guides, drafts, left)
+    for guide, draft, limit, own in zip(guides, drafts, left, rows, strict=True):
         ahead, goes_on = guide.fork(), True
-        for j, token in enumerate([*draft, None]):
-            row = next(found)
+        for j, (token, row) in enumerate(zip([*draft, None], own, strict=True)):
             if not goes_on or ahead.is_finished:
                 assert goes_on or row == NO_MASK
                 continue

@@ -6,7 +6,7 @@ A known mask is a look-up; all look-ups of a batch stay in compiled code. One or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -30,8 +30,7 @@ from dotllm.index.callers import (
 )
 from dotllm.index.guide import Guide
 from dotllm.index.helper_pool import NO_HELPERS, HelperPool
-from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_row, copy_rows, fill_known, known_rows
-from dotllm.index.limits import tight_guides
+from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, fill_known, known_rows
 from dotllm.index.mask_misses import (
     AT_FUEL,
     CHUNK,
@@ -65,12 +64,8 @@ def _configs(guides: Sequence[Guide]) -> Int32:
     return np.array([guide.config for guide in guides], np.int32)
 
 
-def mask_rows(
-    guides: Sequence[Guide], threads: int = THREADS, tokens_left: Sequence[int] | None = None
-) -> tuple[Int32, Failures]:
+def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, Failures]:
     """Find the rows of the guides' masks in `Index.masks`. Returns int32 [n] (-1: the guide failed), and the failures.
-
-    ``tokens_left``: for each guide, the number of tokens that may still come, as for `Guide.write_mask`, or `NO_LIMIT`.
 
     Raises:
         ValueError: the guides are of different vocabularies; or ``threads`` is below 1.
@@ -85,27 +80,7 @@ def mask_rows(
         rows, failures = rows_of(indexes, _configs(guides), threads, guides)
         if indexes[0].space.has_stateful_guides:
             _set_own_rows(guides, rows, failures)
-        if tokens_left is not None:
-            for i, mask in limited_masks(guides, tokens_left, failures):
-                rows[i] = indexes[0].space.intern(mask)
-            for i in failures:
-                rows[i] = -1
     return rows, failures
-
-
-def limited_masks(
-    guides: Sequence[Guide], tokens_left: Sequence[int], failures: Failures
-) -> Iterator[tuple[int, Int32]]:
-    """The masks that limits change, int32 [words], by position; a refused guide fails. Hold the indexes' locks."""
-    for i in tight_guides(guides, tokens_left):
-        if i not in failures:
-            try:
-                mask = guides[i].mask_within(tokens_left[i])
-            except (SpecError, EngineFault) as error:
-                failures[i] = error.with_traceback(None)
-            else:
-                if mask is not None:
-                    yield i, mask
 
 
 def rows_of(
@@ -275,16 +250,11 @@ def _recover(
 
 
 def fill_masks(
-    guides: Sequence[Guide],
-    bitmask: Int32,
-    targets: Sequence[int] | None = None,
-    threads: int = THREADS,
-    tokens_left: Sequence[int] | None = None,
+    guides: Sequence[Guide], bitmask: Int32, targets: Sequence[int] | None = None, threads: int = THREADS
 ) -> Failures:
     """Write the mask of guides[i] into ``bitmask[targets[i]]`` (default: row i). A failed guide's row is all zero.
 
-    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct; tokens_left: as in `mask_rows`. Nothing is
-    written if this raises.
+    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct. Nothing is written if this raises.
 
     Raises:
         TypeError: the bitmask or the targets have the wrong type.
@@ -311,7 +281,7 @@ def fill_masks(
             raise not_a_bitmask(bitmask, space.words) from None
         if missing < 0:
             raise error_of(missing, guides, where, bitmask, space.words)
-        if not missing and not stateful and tokens_left is None:
+        if not missing and not stateful:
             return failures
         written = np.zeros(len(guides), np.bool_)
         if missing:
@@ -319,13 +289,7 @@ def fill_masks(
         if stateful:
             _set_own_rows(guides, rows, failures)
             written[:] = False
-        if missing or stateful:
-            copy_rows(space.rows, rows, bitmask, where, written)
-        if tokens_left is not None:
-            for i, mask in limited_masks(guides, tokens_left, failures):
-                copy_row(mask, bitmask[where[i]])
-            for i in failures:
-                bitmask[where[i]] = 0
+        copy_rows(space.rows, rows, bitmask, where, written)
     return failures
 
 

@@ -17,12 +17,10 @@ from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
-from dotllm.errors import EngineFault, SpecError
 from dotllm.index.batch import Failures, advance_guides, for_each_stateful, moved_on, recover_each, rows_of
 from dotllm.index.callers import WRONG_COUNT, error_of, integers
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, check_configurations, known_rows, pointer
-from dotllm.index.limits import tight_guides
 from dotllm.index.walkable import Locks, machines_of
 from dotllm.jit import kernel
 
@@ -114,16 +112,12 @@ class Walk:
             self.configs[self.owner == g] = NOWHERE
 
 
-def mask_rows_along(
-    guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int] | None = None
-) -> tuple[Int32, Int32, Failures]:
+def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> tuple[Int32, Int32, Failures]:
     """Rows and configurations, both int32 [sum(1 + len(drafts[g]))], and why guides failed.
 
     Guide g owns 1 + len(drafts[g]) entries: before its first draft, after it, and so on. After a draft that is not
     allowed (or is padding, below 0) the row is NO_MASK: nothing sampled there can be kept. FINISHED has the row of the
     end tokens, as in `mask_rows`. A failed guide's entries are NO_MASK and NOWHERE.
-
-    tokens_left: as in `mask_rows`, counted before the first draft. A draft that a limit forbids counts as not allowed.
 
     Raises:
         TypeError: the drafts are not integers.
@@ -137,15 +131,13 @@ def mask_rows_along(
     indexes = [guide.index for guide in guides]
     with Locks(indexes):
         while True:
-            rows, configs, failures = _rows_along(guides, drafts, tokens_left)
+            rows, configs, failures = _rows_along(guides, drafts)
             if not moved_on(guides, indexes, failures):  # (otherwise everything is looked up again on the new indexes)
                 return rows, configs, failures
             indexes = [guide.index for guide in guides]
 
 
-def _rows_along(
-    guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int] | None
-) -> tuple[Int32, Int32, Failures]:
+def _rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> tuple[Int32, Int32, Failures]:
     """`mask_rows_along` on the guides' present indexes. Hold their locks."""
     walk = Walk(guides, drafts)
     indexes = [guide.index for guide in guides]
@@ -163,8 +155,6 @@ def _rows_along(
             failures[int(owner[missing[at]])] = refusal
     if indexes[0].space.has_stateful_guides:
         _set_own_rows(guides, drafts, walk.starts, rows, failures)
-    if tokens_left is not None:
-        _limit_rows(guides, drafts, tokens_left, walk.starts, rows, out, failures)
     for g in failures:
         rows[owner == g], out[owner == g] = NO_MASK, NOWHERE
     return rows, out, failures
@@ -209,21 +199,6 @@ def advance_along(guides: Sequence[Guide], tokens: Sequence[Sequence[int]]) -> l
             for config in configs[end - len(own) : end] if taken[-1] else ():
                 guide.follow(config)
     return taken
-
-
-def _limit_rows(
-    guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int], starts: Int32, rows: Int32,
-    configs: Int32, failures: Failures,
-) -> None:  # fmt: skip
-    """`limit_rows` for each guide under a limit. A guide that is refused fails."""
-    for g in tight_guides(guides, tokens_left, configs, 1 + np.diff(starts)):
-        if g in failures:
-            continue
-        own = slice(int(starts[g]) + g, int(starts[g + 1]) + g + 1)
-        try:
-            limit_rows(guides[g], drafts[g], tokens_left[g], rows[own], configs[own])
-        except (SpecError, EngineFault) as error:
-            failures[g] = error.with_traceback(None)
 
 
 def limit_rows(guide: Guide, drafts: Sequence[int], tokens_left: int, rows: Int32, configs: Int32) -> int:

@@ -212,7 +212,7 @@ def advance_one(
     return advance(mem, config, token, token_data, token_offset, ends, token_rows)
 
 
-@kernel(nb.void(I1, I1))
+@inner_kernel(nb.void(I1, I1), inlined=True)
 def copy_row(row: Int32, target: Int32) -> None:
     """Copy a row to a row of a bitmask, which may be wider; its other words become zero."""
     words = min(row.shape[0], target.shape[0])

@@ -135,8 +135,9 @@ def tight_guides(
 ) -> list[int]:
     """The guides whose limits may change a mask, including stateful guides and those for which it is unknown.
 
-    tokens_left: as in `mask_rows`; configs int32 [sum(counts)]: counts[g] configurations of each guide g, along its
-    drafts (by default, only its present one).
+    tokens_left: for each guide, the number of tokens that may still come, as for `Guide.write_mask`, or `NO_LIMIT`;
+    configs int32 [sum(counts)]: counts[g] configurations of each guide g, along its drafts (by default, only its
+    present one).
 
     Raises:
         ValueError: ``tokens_left`` does not have one number for each guide.
