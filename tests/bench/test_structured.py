@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from dotllm.bench.client import BenchRequest, HttpTarget, Sample
 from dotllm.bench.metrics import percentiles, summarise, tpot_ms
 from dotllm.bench.plan import Burst, Measurement, Pair, Plan, figures
 from dotllm.bench.workloads import Constraint
+from dotllm.cli import bench_structured
+from dotllm.demo.server import PROGRAM
 
 STEP_S = 0.002
 
@@ -27,6 +30,14 @@ def answer(body: dict[str, Any]) -> list[str]:
     if "response_format" in body:
         return list('{"a": 1}')
     return ["x"] * body["max_tokens"]
+
+
+async def models(_: web.Request) -> web.Response:
+    return web.json_response({"data": [{"id": "m"}]})
+
+
+async def health(_: web.Request) -> web.Response:
+    return web.Response()
 
 
 class Server:
@@ -54,13 +65,15 @@ class Server:
         return response
 
 
-async def serving(server: Server) -> AsyncIterator[str]:
+async def serving(server: Server, port: int = 0) -> AsyncIterator[str]:
     """The server's address while it runs."""
     application = web.Application()
     application.router.add_post("/v1/chat/completions", server.chat)
+    application.router.add_get("/v1/models", models)
+    application.router.add_get("/health", health)
     runner = web.AppRunner(application)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     await runner.cleanup()
@@ -258,13 +271,46 @@ def test_judges(constraint: Constraint, right: str, wrong: str) -> None:
 def test_variants_are_data(tmp_path: Path) -> None:
     """Both groups are read; vLLM's own backends run without our plugin; the error for a wrong name lists all names."""
     assert [v.name for v in servers.read("engines")] == ["dotllm", "xgrammar", "guidance", "outlines"]
-    assert "dotllm" not in servers.read("engines", ["guidance"])[0].command("m")
+    assert servers.PROGRAMS[servers.read("engines", ["guidance"])[0].program] != PROGRAM
     assert servers.read("ablations")[0].flags == ()
     assert [v.name for v in servers.read("engines") if not v.compact] == ["outlines"]
     with pytest.raises(ValueError, match="no group"):
         servers.read("nothing")
     with pytest.raises(ValueError, match="dotllm, xgrammar"):
         servers.read("engines", ["xgramar"])
+
+
+QUICK = ["--workloads", "choice,closed", "--concurrency", "2", "--per-slot", "1", "--max-tokens", "16", "--ttft", "0"]
+
+
+def test_a_server_that_is_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def run() -> int:
+        status = -1
+        async for url in serving(Server()):
+            arguments = ["--url", url, *QUICK, "--out", str(tmp_path)]
+            status = await asyncio.to_thread(bench_structured.main, arguments)
+        return status
+
+    assert asyncio.run(run()) == 1  # the answers do not match their schemas
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["about"]["model"] == "m"
+    shares = {point["workload"]: point["valid_share"] for point in results["points"]}
+    assert shares == {"choice": 1, "closed": 0} and "choice" in (tmp_path / "report.html").read_text()
+    assert "plots written" in capsys.readouterr().out
+
+
+def test_servers_that_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engines take turns; one that does not start is in the report with the end of its log."""
+    monkeypatch.setattr(servers, "PROGRAMS", {"small": ("-m", "tests.bench.test_structured")})
+    small = {"program": "small", "environment": {}}
+    variants = [{"name": "new flag", "flags": ["--new"], **small}, {"name": "small", "flags": [], **small}]
+    (tmp_path / "variants.json").write_text(json.dumps({"engines": variants}))
+    known = ["--compare", "--model", "m", "--variants-file", str(tmp_path / "variants.json"), "--out", str(tmp_path)]
+    assert bench_structured.main([*known, *QUICK]) == 1
+    dead, *measured, started = json.loads((tmp_path / "results.json").read_text())["points"]
+    assert dead["variant"] == "new flag" and "status 3" in dead["skipped"] and "no option --new" in dead["skipped"]
+    assert [point["workload"] for point in measured] == ["choice", "closed"] and started["start_s"] > 0
+    assert "no option --new" in (tmp_path / "new-flag.log").read_text()
 
 
 def test_prompts_repeat_with_the_seed() -> None:
@@ -276,3 +322,16 @@ def test_prompts_repeat_with_the_seed() -> None:
 
     assert prompts() == prompts()
     assert len(set(prompts())) == 3
+
+
+async def main(arguments: list[str]) -> None:
+    """Serve as vLLM's command line says."""
+    if "--new" in arguments:
+        print("no option --new")
+        sys.exit(3)
+    async for _ in serving(Server(), int(arguments[arguments.index("--port") + 1])):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Random weights would write white space until max_tokens wherever an engine allows it.
 RANDOM_WEIGHTS_FLAGS = ("--structured-outputs-config.disable_any_whitespace", "true")
+START_TIMEOUT_S = 900.0
 MISSING = "dotllm bench-structured needs its extra: `pip install '.[bench]'` in a checkout of dotllm ({})"
 
 
@@ -164,19 +165,18 @@ def _serve_and_measure(
     variant: Variant, model: str, flags: Sequence[str], options: argparse.Namespace, plan: Plan
 ) -> list[Point]:
     from dotllm.bench.client import HttpTarget
-    from dotllm.bench.servers import VariantServer
     from dotllm.demo.server import ServerDied
 
-    log = options.out / f"{variant.name.replace(' ', '-')}.log"
-    try:
-        with (
-            _waiting(f"starting {variant.name}") as progress,
-            VariantServer(variant, model, log, flags=flags, progress=progress) as server,
-        ):
-            points = _measure(variant.name, plan, lambda: _http(HttpTarget, options, server.url, model))
-            return [*points, {"phase": "start", "start_s": round(server.start_seconds, 2)}]
-    except ServerDied as error:
-        return [{"phase": "not started", "skipped": str(error)[-600:]}]
+    began = time.monotonic()
+    with variant.start(model, options.out / f"{variant.name.replace(' ', '-')}.log", flags) as server:
+        try:
+            with _waiting(f"starting {variant.name}") as progress:
+                server.wait(START_TIMEOUT_S, progress)
+        except (ServerDied, TimeoutError) as error:
+            return [{"phase": "not started", "skipped": str(error)[-600:]}]
+        start_s = round(time.monotonic() - began, 2)
+        points = _measure(variant.name, plan, lambda: _http(HttpTarget, options, server.url, model))
+        return [*points, {"phase": "start", "start_s": start_s}]
 
 
 @contextmanager

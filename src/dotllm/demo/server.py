@@ -1,4 +1,4 @@
-"""A ``dotllm serve`` process on this machine's CPU, which the demo and the tests start, wait for and stop."""
+"""A server's process, which the demo, the benchmarks and the tests start, wait for and stop."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from dotllm.demo.process_group import end_group, last_lines
 
+PROGRAM = ("-m", "dotllm")
 # A small server: otherwise vLLM would take half of the machine's memory for its KV cache, and compile for minutes. A
 # model of two layers needs neither.
 CPU_FLAGS = ("--enforce-eager", "--max-num-seqs", "64")
@@ -31,23 +32,26 @@ class Server:
 
     def __init__(
         self,
-        model: Path,
+        model: Path | str,
         log: Path,
         *,
         port: int | None = None,
         name: str = "demo",
         flags: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = PROGRAM,
+        on_cpu: bool = True,
     ) -> None:
-        """Start serving ``model`` under ``name``. The server's output goes to ``log``."""
+        """Start serving ``model`` under ``name``. The server's output goes to ``log``. ``program``: Python's arguments
+        before vLLM's; ``on_cpu``: with `CPU_FLAGS` and `CPU_ENVIRONMENT`."""
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self.command = [
-            *(sys.executable, "-m", "dotllm", "serve", str(model), "--served-model-name", name),
-            *("--host", "127.0.0.1", "--port", str(self.port), *CPU_FLAGS, *flags),
+            *(sys.executable, *program, "serve", str(model), "--served-model-name", name),
+            *("--host", "127.0.0.1", "--port", str(self.port), *(CPU_FLAGS if on_cpu else ()), *flags),
         ]
-        self.environment = {**CPU_ENVIRONMENT, **(environment or {})}
+        self.environment = {**(CPU_ENVIRONMENT if on_cpu else {}), **(environment or {})}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             self.process = self._start(output, {**os.environ, **self.environment})
