@@ -2,8 +2,7 @@
 
 A state is immutable, so going back, forking and looking ahead cost nothing.
 
-The machine has accepted every byte, so the text is JSON that fits the schema, and only its values matter here. (A
-look-ahead also tries bytes that JSON does not allow at this place; for these there is no state.)
+The machine has accepted every byte, so the text is JSON that fits the schema, and only its values matter here.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ colon · the rest of a string, of a key, of a number, of a word."""
 
 WHITESPACE = frozenset(b" \t\n\r")
 _SHORT = {0x22: '"', 0x5C: "\\", 0x2F: "/", 0x62: "\b", 0x66: "\f", 0x6E: "\n", 0x72: "\r", 0x74: "\t"}
-_HEX = frozenset(b"0123456789abcdefABCDEF")
 _NUMBER = frozenset(b"0123456789+-.eE")
 _BEGINS_NUMBER = frozenset(b"-0123456789")
-_WORDS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
+_BEGINS_WORD = frozenset(b"tfn")
+_WORDS = frozenset(("true", "false", "null"))
 
 
 class Open(NamedTuple):
@@ -84,8 +83,6 @@ OUTSIDE = End()
 """The outermost array or object is closed, or has not begun."""
 REPEATED = End()
 """The array already has the item that is now complete, or the object has the key."""
-NO_STEP = End()
-"""JSON does not allow this byte here."""
 
 
 def feed(state: State, byte: int, unique: bool = False) -> State | End:
@@ -97,14 +94,11 @@ def feed(state: State, byte: int, unique: bool = False) -> State | End:
     if mode == NUMBER:
         if byte in _NUMBER:
             return state._replace(text=state.text + chr(byte))
-        ended = _complete(state.top, number(state.text)) if state.text[-1] in "0123456789" else NO_STEP
+        ended = _complete(state.top, number(state.text))
         return feed(ended, byte) if isinstance(ended, State) else ended
     if mode == WORD:
         text = state.text + chr(byte)
-        word = _WORDS[ord(text[0])].decode()
-        if text == word:
-            return _complete(state.top, ("word", word))
-        return state._replace(text=text) if word.startswith(text) else NO_STEP
+        return _complete(state.top, ("word", text)) if text in _WORDS else state._replace(text=text)
     if byte in WHITESPACE:
         return state
     top = state.top
@@ -113,22 +107,20 @@ def feed(state: State, byte: int, unique: bool = False) -> State | End:
             return State(top, STRING)
         if byte in _BEGINS_NUMBER:
             return State(top, NUMBER, chr(byte))
-        if byte in _WORDS:
+        if byte in _BEGINS_WORD:
             return State(top, WORD, chr(byte))
         if byte == 0x7B:
             return State(Open(OBJECT, NOTHING, top, keys=Seen() if unique else None), KEY)
         if byte == 0x5B:
             return State(Open(UNIQUE, Seen(), top) if unique else Open(ARRAY, NOTHING, top), VALUE)
-        return _close(top) if byte == 0x5D and top.kind != OBJECT and not len(top.done) else NO_STEP
+        return _close(top)
     if mode == AFTER:
         if byte == 0x2C:
             return State(top, KEY if top.kind == OBJECT else VALUE)
-        return _close(top) if byte == (0x7D if top.kind == OBJECT else 0x5D) else NO_STEP
+        return _close(top)
     if mode == KEY:
-        if byte == 0x22:
-            return State(top, NAME)
-        return _close(top) if byte == 0x7D and not top.done else NO_STEP
-    return State(top, VALUE) if byte == 0x3A else NO_STEP
+        return State(top, NAME) if byte == 0x22 else _close(top)
+    return State(top, VALUE)  # after a colon
 
 
 def _in_string(state: State, byte: int) -> State | End:
@@ -138,32 +130,22 @@ def _in_string(state: State, byte: int) -> State | End:
             return _complete(top, text) if mode == STRING else _named(top, text)
         if byte == 0x5C or byte >= 0xC2:
             return State(top, mode, text, bytes((byte,)))
-        return State(top, mode, text + chr(byte)) if 0x20 <= byte < 0x80 else NO_STEP
+        return State(top, mode, text + chr(byte))
     pending += bytes((byte,))
     if pending[0] != 0x5C:  # UTF-8
-        if not 0x80 <= byte < 0xC0:
-            return NO_STEP
         length = 2 if pending[0] < 0xE0 else 3 if pending[0] < 0xF0 else 4
         if len(pending) < length:
             return State(top, mode, text, pending)
-        try:
-            return State(top, mode, text + pending.decode())
-        except UnicodeDecodeError:
-            return NO_STEP
+        return State(top, mode, text + pending.decode())
     if len(pending) == 2 and byte in _SHORT:
         return State(top, mode, text + _SHORT[byte])
-    position = (len(pending) - 1) % 6  # in \uXXXX, or two of them
-    if byte != 0x5C if position == 0 else byte != 0x75 if position == 1 else byte not in _HEX:
-        return NO_STEP
-    if position != 5:
+    if len(pending) not in (6, 12):  # \uXXXX, or two of them
         return State(top, mode, text, pending)
     unit = int(pending[-4:], 16)
     if len(pending) == 6:
         if 0xD800 <= unit < 0xDC00:
             return State(top, mode, text, pending)
-        return State(top, mode, text + chr(unit)) if not 0xDC00 <= unit < 0xE000 else NO_STEP
-    if not 0xDC00 <= unit < 0xE000:
-        return NO_STEP
+        return State(top, mode, text + chr(unit))
     return State(top, mode, text + chr(0x10000 + ((int(pending[2:6], 16) & 0x3FF) << 10) + (unit & 0x3FF)))
 
 
