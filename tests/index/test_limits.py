@@ -362,6 +362,8 @@ DISTINCT = [
     {"anyOf": [{"type": "array", "items": {"type": "string"}, "uniqueItems": True}, {"type": "array", "items": {"type": "integer"}}]},
     {"type": "array", "prefixItems": [True, {"type": "boolean"}], "minItems": 2, "uniqueItems": True},
     {"oneOf": [{"properties": {"a": {"enum": [True, "x1"]}}}, {"properties": {"x1": {"enum": [3, -1, "ba"]}}}, {"properties": {"x1": {"type": "null"}}, "additionalProperties": {"type": ["boolean", "null", "array"], "maxItems": 0}}]},
+    {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "null"}, "maxProperties": 2}, "uniqueItems": True},
+    {"type": "array", "items": {"type": "array", "prefixItems": [{"const": "a"}, {"type": "string", "pattern": "^[ab]*$"}], "items": False, "minItems": 2}, "uniqueItems": True},
     KEYED,
 ]  # fmt: skip
 

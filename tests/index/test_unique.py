@@ -518,6 +518,18 @@ def test_items_that_other_conditions_demand(seed: int) -> None:
     assert {text for text in all_texts(index) if len(json.loads(text)) < 4} == expected
 
 
+def test_zeros_make_no_other_number() -> None:
+    """Zeros may follow ``1.`` without end, and every item with ``1`` is taken."""
+    number = {"type": "number", "multipleOf": 1, "minimum": 0, "maximum": 31}
+    item = {"properties": {"a": number, "b": number}, "required": ["a", "b"], "additionalProperties": False}
+    schema = {"type": "array", "uniqueItems": True, "items": {"type": "object", **item}}
+    index = Index.from_json_schema(schema, byte_vocabulary(), any_whitespace=False)
+    guide = index.guide()
+    assert guide.is_stateful
+    assert taken(guide, "[" + ",".join(f'{{"a":1,"b":{b}}}' for b in range(32)) + ',{"a":1')
+    assert {chr(token) for token in guide.allowed_tokens()} == set("0123456789")
+
+
 def test_items_that_contains_demands_are_written(vocabulary: Vocabulary) -> None:
     """The type of a verifiable presentation (W3C) of an agent's manifest, as SchemaStore has it."""
     kinds = [{"contains": {"const": name}} for name in ("VerifiablePresentation", "KyaManifest")]

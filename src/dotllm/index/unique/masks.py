@@ -229,7 +229,7 @@ def _numbers(paths: Paths, config: int, stop_at: int) -> int:
 
 def _value_key(state: State) -> object:
     """A key that two states on one path share only if their completions are the same values. (It also ignores zeros at
-    the end of a fraction; `_exists_completion` checks whether only more zeros can follow.)"""
+    the end of a fraction.)"""
     frames: list[object] = []
     top: Open | None = state.top
     while top is not None:
@@ -250,20 +250,6 @@ def _has_exponent(state: State) -> bool:
     return "e" in state.text or "E" in state.text
 
 
-def _may_append_digit(paths: Paths, config: int) -> bool:
-    """Whether a nonzero digit may follow in this number, before an exponent."""
-    agenda, seen = [config], {config}
-    while agenda:
-        config = agenda.pop()
-        if any(paths.step(config, byte) >= 0 for byte in _NONZERO):
-            return True
-        zero = paths.step(config, 0x30)
-        if zero >= 0 and zero not in seen:
-            seen.add(zero)
-            agenda.append(zero)
-    return False
-
-
 def _exists_completion(paths: Paths, branches: Branches) -> bool:
     """Whether some completion is allowed, by depth-first search. BudgetExceededError after _MOST_SEARCHED steps."""
     stack = list(branches)
@@ -275,9 +261,7 @@ def _exists_completion(paths: Paths, branches: Branches) -> bool:
         assert isinstance(state, State)
         key = (branch.config, _value_key(state))
         if key in visited:  # the two differ only in zeros, the exponent of a zero, or a repeated member
-            if state.mode == NUMBER and not _has_exponent(state) and _may_append_digit(paths, branch.config):
-                return True  # after any number of zeros: infinitely many numbers
-            continue
+            continue  # (had another digit been possible between the zeros, their numbers would have been too many)
         visited.add(key)
         looked_at += 1
         if looked_at > _MOST_SEARCHED:
