@@ -45,6 +45,8 @@ def language(grammar: str, *texts: str) -> list[str]:
         ('("a"\n "b")', ["ab"], ["a"]),
         ('"a" |\n "b"', ["a", "b"], ["ab"]),
         ('"a"\n  | "b"\n\n  // comment\n  | "c"', ["a", "b", "c"], ["ab"]),
+        ('"a" |\nb: "b"', ["a", ""], ["b", "ab"]),
+        ('%regex {"substring_chars": ""}', [""], ["a"]),
     ],
 )
 def test_expressions(body: str, yes: list[str], no: list[str]) -> None:
@@ -62,10 +64,13 @@ def test_expressions(body: str, yes: list[str], no: list[str]) -> None:
         ("~~/a/", ["a"], ["", "b"]),
         ('/[ab]/~2 & ~"ab"~1', ["aa", "ba"], ["ab"]),
         ("A2 & ~B2", ["aaa"], ["aa", "a"]),
+        ('"a".."c" & /[b-z]/', ["b", "c"], ["a", "d"]),
+        ('"a.b"i & ~/.*B/', ["a.b", "A.b"], ["a.B", "axb"]),
+        ("INT & /1../", ["123"], ["12", "1a2", "223"]),
     ],
 )
 def test_terminal_algebra(terminal: str, yes: list[str], no: list[str]) -> None:
-    grammar = f"start: A\nA: {terminal}\nA2: /a{{2,3}}/\nB2: C C\nC: /a/\n"
+    grammar = f"start: A\nA: {terminal}\n%import common.INT\nA2: /a{{2,3}}/\nB2: C C\nC: /a/\n"
     assert language(grammar, *yes, *no) == yes
 
 
@@ -89,6 +94,21 @@ def test_ignored_text_stands_behind_terminals() -> None:
 def test_imports() -> None:
     grammar = "start: INT | W\n%import common.INT\n%import common (CNAME, HEXDIGIT)\n%import common.WORD -> W\n"
     assert language(grammar, "12", "ab", "a1") == ["12", "ab"]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "message"),
+    [
+        ('start: A{"x"}\nA: "b"', "A is not a rule"),
+        ("%import common.INT -> int\nstart: int", "int is not a rule"),
+        ('start: a{"x"}\na{P}[lazy]: P', "a terminal cannot use P, a rule or a parameter"),
+        ('start: A\nA: b\nb: "x"', "a terminal cannot use b, a rule or a parameter"),
+    ],
+)
+def test_terminals_and_rules_differ(grammar: str, message: str) -> None:
+    """``A is not defined; did you mean "A"?`` helped nobody."""
+    with pytest.raises(InvalidSpecError, match=message):
+        lark_to_grammar(grammar)
 
 
 def test_templates() -> None:
@@ -230,6 +250,18 @@ def test_terminals_used_often_are_shared() -> None:
         ('start: "a"\nunused: b{"c"}', InvalidSpecError, "b", "line 2, column 9"),
         ("%nonsense", InvalidSpecError, "%nonsense", "line 1, column 1"),
         ("start: ~", InvalidSpecError, "", "line 1, column 9"),
+        ('start: "\\ud800"', InvalidSpecError, "", "line 1, column 8"),
+        ('start: "\\U00110000"', InvalidSpecError, "", "line 1, column 8"),
+        ('%llguidance [1]\nstart: "a"', InvalidSpecError, "%llguidance", "line 1, column 1"),
+        ("%import common.INT\n%import common.INT\nstart: INT", InvalidSpecError, "INT", "line 2, column 16"),
+        ('%import common.INT "x"\nstart: INT', InvalidSpecError, "", "line 1, column 20"),
+        ('start: "a" -> x "b"', InvalidSpecError, "", "line 1, column 17"),
+        ('start: "a"i.."b"', InvalidSpecError, "", "line 1, column 8"),
+        ("start: A\nA: %regex []", InvalidSpecError, "%regex", "line 2, column 4"),
+        ('start: A\nA: ~%regex {"substring_chars": "ab"}', UnsupportedError, "%regex", "line 2, column 5"),
+        ("start: A\nA: %json {} & /1/", InvalidSpecError, "%json", "line 2, column 4"),
+        ('start: "a"~-1', InvalidSpecError, "", "line 1, column 12"),
+        ('start: %nonsense "a"', UnsupportedError, "%nonsense", "line 1, column 8"),
     ],
 )
 def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str) -> None:

@@ -141,8 +141,9 @@ class _LarkCompiler:
         rule = self._rules.get((name, arguments))
         if rule is None:
             definition = self.document.rules.get(name)
-            if definition is None:
-                raise self.source.undefined("", name, at, self.document.names)
+            if definition is None:  # a terminal: all names are defined
+                wrong = f"{name} is not a rule: the names of terminals are in capitals and take no arguments"
+                raise self.source.invalid(wrong, at, name)
             if len(definition.parameters) != len(arguments):
                 wrong = f"{name} gets {len(arguments)} arguments instead of {len(definition.parameters)}"
                 raise self.source.invalid(wrong, at, name)

@@ -15,7 +15,7 @@ from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.languages.lark.lexer_habits import MAY_HAVE_NO_EFFECT, without_effect
-from dotllm.languages.lark.parser import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
+from dotllm.languages.lark.parser import Definition, LarkGrammar, LarkNode, LarkNodeKind
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression, words_of
@@ -169,9 +169,7 @@ class Terminals:
 
     def _check(self, name: str, at: int) -> None:
         if name not in self.document.terminals and name not in self.document.imports:
-            if is_terminal(name):
-                raise self.source.undefined("", name, at, self.document.terminals)
-            raise self.source.invalid(f"a terminal cannot use the rule {name}", at, name)
+            raise self.source.invalid(f"a terminal cannot use {name}, a rule or a parameter", at, name)
 
     def _compiled(self, name: str) -> Expression:
         before = len(self.grammar)
