@@ -39,8 +39,6 @@ def _table(kind: str, name: str) -> CharSet | None:
         return ANY_CHAR
     if kind == "binary" and name == "ASCII":
         return CharSet(((0, 0x7F),))
-    if kind == "binary" and name == "ASSIGNED":
-        return ~(_table("gc", "CN") or CharSet(()))
     text = _tables()[0].get((kind, name))
     return None if text is None else CharSet(tuple(_decode(text)))
 
