@@ -154,10 +154,7 @@ def _simple(value: Exact) -> Exact:
 def _both(a: NumberConstraint, b: NumberConstraint) -> NumberConstraint:
     """The conjunction of two constraints."""
     step = _common(a.step, b.step) if a.step is not None and b.step is not None else a.step or b.step
-    integer = a.integer or b.integer
-    if integer:
-        step = _common(step, 1) if step is not None else 1
-    return NumberConstraint(integer, step, tuple(sorted({*a.not_steps, *b.not_steps})))
+    return NumberConstraint(a.integer or b.integer, step, tuple(sorted({*a.not_steps, *b.not_steps})))
 
 
 def _common(a: Exact, b: Exact) -> Exact:
