@@ -112,11 +112,15 @@ def negation(nodes: Nodes, constraint: ArrayConstraint) -> list[ArrayConstraint]
     if constraint.repeated:
         out.append(ArrayConstraint(unique=True))
     simple = conditions(constraint)
-    if len(simple) == 1 and (simple[0].kind != "rest" or not simple[0].number or simple[0].node == FALSE):
+    if len(simple) == 1 and not _is_open_rest(simple[0]):
         out.append(broken(nodes, simple[0]))
     elif simple:
         out.append(ArrayConstraint(negated=(_restricted(constraint, simple),)))
     return out
+
+
+def _is_open_rest(condition: ArrayCondition) -> bool:
+    return condition.kind == "rest" and condition.number > 0
 
 
 def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayConstraint:
@@ -125,8 +129,6 @@ def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayConstraint:
     if kind == "item":
         return ArrayConstraint((TRUE,) * number + (nodes.complement(condition.node),), minimum=number + 1)
     if kind == "rest":
-        if condition.node == FALSE:
-            return ArrayConstraint(minimum=number + 1)
         return ArrayConstraint(contains=(Contains(nodes.complement(condition.node), 1, None),))
     if kind == "minimum":
         return ArrayConstraint(maximum=number - 1)
@@ -140,8 +142,7 @@ def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstrai
         return ((condition, _breaks(nodes, positive, condition)) for condition in conditions(other))
 
     def only_way(condition: ArrayCondition) -> ArrayConstraint | None:
-        is_open_rest = condition.kind == "rest" and condition.number and condition.node != FALSE
-        return None if is_open_rest else broken(nodes, condition)
+        return None if _is_open_rest(condition) else broken(nodes, condition)
 
     return without_decided(constraint, constraint.negated, breaks, only_way, _restricted, partial(meet, nodes))
 
