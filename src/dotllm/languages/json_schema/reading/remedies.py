@@ -60,15 +60,13 @@ def remedy(keyword: str, value: Any) -> str:
     if keyword == "required":
         return _required(value)
     if keyword == "dependentRequired":
-        return "" if isinstance(value, Mapping) else 'write {"a": ["b"]}: where "a" is, "b" must be, too'
+        return 'write {"a": ["b"]}: where "a" is, "b" must be, too'
     if keyword in _LISTS_OF_SCHEMAS:
         if value == []:
             return LEAVE_OUT
         return f"write a list: {_json([value])}" if isinstance(value, Mapping) else ""
     if keyword in ("enum", "examples"):
         return f"write a list: {_json([*value] if isinstance(value, _COLLECTIONS) else [value])}"
-    if keyword == "items":
-        return LEAVE_OUT
     if keyword in ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"):
         return _named(value)
     if keyword in ("pattern", "format") and isinstance(value, list):
