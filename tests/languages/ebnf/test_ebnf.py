@@ -164,6 +164,8 @@ def test_regex_and_substring_macros() -> None:
         ('root ::= Regex("a", other="i")', InvalidSpecError, "other", "line 1, column 21"),
         ('root[capture, stop="x"] ::= "a"', UnsupportedError, "stop", "line 1, column 5"),
         ('root ::= "x"\n  Regex("b(a")', InvalidSpecError, "regex", "line 2, column 3: offset 1"),
+        ('"a"\nroot ::= "b"', InvalidSpecError, "", "line 1, column 1"),
+        ('root ::= TagDispatch(("a", root), stop_eos=)', InvalidSpecError, "", "line 1, column 44"),
     ],
 )
 def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str) -> None:

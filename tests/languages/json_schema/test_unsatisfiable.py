@@ -50,6 +50,7 @@ def within(schema: Any) -> dict[str, Any]:
         ({"type": "array", "minItems": 2, "maxItems": 1}, '"minItems": 2 and "maxItems": 1 together', "minItems"),
         # two reasons at one place
         ({"type": "integer", "minimum": 3, "maximum": 2, "enum": []}, '"enum": []', "enum"),
+        ({"type": "integer", "minimum": 2, "maximum": 4, "not": {"anyOf": [{"multipleOf": 2}, {"multipleOf": 3}]}}, '"minimum": 2, "maximum": 4 and "not": ', "minimum"),
         ({"enum": [], "not": {}}, 'no value satisfies "enum": [] (at /enum)', "enum"),
         ({"allOf": [{"minimum": 2}, {"maximum": 1}], "type": "integer", "oneOf": [{"minimum": 2}, {"maximum": 1}], "maximum": 1, "minimum": 2}, "nothing satisfies the schema", ""),
         ('{"type": "number", "exclusiveMinimum": 0.5, "maximum": 5e-1}', '"exclusiveMinimum": 0.5 and "maximum": 0.5 together', "exclusiveMinimum"),

@@ -286,6 +286,12 @@ TOKEN_TAG = {**tag({"type": "token", "token": 65}, NOTHING, "b")}
         ({"type": "token_triggered_tags", "tags": [{**TOKEN_TAG, "begin": "a"}], "trigger_tokens": [65]}, "/format/tags/0/begin", "'begin' must be a token"),
         ({**JSON, "style": "qwen-xml"}, "/format/style", "unknown style 'qwen-xml'; did you mean \"qwen_xml\"?"),
         ({**JSON, "style": "yaml"}, "/format/style", "unknown style 'yaml'; the styles are json, qwen_xml,"),
+        ({"type": "token_triggered_tags", "tags": [TOKEN_TAG], "trigger_tokens": [66]}, "/format/tags/0/begin", "no trigger token begins this tag"),
+        ({**JSON, "max_whitespace_cnt": 1, "whitespace_pattern": " "}, "/format/whitespace_pattern", "cannot be combined with 'max_whitespace_cnt'"),
+        ({"type": "grammar", "grammar": "x", "syntax": "gbnf"}, "/format/syntax", "'syntax' must be ebnf or lark, not 'gbnf'"),
+        ({"type": "any_text", "max_tokens": 3, "max_chars": 4}, "/format/max_chars", "'max_tokens' cannot be combined with 'max_chars'"),
+        ({**TRIGGERED, "triggers": ["<", "<f"]}, "/format/triggers", "more than one trigger is a prefix"),
+        ({"type": "json_schema", "json_schema": {"type": "integer"}, "style": "qwen_xml"}, "/format/json_schema", "must allow objects"),
         ({**JSON, "style": "yaml", "input_grammar": {"syntax": "regex", "definition": "a"}}, "/format/style", "unknown style 'yaml'"),
     ],
 )  # fmt: skip
@@ -404,6 +410,20 @@ def test_free_tokens_do_not_hold_the_token_that_ends_their_tag(name: str, vocabu
         guide = index.guide()
         found = all(map(guide.advance, tokens)) and guide.can_finish
         assert found == (expected and (name != "exclude_token" or 65 not in tokens)), tokens
+
+
+@pytest.mark.parametrize("needed", [False, True])
+@pytest.mark.parametrize("once", [False, True])
+def test_how_often_a_token_begins_a_tag(needed: bool, once: bool, vocabulary: Vocabulary) -> None:
+    form = FREE_TOKENS["token_triggered_tags"] | {"at_least_one": needed, "stop_after_first": once}
+    index = Index.from_structural_tag({"type": "structural_tag", "format": form}, vocabulary)
+    call = [66, 97, 67]
+    for tokens, expected in [
+        ([], not needed), ([98], not needed), (call, True), ([98, *call], not needed), ([*call, 98], not once),
+        ([*call, *call], not once), ([*call, 98, *call], not once), ([66], False),
+    ]:  # fmt: skip
+        guide = index.guide()
+        assert (all(map(guide.advance, tokens)) and guide.can_finish) == expected, tokens
 
 
 @pytest.mark.parametrize("field", ["triggers", "trigger_tokens"])

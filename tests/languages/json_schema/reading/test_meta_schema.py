@@ -56,6 +56,7 @@ FINE: list[Any] = [
     {"$schema": "http://json-schema.org/draft-04/schema#", "type": "string", "$defs": 5, "const": 1, "examples": 3},
     {"$schema": "https://json-schema.org/draft/2019-09/schema", "$recursiveAnchor": True, "type": "string"},
     {"type": "string", "foo": {"items": 5}}, {"maximum": Decimal("1e300"), "maxLength": Decimal("1e900")},
+    {"type": "integer", "pattern": r"(a)\1"},  # it could not be enforced, and need not be
 ]  # fmt: skip
 
 

@@ -42,3 +42,26 @@ def test_such_a_pointer_in_a_recursive_schema() -> None:
 def test_other_references_without_it_lead_to_other_documents(schema: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="leads to another document"):
         Acceptor(schema)
+
+
+def test_a_dynamic_anchor_of_a_resource_that_was_not_entered() -> None:
+    """No resource on the way has the anchor, so the one that the reference names counts."""
+    other = {"$id": "http://x.test/other", "$dynamicAnchor": "node", "type": "integer"}
+    acceptor = Acceptor({"$dynamicRef": "http://x.test/other#node", "$defs": {"other": other}})
+    assert acceptor.value(1) and not acceptor.value("a")
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/color", "http://x.test/other"])
+def test_a_recursive_reference_leads_to_a_document(reference: str) -> None:
+    schema = {"$schema": "https://json-schema.org/draft/2019-09/schema", "$recursiveRef": reference, "$defs": DEFINED}
+    with pytest.raises(SpecError, match=r'\$recursiveRef can only be "#"'):
+        Acceptor(schema)
+
+
+@pytest.mark.parametrize("name", ["7", "draft-07", "http://json-schema.org/draft-07/schema#"])
+def test_names_of_dialects(name: str) -> None:
+    """Before 2019-09, the keywords next to a reference do not count."""
+    schema = {"$ref": "#/$defs/color", "enum": ["red"], "$defs": DEFINED}
+    assert Acceptor(schema, default_dialect=name).value("blue") and not Acceptor(schema).value("blue")
+    with pytest.raises(SpecError, match="unknown JSON Schema dialect '8'; known: 4, 6, 7"):
+        Acceptor(schema, default_dialect="8")

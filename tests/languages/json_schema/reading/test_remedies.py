@@ -54,6 +54,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"type": "list[str]"}, "/type", "unknown type", '"type": "array", "items": {"type": "string"}'),
     ({"type": "string[]"}, "/type", "unknown type", '"items": {"type": "string"}'),
     ({"type": "Array<number>"}, "/type", "unknown type", '"items": {"type": "number"}'),
+    ({"type": "list[quaternion]"}, "/type", "unknown type", "the types are null"),
     ({"type": "date"}, "/type", "unknown type 'date'", '"type": "string", "format": "date"'),
     ({"type": "datetime"}, "/type", "unknown type", '"format": "date-time"'),
     ({"type": "uuid"}, "/type", "unknown type", '"format": "uuid"'),
@@ -66,6 +67,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"type": "quaternion"}, "/type", "unknown type", "the types are null"),
     # Lists of names, lists of schemas, maps of schemas
     ({"required": "a"}, "/required", "must be a list of strings", 'write a list: ["a"]'),
+    ({"dependentRequired": {"a": None}}, "/dependentRequired/a", "must be a list of strings", "leave it out"),
     ({"required": {"a": True, "b": False}}, "/required", "must be a list of strings", 'write a list: ["a"]'),
     ({"dependentRequired": {"a": "b"}}, "/dependentRequired/a", "must be a list of strings", '["b"]'),
     ({"dependentRequired": {"a/b": _S}}, "/dependentRequired/a~1b", "must be a list of strings", "dependentSchemas"),
