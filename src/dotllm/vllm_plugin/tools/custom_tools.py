@@ -135,7 +135,7 @@ def _refuse_same_names(tools: Sequence[Any], *, is_chat: bool) -> None:
     """Refuse two tools with the same name if one is a custom tool: a call could mean either."""
     seen: dict[str, bool] = {}
     for i, tool in enumerate(tools):
-        fields = tool.get(tool.get("type"), None) if is_chat and isinstance(tool, dict) else tool
+        fields = tool.get(_TYPE if _is_custom(tool) else "function") if is_chat and isinstance(tool, dict) else tool
         name = fields.get("name") if isinstance(fields, dict) else None
         if not isinstance(name, str):
             continue

@@ -292,6 +292,41 @@ def test_tools_of_one_name_are_refused(played: PlayedServer) -> None:
     assert chat(played, tools=tools).error["param"] == "tools[1]"
 
 
+@pytest.mark.parametrize("wrong", [5, {}, {"type": []}, {"type": {}}, {"type": "function", "function": 5}], ids=str)
+def test_a_tool_of_the_wrong_type_next_to_a_custom_tool(wrong: Any, played: PlayedServer) -> None:
+    """A type that is a list was refused with ``unhashable type: 'list'``."""
+    answer = chat(played, tools=[chats("edit", LINES), wrong])
+    assert answer.status == 400 and "unhashable" not in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    "tool", [{"custom": 5}, {"custom": {}}, {"custom": {"name": 5}}, {"name": "edit"}, {}], ids=str
+)
+def test_a_custom_tool_without_a_name(tool: dict[str, Any], played: PlayedServer) -> None:
+    answer = chat(played, tools=[{"type": "custom", **tool}])
+    assert answer.status == 400 and answer.error["param"] == "tools[0].custom"
+
+
+def test_a_custom_tool_of_the_other_api(played: PlayedServer) -> None:
+    answer = response(played, tools=[chats("edit", LINES)])
+    assert answer.status == 400 and answer.error["param"] == "tools[0].custom"
+
+
+def test_a_grammar_in_a_namespace(played: PlayedServer) -> None:
+    """vLLM does not show such a tool to the model."""
+    tools = [{"type": "namespace", "name": "files", "description": "", "tools": [of_responses("edit", LINES)]}]
+    answer = response(played, tools=tools)
+    assert answer.status == 400 and answer.error["param"] == "tools[0].tools[0].format"
+
+
+def test_an_earlier_call_without_its_input(played: PlayedServer) -> None:
+    messages = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom"}]},
+    ]
+    assert chat(played, messages=messages).status == 400
+
+
 def test_the_model_is_told_the_grammar() -> None:
     from openai.types.responses import CustomTool
     from vllm.tool_parsers.utils import iter_response_function_tool_dicts
