@@ -344,6 +344,17 @@ def at(index: Index, text: str) -> Guide:
     return guide
 
 
+@pytest.mark.parametrize("schema", [STRINGS, {"type": "string"}], ids=["remembers", "does not"])
+def test_an_ended_text_goes_nowhere(schema: dict[str, Any]) -> None:
+    guide = at(Index.from_json_schema(schema, byte_vocabulary()), "[]" if schema is STRINGS else '""')
+    assert guide.advance(256) and guide.is_finished
+    assert not any(guide.advance(token) for token in (*b'[{" a', 256))
+    for outside in (-1, 257, 10**12):
+        assert not guide.advance(outside)
+    assert guide.mask_within(1) is None and guide.is_finished
+    assert guide.index.mask_within(guide.config, 1) is None
+
+
 def test_going_back_and_forking(vocabulary: Vocabulary) -> None:
     index = Index.from_json_schema(STRINGS, vocabulary)
     guide = at(index, '["a","b","')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,17 @@ def test_facts_of_a_small_vocabulary() -> None:
     for outside in (-1, 40):
         with pytest.raises(IndexError):
             vocabulary.token_bytes(outside)
+
+
+@pytest.mark.parametrize("wrong", ["b", 5, [98]], ids=repr)
+def test_tokens_are_bytes(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"token 1 must be bytes or None, not {type(wrong).__name__}"):
+        Vocabulary.from_bytes([b"a", wrong], eos_token_ids=[])
+
+
+def test_a_text_is_spelled_as_its_bytes_are() -> None:
+    vocabulary = Vocabulary.from_bytes([b"a", b"\xc3", b"\xa9", "é".encode()], eos_token_ids=[])
+    assert vocabulary.encode("aé") == vocabulary.encode("aé".encode()) == [0, 3]
 
 
 def test_eos_and_special_ids_are_never_reachable_as_text() -> None:

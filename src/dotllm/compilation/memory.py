@@ -35,9 +35,6 @@ class MemoryCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._entries
-
     def get(self, key: str) -> Compiled | None:
         """The entry of ``key``, if there is one. It becomes the most recently used."""
         entry = self._entries.get(key)

@@ -96,6 +96,3 @@ class Fragment:
         grammar.literal_sets.extend(self._literal_sets)
         grammar.add_rules(self._rule_names, place[self._rule_bodies])
         return Expression(int(place[self._start]))
-
-    def __len__(self) -> int:
-        return len(self._kind)

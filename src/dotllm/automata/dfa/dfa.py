@@ -312,9 +312,9 @@ class Dfa:
     def __add__(self, other: Dfa) -> Dfa:
         return self.concat(other)
 
-    def star(self, budget: Budget | None = None) -> Dfa:
+    def star(self) -> Dfa:
         """Any number of strings of self, one after another."""
-        return self.repeat(0, None, budget)
+        return self.repeat(0, None)
 
     def repeat(self, minimum: int, maximum: int | None, budget: Budget | None = None) -> Dfa:
         """``minimum`` to ``maximum`` (None: any number of) strings of self, one after another."""
@@ -364,9 +364,6 @@ class Dfa:
         for char in text:
             state = rows[state][class_of[bisect_right(starts, ord(char)) - 1]]
         return bool(self.accepting[state])
-
-    def __contains__(self, text: object) -> bool:
-        return isinstance(text, str) and self.accepts(text)
 
     def shortest(self) -> str | None:
         """The first of the shortest strings in code point order; None for the empty language."""

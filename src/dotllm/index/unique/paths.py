@@ -242,10 +242,8 @@ class Paths:
         return result
 
     def by_id(self, config: int, token: int) -> int:
-        """The configuration after ``token`` if the grammar asks for it by its id; otherwise -1."""
+        """The configuration after ``token`` if the grammar asks for it by its id; otherwise -1. Not for FINISHED."""
         index = self.index
-        if config == L.FINISHED:
-            return -1
         with index.lock:
             return index.run(lambda mem: int(by_id(mem, config, index.token_rows, token)))
 
