@@ -90,6 +90,12 @@ def test_options_of_json(specs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert verdicts(capsys, str(specs / "closed.json"), "--property-order", "any")[0] == 0
     status, found = verdicts(capsys, str(specs / "closed.json"), "--disable-additional-properties")
     assert status == 1 and found["closed.json"]["reason"] == "invalid"
+    (specs / "two.json").write_text('{"enum": [[1, 2]]}')
+    for arguments, fewest in (
+        (["--disable-any-whitespace"], len("[1,2]")),
+        (["--whitespace-pattern", "  "], len("[  1  ,  2  ]")),
+    ):
+        assert verdicts(capsys, str(specs / "two.json"), *arguments)[1]["two.json"]["fewest_bytes"] == fewest
 
 
 def test_arguments_that_make_no_sense(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +103,9 @@ def test_arguments_that_make_no_sense(specs: Path, capsys: pytest.CaptureFixture
     assert "nowhere" in capsys.readouterr().err
     status, found = verdicts(capsys, str(specs / "missing.json"))
     assert status == WRONG and found["missing.json"]["reason"] == "unreadable"
+    with pytest.raises(SystemExit) as ended:
+        check.main(["--strict"])
+    assert ended.value.code == WRONG and "name a SPEC" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
         check.main(["x.txt", "--kind", "json_schma"])
     assert ended.value.code == WRONG and 'did you mean "json_schema"?' in capsys.readouterr().err

@@ -26,6 +26,13 @@ def test_a_store_without_a_transport(schema: Path, store: str, said: str, capsys
     assert said in written and written.count("\n") == 1
 
 
+def test_answers_are_no_schemas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "answer.json").write_text('{"name": "Ada"}')
+    assert compile_command.main([str(tmp_path), "--tokenizer", "none"]) == 2
+    said = capsys.readouterr().err
+    assert "1 file is not a schema" in said and "nothing to compile" in said
+
+
 def test_a_snapshot_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect.main(["--snapshot", str(tmp_path / "page.html")]) == 2
     assert "need a SPEC" in capsys.readouterr().err

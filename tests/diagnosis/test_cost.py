@@ -58,6 +58,16 @@ def test_where_answers_grow() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["integer", "number"])
+@pytest.mark.parametrize("low", [{}, {"minimum": 0}, {"exclusiveMinimum": 0}], ids=str)
+@pytest.mark.parametrize("high", [{}, {"maximum": 9}, {"exclusiveMaximum": 9}], ids=str)
+def test_numbers_grow_if_they_may_have_any_digits(name: str, low: dict[str, Any], high: dict[str, Any]) -> None:
+    schema = {"type": name, **low, **high}
+    index = Index.from_json_schema(schema, byte_vocabulary(), number_digits="any")
+    assert bool([*growth(schema, {"number_digits": "any"})]) == is_unbounded(index)
+    assert not [*growth(schema)] and not is_unbounded(Index.from_json_schema(schema, byte_vocabulary()))
+
+
 def test_objects_grow_where_they_are_open() -> None:
     listed, maps = {"type": "object", "properties": {"a": {"type": "null"}}}, {"type": "object", "patternProperties": {"^x": {"type": "null"}}}  # fmt: skip
     says_so = {**listed, "additionalProperties": {"type": "null"}}

@@ -69,6 +69,17 @@ def test_a_snapshot_has_all_answers(tmp_path: Path) -> None:
     assert data["start"]["text"] == "[0-9]{2}-</script>\n"
 
 
+def test_the_tokens_of_a_tokenizer(tmp_path: Path, demo_model: Path) -> None:
+    (tmp_path / "word.regex").write_text("information")
+    (tmp_path / "text").write_text("information")
+    page = tmp_path / "page.html"
+    arguments = [str(tmp_path / "word.regex"), "--text", str(tmp_path / "text"), "--snapshot", str(page)]
+    assert inspect.main([*arguments, "--tokenizer", str(demo_model)]) == 0
+    data = json.loads(page.read_text().partition('id="data">')[2].partition("</script>")[0])
+    steps = [step["text"] for step in data["answers"]["walk"]["steps"]]
+    assert len(steps) < len("information") and "".join(steps) == "information"
+
+
 def test_arguments_that_make_no_sense(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     for arguments in (

@@ -116,6 +116,18 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert check.main(["--requests", str(tmp_path / "none.jsonl")]) == check.WRONG
 
 
+def test_standard_input_and_the_tokens_of_a_tokenizer(
+    demo_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grammars = [f"start: {name}" for name in ("<|im_start|>", "<|none|>")]
+    lines = "\n".join(json.dumps(chat(structured_outputs={"grammar": grammar})) for grammar in grammars)
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert check.main(["--requests", "-", "--json", "--tokenizer", str(demo_model)]) == check.REFUSED
+    outcomes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [outcome["outcome"] for outcome in outcomes] == [ENFORCED, REFUSED]
+    assert outcomes[1]["code"] == "unknown_token"
+
+
 def test_a_check_that_takes_too_long(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "_MOST_SECONDS", 0.0)
     schema = {"type": "object", "properties": {f"p{i}": {"pattern": f"^a{{{i}}}b"} for i in range(3000)}}
