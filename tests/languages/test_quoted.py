@@ -25,6 +25,7 @@ GRAMMARS = {
     "counted": 'start: x{3,40}\nx: "<" | "/a>" | "\\n" | "\\\\"',
     "words": 'start: ("a" | "é</a" | ">" | "\\t\\"" | "｜x｜>")+',
     "json": 'start: "<" %json {"type": "object", "properties": {"</a>": {"type": "string", "maxLength": 5}}} ">"',
+    "enum": 'start: %json {"enum": ["</a>", "<a", "a\\\\n", "é"]} "!"',
     "begins": 'start: ("(" a | b)~1..3\na: "<" b ")" | b\nb: ";" /[^\\n]{1,3}/ | c "?" | b "!"\nc: "/"? | d d\nd: "a>"?',
     "lazy": 'start: HEAD "x"\nHEAD[lazy]: /[^\\n]*<\\/a/',
 }

@@ -197,8 +197,6 @@ class Terminals:
                 total += grammar.b[node]
             elif kind == ExpressionKind.CHARS:
                 total += len(grammar.charsets[grammar.a[node]].ranges)
-            elif kind == ExpressionKind.LITERALS:
-                total += sum(map(len, grammar.literal_sets[grammar.a[node]]))
             total += 1
         return total
 

@@ -8,6 +8,7 @@ import pytest
 
 from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema import json_schema_to_grammar
+from tests.languages.json_schema.verdicts import Acceptor
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,16 @@ def test_refused_with_its_place(schema: Any, pointer: str, keyword: str, closed:
 
 def test_what_is_no_keyword_is_not_looked_at() -> None:
     json_schema_to_grammar({"x": {3: 4}, "type": "object", "allOf": [{"y": [{None: {}}], "properties": {"a": {}}}]})
+
+
+@pytest.mark.parametrize("order", ["declared", "any"])
+@pytest.mark.parametrize("name", ["b", "é"])
+def test_a_forbidden_key_that_is_no_text(name: str, order: str) -> None:
+    """Nobody can write a lone surrogate; the other keys are those that the schema does not name."""
+    for forbidden in (["\ud800"], ["\ud800", name]):
+        schema = {"properties": dict.fromkeys(forbidden, False), "additionalProperties": {"type": "integer"}}
+        acceptor = Acceptor({"type": "object", **schema}, order=order)
+        for key in ("a", "", "b", "é", "ab"):
+            assert acceptor.value({key: 1}) == (key not in forbidden)
+            assert not acceptor.value({key: "x"})
+        assert not acceptor.text('{"\\ud800": 1}')

@@ -217,7 +217,5 @@ def text_inside(grammar: Grammar, text: str) -> Expression:
 
 def literal(grammar: Grammar, text: str) -> Expression:
     """A whole string in all its canonical spellings, quotes included."""
-    if has_one_spelling(text):
-        return grammar.literal(quoted(text))
     quote = grammar.literal(b'"')
     return grammar.seq([quote, text_inside(grammar, text), quote])
