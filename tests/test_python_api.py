@@ -94,6 +94,13 @@ def test_what_is_misspelt_is_warned_of_once_for_each_compile() -> None:
             index_of(schema)
 
 
+def test_a_compiler_takes_a_tokenizer(demo_model: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    compiler = Compiler(transformers.AutoTokenizer.from_pretrained(demo_model))
+    guide = compiler.from_regex("information").guide()
+    assert compiler.vocabulary.eos_token_ids == (2,) and guide.accept_string("information") and guide.can_finish
+
+
 def test_a_compiler_compiles_once_while_there_is_room() -> None:
     compiler = Compiler(VOCABULARY)
     assert compiler.from_json_schema(OBJECT) is compiler.from_json_schema(dict(OBJECT))

@@ -57,6 +57,7 @@ def test_a_bad_value_is_named() -> None:
         CompilationOptions.from_environment({"DOTLLM_QUEUE_LIMIT": "lots"})
     with pytest.raises(ValueError, match="expected on or off"):
         parse_switch("maybe")
+    assert all(map(parse_switch, ("on", "1", " TRUE", "Yes"))) and not any(map(parse_switch, ("off", "0", "No ")))
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,32 @@ def test_close_answers_what_is_out(transport: FakeTransport) -> None:
     transport.hang.set()
 
 
+def test_writes_that_fail_are_counted_and_open_the_breaker(transport: FakeTransport) -> None:
+    metrics = Metrics()
+    store = SharedStore(transport, timeout=0.2, metrics=metrics)
+    transport.error = OSError("no space")
+    for number in range(FAILURES):
+        assert store.publish(f"{number:064x}", b"x") and store.flush(5)
+    assert store.breaker.is_open and metrics.value("dotllm_store_available", store.name) == 0
+    assert (
+        metrics.value("dotllm_writes", "store", "failed") == metrics.value("dotllm_store_failures", "write") == FAILURES
+    )
+    store.close()
+
+
+def test_a_receiver_that_fails_stops_no_thread(
+    transport: FakeTransport, store: SharedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(data: bytes | None) -> None:
+        raise RuntimeError("not ready")
+
+    store.fetch("a" * 64, fails)
+    wait_for(lambda: "the receiver of entry" in caplog.text)
+    answers: list[bytes | None] = []
+    store.fetch("b" * 64, answers.append)
+    wait_for(lambda: answers == [None])
+
+
 def test_write_queue_is_bounded(transport: FakeTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dotllm.compilation.store.PENDING_BYTES", 10_000)
     transport.hang = threading.Event()
