@@ -275,6 +275,11 @@ def test_our_fields_are_checked_with_a_constraint_and_without(
         assert error["code"] in ("dotllm.invalid_value", "dotllm.unknown_field")
 
 
+def test_a_length_of_the_answer_needs_an_end(played: PlayedServer) -> None:
+    error = refused(played, "chat", {"vllm_xargs": {"dotllm_answer_tokens": 3}, **FORM})
+    assert error["param"] == "vllm_xargs.dotllm_answer_tokens" and "only with dotllm_finish" in error["message"]
+
+
 @pytest.mark.parametrize("name", ["DotLLM-Finish", "dotlm_finish", "property_order", "propertyOrder", "answer_tokens"])
 def test_names_that_are_nearly_ours(played: PlayedServer, name: str) -> None:
     error = refused(played, "chat", {"vllm_xargs": {name: True}})

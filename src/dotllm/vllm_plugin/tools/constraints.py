@@ -116,7 +116,6 @@ def refuse_unenforced(request: Any, params: SamplingParams) -> None:
     """Refuse an OpenAI request that demands what its ``SamplingParams`` do not enforce. Raises as `refuse` does."""
     if not engine_info.serves():
         return
-    custom_tools.refuse_unenforced(request, getattr(params.structured_outputs, "structural_tag", None))
     is_free = params.structured_outputs is None
     if is_free and request.extract_structured_outputs() is not None:
         refuse("use_beam_search together with a constraint is refused: online beam search does not constrain its text")
@@ -131,6 +130,7 @@ def refuse_unenforced(request: Any, params: SamplingParams) -> None:
             "use 'required' or a named function, and leave out what is not to be called",
             "tool_choice",
         )
+    custom_tools.refuse_unenforced(request, getattr(params.structured_outputs, "structural_tag", None))
     if is_free and allowed_tools.is_restricted(request):
         refuse(
             "tool_choice allows some of the tools, and the server's tool parser describes no notation in which to "

@@ -319,6 +319,14 @@ def test_a_grammar_in_a_namespace(played: PlayedServer) -> None:
     assert answer.status == 400 and answer.error["param"] == "tools[0].tools[0].format"
 
 
+@pytest.mark.parametrize("kind", ["file_search", "mcp", "shell"])
+def test_a_choice_of_a_tool_that_vllm_does_not_call(kind: str, played: PlayedServer) -> None:
+    """The choice is at fault, not the grammar of another tool."""
+    choice = {"type": kind, "server_label": "x"} if kind == "mcp" else {"type": kind}
+    answer = response(played, tool_choice=choice)
+    assert answer.status == 400 and answer.error["param"] == "tool_choice" and kind in answer.error["message"]
+
+
 def test_an_earlier_call_without_its_input(played: PlayedServer) -> None:
     messages = [
         {"role": "user", "content": "Go."},
