@@ -29,7 +29,7 @@ def make_with_tokenizer(directory: Path, tokenizer_json: bytes, *, eos_token: st
     return _make(directory, save)
 
 
-def save_weights(directory: Path, *, seed: int = 0) -> None:
+def save_weights(directory: Path) -> None:
     """Save random weights for the tokenizer in ``directory``, the same each time."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
@@ -50,7 +50,7 @@ def save_weights(directory: Path, *, seed: int = 0) -> None:
         tie_word_embeddings=False,
     )
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         logging.disable_progress_bar()  # saving takes a second
         LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(directory)
 
