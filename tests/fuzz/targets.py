@@ -620,7 +620,6 @@ def arrays(random: Random) -> None:
         lambda: random.choice(made).advance(odd(random)),
         lambda: random.choice(made).rollback(odd(random)),
         lambda: random.choice(made).accepts([odd(random), odd(random)]),
-        lambda: random.choice(made).move(odd(random)),
         lambda: random.choice(made).index.advance_bytes(odd(random), b"ab"),
         lambda: random.choice(made).index.forced_bytes(odd(random), odd(random)),
         lambda: random.choice(made).index.mask_within(odd(random), odd(random)),

@@ -132,13 +132,9 @@ class Guide:
         self.follow(after)
         return True
 
-    def move(self, config: int) -> None:
-        """Go to a configuration that `Index.advance` found, as one token. Raises IndexError if no configuration has
-        that number, TypeError if it is not an integer."""
-        self.follow(self.index.check_configuration(config))
-
     def follow(self, config: int) -> None:
-        """As `move`, to a configuration that a step has just found: it is not checked."""
+        """Go to the configuration that a step has just found, as one token. It is not checked. Not for stateful
+        guides."""
         self._history.append(self.config)
         self.config = config
 

@@ -136,11 +136,6 @@ class UniqueGuide(Guide):
         self._history.append(self.config)
         self._branches, self._plan = after, None
 
-    def follow(self, config: int) -> None:
-        """As `Guide.follow`, to a configuration outside marked arrays and objects."""
-        self._past.append(self._branches)
-        super().follow(config)
-
     def _after(self, branches: Branches, token: int) -> Branches:
         """The branches after a token; (): the token is not allowed."""
         index, token = self.index, as_integer(token)
