@@ -11,6 +11,7 @@ from jsonschema.validators import validator_for
 from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema.reading import meta_schema
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, detect
+from dotllm.languages.json_schema.reading.subschemas import MAPS_OF_SCHEMAS
 
 KEYWORDS = sorted(
     ASSERTIONS[Dialect.DRAFT2020]
@@ -18,6 +19,9 @@ KEYWORDS = sorted(
     | {"contentSchema", "contentMediaType", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$vocabulary"}
     | {"$recursiveRef", "$recursiveAnchor", "default", "x-order", "nullable"}
 )
+_DESCRIBING = {"title", "description", "$comment", "examples", "deprecated", "readOnly", "writeOnly"} | {
+    "contentEncoding", "contentMediaType", "contentSchema",
+}  # fmt: skip
 VALUES: list[Any] = [
     *(None, True, False, 0, 5, -1, 1.5, 1.0, "abc", "", "string", "integer", "#/$defs/a", "^a$", [], ["a"], [1], [{}]),
     *([True], ["string"], ["string", "nope"], {}, {"a": 1}, {"a": {}}, {"a": ["b"]}, {"a": True}, {"type": "string"}),
@@ -50,10 +54,11 @@ def _is_lenient(error: ValidationError, dialect: Dialect) -> bool:
     """Whether dotllm accepts what this error of a meta-schema is about (see the module `meta_schema`)."""
     if error.context:
         return any(_is_lenient(inner, dialect) for inner in error.context)
-    keyword = next((token for token in reversed(error.absolute_path) if isinstance(token, str)), "")
+    around, keyword = ["", "", *(token for token in error.absolute_path if isinstance(token, str))][-2:]
     value = error.instance
     return (
-        error.validator == "uniqueItems"
+        (keyword in _DESCRIBING and around not in MAPS_OF_SCHEMAS)
+        or error.validator == "uniqueItems"
         or (keyword.startswith("exclusive") and isinstance(value, (bool, int, float)))
         or (error.validator == "dependencies" and "exclusive" in error.message)
         or (keyword in ("items", "prefixItems") and isinstance(value, list))

@@ -73,6 +73,17 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"$id": "https://example.org/x", "$defs": {"A": {"$ref": "/$defs/B"}, "B": {}}, "type": "string"}, []),
     ({"$defs": {"A": {"$ref": "/$defs/none"}}, "type": "string"}, []),
     ({"dependencies": {"a": ["b"], "c": {"minimun": 1}}}, [("/dependencies/c/minimun", "did you mean \"minimum\"?")]),
+    ({"type": "string", "description": ["a"], "title": None},
+     [("/description", "must be a string, and is ignored"), ("/title", "and is ignored; leave it out")]),
+    ({"properties": {"a": {"$ref": "#", "examples": "x"}, "b": {"type": "null", "deprecated": "true"}, "c": {"readOnly": 3}}},
+     [("/properties/a/examples", "write a list: [\"x\"]"), ("/properties/b/deprecated", "write true without quotes"),
+      ("/properties/c/readOnly", "must be a boolean")]),
+    ({"$schema": "http://json-schema.org/draft-04/schema#", "type": "string", "examples": 3, "$comment": 1, "title": 1},
+     [("/title", "must be a string")]),  # the others are unknown there, and may be anything
+    ({"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/a", "description": [],
+      "definitions": {"a": {"contentEncoding": 1}}},
+     [("/description", "must be a string"), ("/definitions/a/contentEncoding", "must be a string")]),
+    ({"allOf": [{"const": {"title": 3}}, {"description": "a"}], "default": {"title": 3}}, []),
 ]  # fmt: skip
 
 

@@ -37,7 +37,6 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"type": "string", "dependentRequired": {"a": "b"}}, "/dependentRequired/a", "list of strings"),
     ({"type": "string", "dependencies": {"a": [1]}}, "/dependencies/a", "list of strings"),
     ({"type": "string", "maxItems": 1.5}, "/maxItems", "non-negative integer"),
-    ({"type": "string", "description": ["a"]}, "/description", "must be a string"),
     ({"type": "string", "format": 3}, "/format", "must be a string"),
     ({"type": "array", "prefixItems": {}}, "/prefixItems", "must be a list"),
     ({"type": "array", "prefixItems": [1]}, "/prefixItems/0", "must be an object or a boolean"),
@@ -57,6 +56,8 @@ FINE: list[Any] = [
     {"$schema": "https://json-schema.org/draft/2019-09/schema", "$recursiveAnchor": True, "type": "string"},
     {"type": "string", "foo": {"items": 5}}, {"maximum": Decimal("1e300"), "maxLength": Decimal("1e900")},
     {"type": "integer", "pattern": r"(a)\1"},  # it could not be enforced, and need not be
+    {"type": "string", "description": ["a", "b"], "title": 3, "examples": "x", "deprecated": "yes", "$comment": {"type": 5}},
+    {"type": "string", "readOnly": None, "writeOnly": 1, "contentEncoding": ["base64"], "contentMediaType": {}, "contentSchema": 5},
 ]  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Finds keywords that mean nothing in their place: misspelt keywords, and keywords for values of another type.
+"""Finds keywords that mean nothing in their place: misspelt keywords, keywords for values of another type, annotations
+with a value of the wrong type.
 
 The standard tells validators to ignore keywords that they do not know (JSON Schema Core 2020-12 §4.3.1), and keywords
 for strings if the value is a number (§7.6.1); the compiler does so, too. The author of ``"requierd": ["name"]`` or of
@@ -16,7 +17,7 @@ from urllib.parse import unquote
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.guidance_options import KEYWORD
-from dotllm.languages.json_schema.reading import remedies
+from dotllm.languages.json_schema.reading import annotation_types, remedies
 from dotllm.languages.json_schema.reading.dialect import (
     ARRAYS,
     ASSERTIONS,
@@ -145,7 +146,8 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
     has_dialect = isinstance(schema, dict) and "$schema" in schema
     held: frozenset[str] | None = None
     for node, path, dialect in subschemas(schema, dialect_named(default_dialect), _is_plain):
-        if is_clear(node, dialect):
+        malformed = annotation_types.malformed(node, dialect)
+        if not malformed and is_clear(node, dialect):
             continue
         types, are_read = None, False
         is_reference = "$ref" in node and dialect < Dialect.DRAFT2019
@@ -154,7 +156,9 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
             if message is not None and not path:  # references may lead into it
                 held = _referred_to(schema) if held is None else held
                 message = None if keyword in held else message
-            if keyword == "$ref" and lacks_number_sign(value):
+            if keyword in malformed:
+                message = _about_malformed(keyword, value, dialect)
+            elif keyword == "$ref" and lacks_number_sign(value):
                 is_read = "$id" not in schema and reached(schema, unquote(value)) is not None
                 message = None if not is_read else f"$ref {value!r} is read as '#{value}'; write that"
             elif keyword == "nullable" and not has_dialect:
@@ -180,7 +184,12 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
 
 def _is_plain(schema: Any, dialect: Dialect) -> bool:
     """Whether a sub-schema is clear and holds no others."""
-    return schema.__class__ is dict and HOLDING.isdisjoint(schema) and is_clear(schema, dialect)
+    return (
+        schema.__class__ is dict
+        and HOLDING.isdisjoint(schema)
+        and is_clear(schema, dialect)
+        and not annotation_types.malformed(schema, dialect)
+    )
 
 
 def is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
@@ -338,6 +347,12 @@ def _similar(keyword: str, dialect: Dialect) -> str:
 
 def _known(dialect: Dialect) -> frozenset[str]:
     return ASSERTIONS[dialect] | _NO_ASSERTIONS
+
+
+def _about_malformed(keyword: str, value: Any, dialect: Dialect) -> str:
+    wanted = annotation_types.NAMES[annotation_types.TYPES[dialect][keyword]]
+    help = remedies.remedy(keyword, value)
+    return f"{keyword!r} must be {wanted}, and is ignored{help and '; '}{help}"
 
 
 def _about_nullable(node: Mapping[str, Any]) -> str | None:

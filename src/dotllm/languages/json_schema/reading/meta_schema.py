@@ -8,7 +8,8 @@ the readers of keywords can rely on the types of values.
 
 It allows more than the meta-schemas, namely what is read alike in all dialects: keywords that outlived their draft
 (`dialect`), numbers as ``exclusiveMinimum`` in draft 4, 1.0 as a count, booleans as schemas, empty or repeated entries
-of ``required`` and ``enum``, and fragments in ``$id``, which many schemas for draft 7 have for no stated reason.
+of ``required`` and ``enum``, fragments in ``$id``, which many schemas for draft 7 have for no stated reason, and any
+value of an annotation (`annotation_types`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
-from dotllm.languages.json_schema.reading import remedies
+from dotllm.languages.json_schema.reading import annotation_types, remedies
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, REFERENCES, Dialect, detect, identifier_of
 from dotllm.languages.json_schema.reading.ineffective import is_clear
 from dotllm.languages.json_schema.reading.subschemas import (
@@ -113,14 +114,11 @@ def _anchor(name: str) -> Check:
 
 _NAME_2019, _NAME_2020 = _anchor("[A-Za-z][-A-Za-z0-9.:_]*"), _anchor("[A-Za-z_][-A-Za-z0-9._]*")
 _SINCE: dict[Dialect, dict[str, Check | None]] = {
-    Dialect.DRAFT4: {**dict.fromkeys(("id", "$schema", "title", "description"), _STRING), "definitions": _MAP},
-    Dialect.DRAFT6: {"id": None, "$id": _STRING, "examples": _LIST},
-    Dialect.DRAFT7: {
-        **dict.fromkeys(("$comment", "contentEncoding", "contentMediaType"), _STRING), "readOnly": _BOOLEAN
-    },
+    Dialect.DRAFT4: {**dict.fromkeys(("id", "$schema"), _STRING), "definitions": _MAP},
+    Dialect.DRAFT6: {"id": None, "$id": _STRING},
     Dialect.DRAFT2019: {
-        **dict.fromkeys(("deprecated", "writeOnly", "$recursiveAnchor"), _BOOLEAN), "$anchor": _NAME_2019,
-        "$defs": _MAP, "$vocabulary": _vocabulary, "contentSchema": None,
+        "$recursiveAnchor": _BOOLEAN, "$anchor": _NAME_2019, "$defs": _MAP, "$vocabulary": _vocabulary,
+        "contentSchema": None,
     },
     Dialect.DRAFT2020: {
         "$anchor": _NAME_2020, "$dynamicAnchor": _NAME_2020, "$recursiveRef": _STRING,
@@ -128,9 +126,11 @@ _SINCE: dict[Dialect, dict[str, Check | None]] = {
     },
 }  # fmt: skip
 """The keywords without assertions, from a dialect on."""
+_BY_TYPE: dict[type[Any], Check] = {str: _STRING, bool: _BOOLEAN, list: _LIST}
 _BY_DIALECT = {
     dialect: {name: _CHECKS.get(name) for name in names}
     | {name: check for since, checks in _SINCE.items() if since <= dialect for name, check in checks.items()}
+    | {name: _BY_TYPE[kind] for name, kind in annotation_types.TYPES[dialect].items()}
     for dialect, names in ASSERTIONS.items()
 }
 _HOLD_NAMES = frozenset({"dependentRequired", "dependencies"})
@@ -198,8 +198,8 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
     for place in places:  # bounded: by the document, once
         schema, dialect, _, tokens = place
         if not isinstance(schema, dict):
-            if not isinstance(schema, bool):
-                keyword = str(tokens[0]) if tokens else ""
+            keyword = str(tokens[0]) if tokens else ""
+            if not isinstance(schema, bool) and keyword != "contentSchema":  # which asserts nothing
                 help = remedies.schema(keyword, schema)
                 raise InvalidSpecError(NOT_A_SCHEMA, location=_at(place), keyword=keyword, help=help)
             continue
@@ -226,7 +226,9 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
             passes, wrong_with, way = rule
             if value.__class__ is not passes and wrong_with is not None:
                 wrong = wrong_with(value)
-                if wrong:
+                if wrong and keyword in annotation_types.TYPES[dialect]:
+                    all_clear = False  # ineffective_keywords names it
+                elif wrong:
                     raise _malformed(place, (keyword,), wrong, remedies.remedy(keyword, value))
             if way == _TYPED:
                 if value.__class__ is not str or value not in _TYPES:
