@@ -296,6 +296,8 @@ REFUSED_PYTHON: list[tuple[str, Any, dict[str, Any], str]] = [
     ("json_schema", {"enum": (1, 2)}, {}, r"write a list: \[1, 2\]"),
     ("json_schema", True, {"property_order": "sorted"}, "property_order must be one of .*, not 'sorted'"),
     ("structural_tag", _TAG, {"property_order": "sorted"}, "property_order must be one of .*, not 'sorted'"),
+    ("json_schema", True, {"any_whitespace": "no"}, "any_whitespace must be one of .*, not 'no'"),
+    ("structural_tag", _TAG, {"any_whitespace": 5}, "any_whitespace must be one of .*, not 5"),
     ("structural_tag", _TAG, {"whitespace_pattern": "x"}, "whitespace_pattern: 'x' .* is not JSON white space"),
     ("structural_tag", _TAG, {"source": " "}, "source must be non-blank text"),
     ("structural_tag", _tag({"type": "json_schema", "json_schema": {1: 2}}), {}, "1 is not a string .*/json_schema"),

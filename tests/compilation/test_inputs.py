@@ -96,6 +96,13 @@ def test_what_python_does_not_read_is_left_to_the_compiler(tmp_path: Path) -> No
         ("a.jsonl", "{}", "a.jsonl:1: has none of"),
         ("a.jsonl", '{"regex": "a"}\n[1]', "a.jsonl:2: not a JSON object"),
         ("a.jsonl", '{"response_format": {"type": "text"}}', "constrains nothing"),
+        ("a.jsonl", '{"regex": "a", "choice": ["a"]}', "has regex and choice; a line holds one"),
+        ("a.jsonl", '{"structured_outputs": {"json": {}, "regx": "a"}}', "structured_outputs.regx is not read here"),
+        (
+            "a.jsonl",
+            '{"structured_outputs": {"json": {}, "disable_any_whitespace": true}}',
+            "structured_outputs.disable_any_whitespace is not read here; give --disable-any-whitespace to the command",
+        ),
         ("a.jsonl", "[" * 100_000, "a.jsonl:1: not a JSON object, or nested too deeply"),
     ],
 )

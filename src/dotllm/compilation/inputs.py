@@ -30,6 +30,9 @@ KIND_OF_SUFFIX = {
     ".choice": Kind.CHOICE,
 }
 SUFFIXES = (*KIND_OF_SUFFIX, ".jsonl")
+_KIND_OF_FIELD = {"json": Kind.JSON_SCHEMA, "schema": Kind.JSON_SCHEMA, **{kind.value: kind for kind in Kind}}
+_FLAGS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+"""Fields of ``structured_outputs`` that the commands have as options, because they apply to all lines."""
 _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.STRUCTURAL_TAG)
 
 
@@ -234,12 +237,18 @@ def _kind_and_value(body: Mapping[str, Any], where: str) -> tuple[Kind, Any]:
             return Kind.STRUCTURAL_TAG, response
         raise BadInput(f"{where}: response_format of type {response['type']!r} constrains nothing")
     inner = body.get("structured_outputs", body)
-    for name, kind in (("json", Kind.JSON_SCHEMA), ("schema", Kind.JSON_SCHEMA), *((k.value, k) for k in Kind)):
-        if inner.get(name) is not None:
-            return kind, inner[name]
-    raise BadInput(
-        f"{where}: has none of {', '.join(kind.value for kind in Kind)}, response_format, structured_outputs"
-    )
+    said = [name for name in _KIND_OF_FIELD if inner.get(name) is not None]
+    if not said:
+        raise BadInput(
+            f"{where}: has none of {', '.join(kind.value for kind in Kind)}, response_format, structured_outputs"
+        )
+    unread = [name for name, value in inner.items() if name not in _KIND_OF_FIELD and value not in (None, False)]
+    if unread and inner is not body:
+        help = f"; give --{unread[0].replace('_', '-')} to the command" if unread[0] in _FLAGS else ""
+        raise BadInput(f"{where}: structured_outputs.{unread[0]} is not read here{help}")
+    if len(said) > 1:
+        raise BadInput(f"{where}: has {' and '.join(said)}; a line holds one specification")
+    return _KIND_OF_FIELD[said[0]], inner[said[0]]
 
 
 def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | None) -> Specification:

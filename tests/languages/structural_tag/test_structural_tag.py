@@ -284,6 +284,8 @@ TOKEN_TAG = {**tag({"type": "token", "token": 65}, NOTHING, "b")}
         (tag("a", NOTHING, {"type": "regex", "token": 65}), "/format/end", "'end' must be a token"),
         (tag("a", NOTHING, ["b", "\udc00"]), "/format/end/1", "lone surrogate"),
         ({"type": "token_triggered_tags", "tags": [{**TOKEN_TAG, "begin": "a"}], "trigger_tokens": [65]}, "/format/tags/0/begin", "'begin' must be a token"),
+        ({**TRIGGERED, "tags": [{**TRIGGERED["tags"][0], "type": "tgg"}]}, "/format/tags/0/type", "'type' must be 'tag'"),
+        ({"type": "token_triggered_tags", "tags": [{**TOKEN_TAG, "type": 5}], "trigger_tokens": [65]}, "/format/tags/0/type", "'type' must be 'tag'"),
         ({**JSON, "style": "qwen-xml"}, "/format/style", "unknown style 'qwen-xml'; did you mean \"qwen_xml\"?"),
         ({**JSON, "style": "yaml"}, "/format/style", "unknown style 'yaml'; the styles are json, qwen_xml,"),
         ({"type": "token_triggered_tags", "tags": [TOKEN_TAG], "trigger_tokens": [66]}, "/format/tags/0/begin", "no trigger token begins this tag"),
@@ -302,6 +304,9 @@ def test_refusals_point_at_the_culprit(format_: Any, pointer: str, message: str)
 
 
 def test_structures_without_any_are_refused() -> None:
+    structures = [{"begin": "<a>", "schema": {}, "end": "</a>"}]
+    with pytest.raises(InvalidSpecError, match="'type' must be 'structural_tag'"):
+        structural_tag_to_grammar({"type": "structural-tag", "structures": structures, "triggers": ["<"]})
     with pytest.raises(InvalidSpecError, match=r"'structures' must not be empty \(at /structures\)"):
         structural_tag_to_grammar({"structures": [], "triggers": ["<"]})
 

@@ -21,10 +21,13 @@ from dotllm.languages.lark.parser import Definition, LarkGrammar, LarkNode, Lark
 from dotllm.languages.lark.terminals import Terminals
 from dotllm.languages.source import Source
 from dotllm.languages.token_names import TokenNames, token_expression
+from dotllm.suggestions import did_you_mean
 
 MAX_TEMPLATE_USES = 5_000
 
-_OPTIONS = ("no_forcing", "allow_initial_skip", "allow_invalid_utf8", "ignore_once", "skip_repetition")
+_OPTIONS = ("no_forcing", "allow_initial_skip", "allow_invalid_utf8", "ignore_once")
+"""The options that are true or false."""
+_ONCE = "skip_repetition"
 _TERMINAL_KINDS = (LarkNodeKind.LITERAL, LarkNodeKind.RANGE, LarkNodeKind.PATTERN, LarkNodeKind.STRUCTURED_REGEX)
 
 
@@ -91,7 +94,7 @@ class _LarkCompiler:
             defined = {name: rule.at for name, rule in (*self.document.rules.items(), *self.document.terminals.items())}
             raise self.source.without_first_rule("start", defined, "root", 'EBNF: root ::= "…"')
         self._check_names()
-        self.ignored = self._ignored(once=bool(options.get("ignore_once")) or options.get("skip_repetition") == "once")
+        self.ignored = self._ignored(once=options.get("ignore_once", False) or _ONCE in options)
         grammar = self.grammar
         whole = self._call("start", (), start.at)
         if self.ignored is not None and options.get("allow_initial_skip"):
@@ -108,15 +111,19 @@ class _LarkCompiler:
         return whole
 
     def _options(self) -> dict[str, Any]:
-        options = self.document.options
-        for name, value in options.items():
-            if name == "allow_invalid_utf8" and value:
-                raise self.source.unsupported("texts are always UTF-8", 0, name)
-            if name not in _OPTIONS:
-                raise self.source.invalid(f"unknown option {name!r}", 0, name, "unknown_field")
-            if name == "ignore_once" and not isinstance(value, bool):
-                raise self.source.invalid("ignore_once must be true or false", 0, name)
-        return options
+        """The options by name. Raises InvalidSpecError for an unknown name or value, UnsupportedError for bytes."""
+        for name, (value, at) in self.document.options.items():
+            if name == _ONCE:
+                if value != "once":
+                    raise self.source.invalid(f'{name} must be "once"', at, name, "invalid_value", "or leave it out")
+            elif name not in _OPTIONS:
+                help = did_you_mean(name, (*_OPTIONS, _ONCE)) or f"the options are {', '.join((*_OPTIONS, _ONCE))}"
+                raise self.source.invalid(f"unknown option {name!r}", at, name, "unknown_field", help)
+            elif not isinstance(value, bool):
+                raise self.source.invalid(f"{name} must be true or false", at, name, "invalid_value")
+            elif name == "allow_invalid_utf8" and value:
+                raise self.source.unsupported("texts are always UTF-8", at, name)
+        return {name: value for name, (value, _) in self.document.options.items()}
 
     def _check_names(self) -> None:
         """Check that all names are defined, not only those that ``start`` reaches."""

@@ -72,7 +72,7 @@ class LarkGrammar(NamedTuple):
     terminals: dict[str, Definition]
     imports: dict[str, tuple[str, int]]  # local name of a terminal → name in `common`, offset
     ignored: list[Definition]
-    options: dict[str, Any]  # of all %llguidance statements
+    options: dict[str, tuple[Any, int]]  # of all %llguidance statements: value and offset of the statement
 
     @property
     def names(self) -> list[str]:
@@ -327,7 +327,8 @@ class Parser(TokenReader):
             elif key.text == "lazy" and not has_value:
                 lazy = True
             elif key.text in _WITHOUT_EFFECT:
-                self.i += has_value
+                if has_value:
+                    self.expect("STRING", "a name in quotes")
             else:
                 raise self.source.invalid(f"unknown attribute {key.text}", key.at, key.text)
             if self.token.kind != ",":
@@ -349,7 +350,7 @@ class Parser(TokenReader):
         elif token.text in ("%llguidance", "%grammar_options"):
             if not isinstance(token.value, dict):
                 raise self.source.invalid(f"{token.text} needs an object", token.at, token.text)
-            self.document.options.update(token.value)
+            self.document.options.update({name: (value, token.at) for name, value in token.value.items()})
         elif token.text in _INSTEAD:
             help = _INSTEAD[token.text]
             raise self.source.unsupported(f"{token.text} is not supported", token.at, token.text, help)

@@ -51,7 +51,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
         triggers = spec.strings("triggers")
         items = [*spec.objects("structures")]
         tags = [legacy_tag(compiler, item) for item in items]
-        spec.any("type", None)
+        spec.require_type("structural_tag")
         spec.finish()
         return triggered(
             compiler, tags, triggers, [], (), Pointer() / "triggers", at_least_one=False, stop_after_first=False

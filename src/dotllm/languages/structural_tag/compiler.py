@@ -74,6 +74,11 @@ class Fields:
         """A string."""
         return self._of(name, str, "a string", default)
 
+    def require_type(self, kind: str) -> None:
+        """Raise InvalidSpecError if the field ``type`` is present and is not ``kind``."""
+        if self.any("type", kind) != kind:
+            raise self.wrong("type", f"'type' must be {kind!r}")
+
     def flag(self, name: str, default: bool = False) -> bool:
         """true or false."""
         return self._of(name, bool, "true or false", default)

@@ -69,7 +69,7 @@ def _tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> list[Tag]:
     """The tags of the field ``tags``, which must begin with strings."""
     tags = []
     for tag in fields.objects("tags"):
-        tag.any("type", None)
+        tag.require_type("tag")
         begin, tail = tag.string("begin"), _tag_rest(compiler, tag, ends)
         tag.finish()
         tags.append(_tag_of(compiler, begin, tail))
@@ -132,7 +132,7 @@ def _token_triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> 
     _require_triggers(triggers, "trigger_tokens", fields.at("trigger_tokens"), "the tokens that begin the tags")
     tags = []
     for tag in fields.objects("tags"):
-        tag.any("type", None)
+        tag.require_type("tag")
         token = compiler.token_of_format(tag, "begin")
         if token not in triggers:
             raise tag.wrong("begin", "no trigger token begins this tag")

@@ -33,7 +33,8 @@ from dotllm.languages.json_schema.reading.scalar_keywords import TYPES, form_of_
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.reading.unevaluated import Unevaluated
 
-_CHOICES = [
+_CHOICES: list[tuple[str, str, tuple[Any, ...]]] = [
+    ("any_whitespace", "any_whitespace", (True, False)),
     ("order", "property_order", get_args(Order)),
     ("whitespace", "whitespace", get_args(Whitespace)),
     ("additional_properties", "additional_properties", get_args(AdditionalProperties)),
