@@ -7,6 +7,8 @@ import time
 import pytest
 
 from dotllm.compilation import Kind, Specification, spec_warnings
+from dotllm.errors import InvalidSpecError
+from dotllm.languages.lark.build import lark_to_grammar
 from dotllm.languages.lark.lexer_habits import MAY_HAVE_NO_EFFECT, without_effect
 
 EDGES = {
@@ -15,11 +17,15 @@ EDGES = {
     r"[0-9]+(?!\.)": "(?!…)", r"(?:a(?!b))": "(?!…)", r"(?<!x)a": "(?<!…)", r"(?<=x)a|b": "(?<=…)",
     r"^\bx": r"\b", r"x\b$": r"\b", r"(?#c)\bx": r"\b", "(?x) a \\b # end": r"\b",
 }  # fmt: skip
-LAZY = (r"\[.*?\]", r"/\*(.|\n)*?\*/", "a{2,3}?", ".*?", "[^]a]+?", "x?" * 20_000 + "y??")
+LAZY = (
+    r"[+-]??[0-9]+?", r"(?:[a-z]*?;)+?", r"(?:x|ab*?)*?c|b+?",
+    r"\[.*?\]", r"/\*(.|\n)*?\*/", "a{2,3}?", ".*?", "[^]a]+?", "x?" * 20_000 + "y??",
+)  # fmt: skip
 NOTHING = (
     r"(?:a(?!b))c?", r"a(?:\bthen|x)y", r"(a|b\b)c", r"x(a|\b(?:b|c))", "a(?:b|(?<=a)c)", "{a?}",
     r"(?!if\b)[a-z]+", r"a(?<!xa)", r"a\bb", r"(?=ab)ab", r"(a(?=b)b)", r"[*+?}]\?", r"\\b", r"[\b?]",
     r"(?P<n>a)", r'"[^"]*?"', "a*?b", "(?:a|b)+", "a{2,3}",
+    "[+-]??[0-9]+", r"-??[0-9]+(?:\.[0-9]+)?", "[a-z]*?[0-9]*;+", r"(?:[a-z]*?;)+", "(?:a{2}?)+", r"//[^\n]*?\n+",
 )  # fmt: skip
 
 
@@ -44,6 +50,7 @@ LONG = {
     "groups": "(" * 100_000 + r"a\ba" + ")" * 100_000,
     "an open class": "[" * 100_000 + r"\b",
     "an open count": "{" + "1" * 100_000 + r"\ba",
+    "nested quantifiers": "(?:" * 90 + "a" + "b*?)*?" * 90 + "c",
 }
 
 
@@ -53,6 +60,23 @@ def test_long_expressions_take_linear_time(pattern: str) -> None:
     before = time.process_time()
     assert without_effect(pattern) == ""
     assert time.process_time() - before < 10
+
+
+def test_many_optional_parts_after_lazy_ones_are_not_examined() -> None:
+    many = "".join(f"{chr(0x4E00 + 2 * i)}??" for i in range(9_000))
+    before = time.process_time()
+    assert without_effect(f"{many}b").startswith("a lazy quantifier")
+    assert time.process_time() - before < 10
+
+
+def test_a_terminal_that_looks_for_text_beyond_it_is_refused() -> None:
+    """Lark's lexer would see that text; here no text matches the terminal. A part that matches is only warned of."""
+    for pattern in ("a(?=b)", "(?<=b)a", "a(?=b)c?(?=b)", "(a|b)(?=c)(?!d)", "(?i)a(?=b)"):
+        with pytest.raises(InvalidSpecError, match="looks beyond it; write what must come there") as refusal:
+            lark_to_grammar(f'start: "x" | T\nT: "y"\n  | /{pattern}/')
+        assert refusal.value.code == "unsatisfiable" and refusal.value.place == "line 3, column 5"
+    for pattern in ("a(?=b)|b", "a(?=b|$)", "a(?!b)", "a(?=b)b", r"a\b", "(?!)"):
+        lark_to_grammar(f'start: "x" | T\nT: "y"\n  | /{pattern}/')
 
 
 def test_white_space_in_verbose_expressions() -> None:

@@ -14,7 +14,7 @@ from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar, union_of
 from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.kinds import ExpressionKind
-from dotllm.languages.lark.lexer_habits import MAY_HAVE_NO_EFFECT, without_effect
+from dotllm.languages.lark.lexer_habits import MAY_HAVE_NO_EFFECT, impossible, without_effect
 from dotllm.languages.lark.parser import Definition, LarkGrammar, LarkNode, LarkNodeKind
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.source import Source
@@ -338,8 +338,15 @@ class Terminals:
         if unknown:
             raise self.source.unsupported(f"regex flag {min(unknown)!r} is not supported", node.at, "flags")
         pattern = f"(?u{option.replace('u', '')}){text}"
-        if MAY_HAVE_NO_EFFECT.search(text) and (said := without_effect(pattern, lazy=self._has_lazy)):
-            self.grammar.warnings[self.source.location(node.at)] = said
+        if MAY_HAVE_NO_EFFECT.search(text):
+            look = impossible(pattern)
+            if look:
+                wrong = f"no text matches this regular expression, because {look} looks beyond it"
+                help = "write what must come there into the rule, or into the same expression"
+                raise self.source.invalid(wrong, node.at, "look-around", "unsatisfiable", help)
+            said = without_effect(pattern, lazy=self._has_lazy)
+            if said:
+                self.grammar.warnings[self.source.location(node.at)] = said
         return pattern
 
     @staticmethod

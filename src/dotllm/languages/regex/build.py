@@ -246,7 +246,7 @@ def _syntax(pattern: str, search: bool, dialect: Dialect, budget: Budget) -> Nod
     known = _short_syntax(pattern, search, dialect) if is_short else None
     if known is not None:
         return known
-    node, anchors, atomic, _ = parse(pattern, dialect)
+    node, anchors, atomic = parse(pattern, dialect)
     if atomic:
         node = without_atomic(node, ANY_CHAR if search else NO_CHARS, budget)
     return _whole(node, search, anchors)
@@ -256,7 +256,7 @@ def _syntax(pattern: str, search: bool, dialect: Dialect, budget: Budget) -> Nod
 def _short_syntax(pattern: str, search: bool, dialect: Dialect) -> Node | None:
     """`_syntax` of a pattern without atomic groups; None with them, because they need a budget. Remembered, because
     many patterns are read twice, as an automaton and as an expression."""
-    node, anchors, atomic, _ = parse(pattern, dialect)
+    node, anchors, atomic = parse(pattern, dialect)
     return None if atomic else _whole(node, search, anchors)
 
 

@@ -20,6 +20,7 @@ from dotllm.languages.regex.syntax import (
     AssertionKind,
     Atomic,
     Empty,
+    Lazy,
     Look,
     Node,
     Repeat,
@@ -577,12 +578,11 @@ class Parsed(NamedTuple):
     """``^`` or ``$`` outside look-around"""
     atomic: bool
     """atomic groups or possessive quantifiers"""
-    lazy: bool
-    """lazy quantifiers, which no other pass needs: they match the same texts as greedy ones"""
 
 
-def parse(pattern: str, dialect: Dialect = "python") -> Parsed:
-    """The syntax tree of ``pattern``.
+def parse(pattern: str, dialect: Dialect = "python", *, keep_lazy: bool = False) -> Parsed:
+    """The syntax tree of ``pattern``. Lazy quantifiers match the same texts as greedy ones, so the tree does not tell
+    them apart, unless ``keep_lazy``.
 
     Raises:
         InvalidSpecError: ``pattern`` is not a regular expression.
@@ -596,13 +596,15 @@ def parse(pattern: str, dialect: Dialect = "python") -> Parsed:
         raise ValueError(f"dialect must be one of {tuple(_DOTS)}, not {dialect!r}")
     if len(pattern) > MAX_LENGTH:
         raise BudgetExceededError(f"a regular expression has at most {MAX_LENGTH:,} characters", keyword="length")
-    return _Parser(pattern, dialect, Flags()).parse()
+    parser = _Parser(pattern, dialect, Flags())
+    parser.keep_lazy = keep_lazy
+    return parser.parse()
 
 
 class _Parser(GroupScanner):
     anchors = False  # outside look-around
     atomic = 0  # the number of atomic groups and possessive quantifiers
-    lazy = False  # whether there are lazy quantifiers
+    keep_lazy = False
     unordered = -1  # where the last construct begins whose node does not say which match is tried first
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -657,7 +659,7 @@ class _Parser(GroupScanner):
             group.parts.append(self._atom(char, start))
         if stack:
             raise self.invalid("missing ')' of the group", group.offset)
-        return Parsed(group.close(), self.anchors, self.atomic > 0, self.lazy)
+        return Parsed(group.close(), self.anchors, self.atomic > 0)
 
     def _run(self, run: str, end: int, parts: list[Node]) -> None:
         """Characters that stand for themselves; a quantifier after them takes only the last one."""
@@ -749,12 +751,11 @@ class _Parser(GroupScanner):
         if self._at_quantifier():
             raise self.invalid("multiple repeat")
         repeated = repeat(node, low, high)
-        self.lazy |= mode == "?"
         if mode == "?" or isinstance(node, Repeat):
             self.unordered = start
         if mode == "+":
             return self._atomic(repeated, start)
-        return repeated
+        return Lazy(repeated, start, False) if mode == "?" and self.keep_lazy else repeated
 
     def _atomic(self, body: Node, start: int) -> Node:
         self.atomic += 1

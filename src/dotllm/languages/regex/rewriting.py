@@ -167,7 +167,7 @@ class _Resolver:
 #   expression that was simplified to it may try its matches in another order (``(?>a+?)``, ``(?:|a)*+``,
 #   ``(?>(?:a{2,3}){1,2})``, which stops after three of four).
 
-_STEPS_OF_A_RANGE = 20
+STEPS_OF_A_RANGE = 20
 """Steps of a budget for each range of the characters that can follow a part. (Many optional parts have many.)"""
 
 
@@ -226,7 +226,7 @@ def _longest_first(node: Node, follow: CharSet, budget: Budget) -> bool:
     """
     if isinstance(node, Seq):
         for part in reversed(node.parts):
-            budget.spend(_STEPS_OF_A_RANGE * (1 + len(follow.ranges)), "atomic groups")
+            budget.spend(STEPS_OF_A_RANGE * (1 + len(follow.ranges)), "atomic groups")
             if not _longest_first(part, follow, budget):
                 return False
             first, empty = first_chars(part)

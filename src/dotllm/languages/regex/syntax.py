@@ -110,6 +110,12 @@ class Atomic(Node):
     ordered: bool
 
 
+class Lazy(Atomic):
+    """A lazy repetition, if `parse` keeps those: only `lexer_habits` asks which of its matches comes first."""
+
+    __slots__ = ()
+
+
 COUNT_LIMIT = 1 << 30
 """The counts of `Grammar.repeat` are below this."""
 
