@@ -139,6 +139,10 @@ class Algebra:
         kind, payload = self.parts[node]
         return payload if kind is AND else frozenset((node,))
 
+    def is_part(self, a: Node, b: Node) -> bool:
+        """Whether ``b`` is made of ``a`` and further nodes by `both`, so that it allows no more."""
+        return a == TRUE or self._members(a) <= self._members(b)
+
     def all_of(self, nodes: Iterable[Node]) -> Node:
         """The conjunction of any number of nodes."""
         out = TRUE

@@ -173,6 +173,14 @@ def _are_disjoint(algebra: Algebra, x: NormalForm, y: NormalForm, depth: int) ->
     )
 
 
+def overlapping(algebra: Algebra, x: NormalForm, y: NormalForm) -> NormalForm:
+    """``x`` without those of its alternatives for objects that types and discriminators tell apart from ``y``. To meet
+    them costs more than to compare them."""
+    algebra.spend(len(x.objects) * len(y.objects))
+    apart = (all(_disjoint_objects(algebra, s, t, DISJOINT_DEPTH) for t in y.objects) for s in x.objects)
+    return x._replace(objects=tuple(s for s, is_apart in zip(x.objects, apart, strict=True) if not is_apart))
+
+
 def _disjoint_objects(algebra: Algebra, a: ObjectConstraint, b: ObjectConstraint, depth: int) -> bool:
     if depth == 0:
         return False

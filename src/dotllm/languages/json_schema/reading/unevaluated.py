@@ -12,16 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 from dotllm.errors import BudgetExceededError
+from dotllm.languages.json_schema.algebra.disjointness import are_disjoint, overlapping
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
+    ANY_ARRAY,
     ANY_OBJECT,
     ANY_STRING,
     ANYTHING,
     FALSE,
     NO_STRING,
+    NOTHING,
     TRUE,
     ArrayConstraint,
     KeyClass,
@@ -64,6 +68,10 @@ _SAYS_ALL = ANYTHING._replace(objects=(ANY_OBJECT._replace(named=ALL_NAMED),))
 Case = tuple[Node, Evaluated]
 
 
+class _TooManyCases(BudgetExceededError):
+    """There are more cases than `MAX_CASES`, some of which may not be needed."""
+
+
 class Unevaluated:
     """Splits schemas into cases."""
 
@@ -71,6 +79,9 @@ class Unevaluated:
         self.reader = reader
         self.algebra = reader.algebra
         self.keyword = ""  # the keyword that errors name
+        self.is_thorough = False
+        """Whether cases that no document needs are looked for: only where there are too many without that."""
+        self._limited = NOTHING  # all values of the types that the keywords limit
 
     def limit(self, schema: dict[str, Any], scope: Scope, form: NormalForm) -> NormalForm:
         """``form``, the form of ``schema`` without its unevaluated… keywords, limited by these keywords."""
@@ -83,14 +94,29 @@ class Unevaluated:
             return form
         self.keyword = "unevaluatedItems" if members == TRUE else "unevaluatedProperties"
         own = self._own({name: said for name, said in schema.items() if name not in UNEVALUATED}, scope)
+        self._limited = NOTHING._replace(
+            arrays=() if items == TRUE else (ANY_ARRAY,), objects=() if members == TRUE else (ANY_OBJECT,)
+        )
+        try:
+            cases = self._applied(schema, scope, own, NOTHING_EVALUATED, 0)
+        except _TooManyCases:
+            self.is_thorough = True
+            cases = self._applied(schema, scope, own, NOTHING_EVALUATED, 0)
         alternatives = []
-        for condition, evaluated in self._applied(schema, scope, own, NOTHING_EVALUATED, 0):
+        if self.is_thorough:  # the cases say nothing of other types
+            free = form._replace(
+                arrays=form.arrays if items == TRUE else (), objects=form.objects if members == TRUE else ()
+            )
+            alternatives.append(free)
+        for condition, evaluated in cases:
             limits = algebra.of_form(
                 ANYTHING._replace(
                     arrays=(self._limited_items(evaluated, items),), objects=(_limited_members(evaluated, members),)
                 )
             )
-            alternatives.append(algebra.meet(algebra.meet(form, algebra.form(condition)), algebra.form(limits)))
+            holding = algebra.form(condition)
+            own_form = overlapping(algebra, form, holding) if self.is_thorough else form
+            alternatives.append(algebra.meet(algebra.meet(own_form, holding), algebra.form(limits)))
         return algebra.unite(alternatives)
 
     def _limited_items(self, evaluated: Evaluated, node: Node) -> ArrayConstraint:
@@ -99,9 +125,9 @@ class Unevaluated:
         rest = self.algebra.any_of([node, *sorted(evaluated.matching)])
         return ArrayConstraint((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
 
-    def _cases(self, schema: Any, scope: Scope, known: Evaluated, depth: int) -> list[Case]:
+    def _cases(self, schema: Any, scope: Scope, known: Evaluated, depth: int, *, is_given: bool = False) -> list[Case]:
         """The cases in which a sub-schema holds: node with condition, what is evaluated. ``known``: what the
-        schemas around it, which hold as well, evaluate.
+        schemas around it, which hold as well, evaluate. ``is_given``: it holds if they do.
 
         Raises:
             BudgetExceededError: the schemas are nested too deeply, or have too many cases.
@@ -114,8 +140,11 @@ class Unevaluated:
             raise BudgetExceededError("schemas nested in place too deeply", keyword=self.keyword, code="too_deep")
         scope = self.reader.document.enter(schema, scope)
         if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:
-            return self._cases(*self.reader.document.follow("$ref", schema["$ref"], scope), known, depth + 1)
+            target = self.reader.document.follow("$ref", schema["$ref"], scope)
+            return self._cases(*target, known, depth + 1, is_given=is_given)
         applied = self._applied(schema, scope, self._own(schema, scope), known, depth)
+        if is_given and self.is_thorough:
+            return applied  # to state it again could square its alternatives
         return [(self.algebra.both(node, condition), evaluated) for condition, evaluated in applied]
 
     def _own(self, schema: dict[str, Any], scope: Scope) -> Evaluated:
@@ -152,13 +181,15 @@ class Unevaluated:
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in schema:
                 place = reader.document.follow(keyword, schema[keyword], scope)
-                groups.append(self._cases(*place, known, depth + 1))
+                groups.append(self._cases(*place, known, depth + 1, is_given=True))
         for child in schema.get("allOf", ()):
-            groups.append(self._cases(child, scope, known, depth + 1))
+            groups.append(self._cases(child, scope, known, depth + 1, is_given=True))
         for child in schema.get("anyOf", ()):
             groups.append([never, *self._informative(self._cases(child, scope, known, depth + 1), known)])
         one_of = [case for child in schema.get("oneOf", ()) for case in self._cases(child, scope, known, depth + 1)]
-        groups.append([never, *self._informative(one_of, known)])
+        informative = self._informative(one_of, known)
+        needs_never = len(informative) < len(one_of) or not one_of or not self.is_thorough
+        groups.append([never, *informative] if needs_never else informative)  # else a branch holds, and says more
         if "if" in schema:
             groups.append([never, *self._conditional(schema, scope, known, depth)])
         for keyword in ("dependentSchemas", "dependencies"):
@@ -183,13 +214,11 @@ class Unevaluated:
 
     def _product(self, groups: list[list[Case]]) -> list[Case]:
         """All ways to choose one case of each group. Raises BudgetExceededError if there are more than `MAX_CASES`."""
-        groups = [group for group in groups if len(group) > 1 or group[0] != (TRUE, NOTHING_EVALUATED)]
-        total = 1
-        for group in groups:
-            total *= len(group)
-        if total > MAX_CASES:
-            message = f"{self.keyword} depends on more than {MAX_CASES} combinations of sub-schemas"
-            raise BudgetExceededError(message, keyword=self.keyword)
+        groups = [group for group in groups if group != [(TRUE, NOTHING_EVALUATED)]]
+        if self.is_thorough:
+            return self._needed_product(groups)
+        if prod(map(len, groups)) > MAX_CASES:
+            raise self._too_many()
         out: list[Case] = []
         for chosen in product(*groups):
             evaluated = NOTHING_EVALUATED
@@ -197,6 +226,36 @@ class Unevaluated:
                 evaluated = evaluated | part
             out.append((self.algebra.all_of(node for node, _ in chosen), evaluated))
         return out
+
+    def _needed_product(self, groups: list[list[Case]]) -> list[Case]:
+        """`_product` without the cases that no value of a limited type is in, and without those that say nothing more
+        than another one: it has no further condition, and evaluates at least as much.
+
+        Raises:
+            BudgetExceededError: there are still too many.
+        """
+        algebra = self.algebra
+        limited = algebra.of_form(self._limited, ("limited", bool(self._limited.arrays), bool(self._limited.objects)))
+        out: list[Case] = [(limited, NOTHING_EVALUATED)]
+        for group in groups:
+            pairs = [*product(out, group)]
+            joined = [(algebra.both(a, b), x | y) for (a, x), (b, y) in pairs if not are_disjoint(algebra, a, b)]
+            out = []
+            for case in joined:
+                algebra.spend(1 + len(out))
+                if not algebra.is_empty(case[0]) and not any(self._covers(other, case) for other in out):
+                    out = [*(other for other in out if not self._covers(case, other)), case]
+            if len(out) > MAX_CASES:
+                raise self._too_many()
+        return out
+
+    def _covers(self, other: Case, case: Case) -> bool:
+        (a, x), (b, y) = other, case
+        return self.algebra.is_part(a, b) and x | y == x
+
+    def _too_many(self) -> BudgetExceededError:
+        message = f"{self.keyword} depends on more than {MAX_CASES} combinations of sub-schemas"
+        return (BudgetExceededError if self.is_thorough else _TooManyCases)(message, keyword=self.keyword)
 
 
 def _known(schema: dict[str, Any], scope: Scope) -> dict[str, Any]:
