@@ -20,6 +20,8 @@ from tests.effort import at_most
 # after thousands of tests takes half a second.
 LIMIT = 2.0
 
+MANY_OPTIONAL = "".join(f"{chr(0x4E00 + 2 * i)}?" for i in range(6000))
+"""Each part can be left out, so every character may come next."""
 PATTERNS = [
     "[",
     "\0",
@@ -93,6 +95,12 @@ PATTERNS = [
     r"\u{" + "0" * 5000 + "41}",
     "\ud800" * 1000,
     "a" * 500_001,
+    f"(?>{MANY_OPTIONAL})",
+    f"(?>ab?){MANY_OPTIONAL}",
+    f"(?>a{{1,3}}{MANY_OPTIONAL})x",
+    "".join(f"(?>{chr(0x3400 + i)}b?)?" for i in range(190)) + MANY_OPTIONAL,
+    r"\b".join(MANY_OPTIONAL.split("?")),
+    rf"\b{MANY_OPTIONAL}(?=a)",
     "".join(f"[{chr(0x100 + i)}-{chr(0x400 + i)}]" for i in range(1000)),
     "(?:" + "|".join(f"[{chr(0x100 + i)}-{chr(0x400 + i)}]x{i}" for i in range(1000)) + ")*",
 ]

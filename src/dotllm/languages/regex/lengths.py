@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import product, takewhile
 
 from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.languages.regex.syntax import (
@@ -286,11 +286,11 @@ def split_by_length(node: Node, start: int = 0) -> list[Part] | None:
         return None if whole is None else [whole]
     looks: list[tuple[int, int, int, list[_Option]]] = []  # (the part after the look before, its own, what is between)
     begin = before = 0
-    seen = _charsets_of_rests(node.parts)
+    seen = _charsets_after(node.parts)
     for at, part in enumerate(node.parts):
         options = None
         if isinstance(part, Look) and part.ahead:
-            options = _options(part, seen[at + 1], before, at_start=not start + before)
+            options = _options(part, seen[at], before, at_start=not start + before)
         if options is not None:
             looks.append((begin, at, before, options))
             start, begin, before = start + before, at + 1, 0
@@ -330,12 +330,17 @@ def _without_long_limits(node: Node) -> Part | None:
     return whole, fixed + loop.minimum, None if loop.maximum is None else fixed + loop.maximum
 
 
-def _charsets_of_rests(parts: tuple[Node, ...]) -> list[CharSet]:
-    """The characters of all matches from each of ``parts`` to the last, and of what follows that: none."""
-    charsets = [NO_CHARS]
-    for part in reversed(parts):
-        charsets.append(charsets[-1] | _charset(part))
-    return charsets[::-1]
+def _charsets_after(parts: tuple[Node, ...]) -> dict[int, CharSet]:
+    """The characters of all matches of the parts after each look-ahead, by its place; only of the look-aheads before
+    the first part of several lengths."""
+    fixed = takewhile(lambda part: len({*length_bounds(part)}) == 1, parts)
+    looks = [at for at, part in enumerate(fixed) if isinstance(part, Look) and part.ahead]
+    result: dict[int, CharSet] = {}
+    seen, end = NO_CHARS, len(parts)
+    for at in reversed(looks):
+        seen, end = union_of_chars([seen, *map(_charset, parts[at + 1 : end])]), at
+        result[at] = seen
+    return result
 
 
 def _few(parts: list[Part]) -> list[Part] | None:
@@ -414,10 +419,7 @@ def _charset(node: Node) -> CharSet:
     """The characters of all matches of ``node``."""
     if isinstance(node, Text):
         return CharSet.of(node.text)
-    charset = node.charset if isinstance(node, Chars) else NO_CHARS
-    for child in children(node):
-        charset = charset | _charset(child)
-    return charset
+    return node.charset if isinstance(node, Chars) else union_of_chars(list(map(_charset, children(node))))
 
 
 def _widened(node: Node, seen: CharSet) -> Node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from dotllm.automata.dfa import Budget
@@ -169,6 +169,8 @@ class _Resolver:
 
 STEPS_OF_A_RANGE = 20
 """Steps of a budget for each range of the characters that can follow a part. (Many optional parts have many.)"""
+_STEPS_AT_ONCE = 5
+"""The same where the ranges of all following parts are united at once."""
 
 
 def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
@@ -178,9 +180,28 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
 
     Raises:
         UnsupportedError: an atomic group may change which texts match.
+        BudgetExceededError: this takes too much work.
     """
+    holding: set[int] = set()
+    _find_atomic(node, holding)
+    return _without_atomic(node, follow, holding, budget)
+
+
+def _find_atomic(node: Node, holding: set[int]) -> bool:
+    """Add the identities of all nodes with an `Atomic` in them to ``holding``; return whether ``node`` is among
+    them."""
+    inside = [_find_atomic(part, holding) for part in ((node.body,) if isinstance(node, Look) else children(node))]
+    if isinstance(node, Atomic) or any(inside):
+        holding.add(id(node))
+    return id(node) in holding
+
+
+def _without_atomic(node: Node, follow: CharSet, holding: set[int], budget: Budget) -> Node:
+    """`without_atomic`; only the nodes of ``holding`` are looked into."""
+    if id(node) not in holding:
+        return node
     if isinstance(node, Atomic):
-        body = without_atomic(node.body, follow, budget)
+        body = _without_atomic(node.body, follow, holding, budget)
         if not _is_harmless(node, body, follow, budget):
             raise UnsupportedError(
                 "unsupported in a regular expression: an atomic group or possessive quantifier may change what matches",
@@ -191,21 +212,31 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
         return body
     if isinstance(node, Seq):
         parts: list[Node] = []
-        for part in reversed(node.parts):
-            parts.append(without_atomic(part, follow, budget))
-            first, empty = first_chars(part)
-            follow = first | follow if empty else first
+        end = len(node.parts)
+        for at in range(end - 1, -1, -1):
+            part = node.parts[at]
+            if id(part) in holding:
+                follow, end = _first_of(node.parts[at + 1 : end], follow, budget), at + 1
+                part = _without_atomic(part, follow, holding, budget)
+            parts.append(part)
         return seq(parts[::-1])
     if isinstance(node, Alt):
-        return alt([without_atomic(choice, follow, budget) for choice in node.choices])
+        return alt([_without_atomic(choice, follow, holding, budget) for choice in node.choices])
     if isinstance(node, Repeat):
         again = first_chars(node.body)[0] if node.maximum is None or node.maximum > 1 else NO_CHARS
-        body = without_atomic(node.body, again | follow, budget)
-        return node if body is node.body else repeat(body, node.minimum, node.maximum)
-    if isinstance(node, Look):
-        # Anything may follow a look-ahead, and a look-behind is read from its end.
-        return Look(without_atomic(node.body, ANY_CHAR, budget), node.ahead, node.negated)
-    return node
+        return repeat(_without_atomic(node.body, again | follow, holding, budget), node.minimum, node.maximum)
+    assert isinstance(node, Look)
+    # Anything may follow a look-ahead, and a look-behind is read from its end.
+    return Look(_without_atomic(node.body, ANY_CHAR, holding, budget), node.ahead, node.negated)
+
+
+def _first_of(parts: Sequence[Node], follow: CharSet, budget: Budget) -> CharSet:
+    """The characters that a match of ``parts``, and what comes after them, can begin with."""
+    if not parts:
+        return follow
+    first, empty = first_chars(Seq(tuple(parts)))
+    budget.spend(_STEPS_AT_ONCE * (1 + len(first.ranges) + len(follow.ranges)), "atomic groups")
+    return first | follow if empty else first
 
 
 def _is_harmless(node: Atomic, body: Node, follow: CharSet, budget: Budget) -> bool:

@@ -139,6 +139,7 @@ def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstrai
     """`without_decided` for arrays (a negated constraint is only about items and length)."""
 
     def breaks(positive: ArrayConstraint, other: ArrayConstraint) -> Iterator[tuple[ArrayCondition, Breaks]]:
+        nodes.spend(4 + len(other.prefix))
         return ((condition, _breaks(nodes, positive, condition)) for condition in conditions(other))
 
     def only_way(condition: ArrayCondition) -> ArrayConstraint | None:

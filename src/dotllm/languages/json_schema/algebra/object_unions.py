@@ -75,10 +75,21 @@ def _distribute(alternatives: Iterable[Iterable[Clause]]) -> frozenset[Clause] |
         merged = {c for c in merged if not any((name, not present) in c for name, present in c)}
         if len(merged) > MAX_CLAUSES * MAX_CLAUSES:
             return None
-        out = {c for c in merged if not any(d < c for d in merged)}
+        out = _minimal(merged)
         if len(out) > MAX_CLAUSES:
             return None
     return frozenset(out or ())
+
+
+def _minimal(clauses: set[Clause]) -> set[Clause]:
+    """The clauses that no other one implies by being a part of it. The first literal of a part is in the whole, so only
+    such clauses are compared: to compare thousands pair by pair takes seconds."""
+    by_first: dict[tuple[str, bool], list[Clause]] = {}
+    for clause in clauses:
+        if not clause:
+            return {clause}
+        by_first.setdefault(min(clause), []).append(clause)
+    return {c for c in clauses if not any(d < c for literal in c for d in by_first.get(literal, ()))}
 
 
 def of_clauses(clauses: frozenset[Clause], order: dict[str, Node] | None = None) -> ObjectConstraint:

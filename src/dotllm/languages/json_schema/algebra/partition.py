@@ -21,6 +21,7 @@ def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[t
     surely: list[Node] = []
     possible: list[Node] = []
     for other in others:
+        algebra.spend(2)
         if other == FALSE or (other != TRUE and algebra.is_empty(algebra.both(node, other))):
             surely.append(other)
         elif other != TRUE and not algebra.is_empty(algebra.both(node, algebra.complement(other))):
@@ -31,6 +32,7 @@ def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[t
     split = all(algebra.is_scalar(other) for other in possible)
     parts: list[tuple[Node, tuple[Node, ...]]] = [(node, tuple(surely))]
     for other in possible:
+        algebra.spend(2 * len(parts))
         divided: list[tuple[Node, tuple[Node, ...]]] = []
         apart = split or algebra.complement(other) in possible
         for part, outside_of in parts:

@@ -40,6 +40,8 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 MAX_CASES = 64
 MAX_DEPTH = 50
+_STEPS_OF_A_PAIR = 5
+"""Steps of the budget for the question whether two conditions exclude each other."""
 
 
 class Evaluated(NamedTuple):
@@ -239,6 +241,7 @@ class Unevaluated:
         out: list[Case] = [(limited, NOTHING_EVALUATED)]
         for group in groups:
             pairs = [*product(out, group)]
+            algebra.spend(_STEPS_OF_A_PAIR * len(pairs))
             joined = [(algebra.both(a, b), x | y) for (a, x), (b, y) in pairs if not are_disjoint(algebra, a, b)]
             out = []
             for case in joined:
