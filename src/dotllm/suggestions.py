@@ -69,3 +69,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``did you mean "string"?``, or "" if no known name is near."""
     result = closest(name, known)
     return "" if result is None else f'did you mean "{result}"?'
+
+
+def is_slip(name: str, word: str) -> bool:
+    """Whether ``name`` is ``word`` with one slip, or one for every four letters: a letter left out, added or wrong, or
+    two swapped. Case and underscores do not count."""
+    return _slips(_bare(name), _bare(word)) <= max(1, len(name) // 4)
+
+
+def _slips(a: str, b: str) -> int:
+    """The distance of two strings by Damerau and Levenshtein, with swaps of adjacent letters."""
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, letter in enumerate(a):
+        row = [i + 1]
+        for j, other in enumerate(b):
+            row.append(min(last[j] + (letter != other), last[j + 1] + 1, row[j] + 1))
+            if i and j and letter == b[j - 1] and a[i - 1] == other:
+                row[-1] = min(row[-1], before[j - 1] + 1)
+        before, last = last, row
+    return last[-1]

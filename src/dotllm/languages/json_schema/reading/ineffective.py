@@ -39,7 +39,7 @@ from dotllm.languages.json_schema.reading.subschemas import (
     values_in,
 )
 from dotllm.languages.json_schema.strings.formats import registry as formats
-from dotllm.suggestions import closest, did_you_mean
+from dotllm.suggestions import closest, did_you_mean, is_slip
 
 _OF_OPENAPI = frozenset({"discriminator", "xml", "externalDocs", "example"})
 """The annotations that OpenAPI adds (3.1.0 §4.8.24.2). Pydantic writes ``discriminator`` into tagged unions."""
@@ -115,7 +115,9 @@ _WITH_PATTERNS = frozenset(
 )  # fmt: skip
 """Names of zod 4 and drf-spectacular, which write the pattern that a name means next to it, or several in allOf."""
 _LISTS = ("allOf", "anyOf", "oneOf")
-_LONG = 64  # characters; longer keywords are not cached
+_LONG = 64  # characters; longer keywords misspell none
+_MARKS = ("$", "_", "@")
+"""Characters with which tools mark keywords as their own."""
 _DEEPEST = 4  # levels of a wrapper that are searched
 
 
@@ -336,13 +338,19 @@ def _about(keyword: str, dialect: Dialect) -> str | None:
         return f"{keyword!r} is not a keyword of JSON Schema: {_REMEDIES[keyword]}"
     if any(keyword in known for known in ASSERTIONS.values()):
         return f"{keyword!r} is not a keyword of {dialect.uri}, the schema's dialect"
-    meant = _similar(keyword, dialect) if len(keyword) <= _LONG else did_you_mean(keyword, _known(dialect))
+    meant = _similar(keyword, dialect) if len(keyword) <= _LONG else ""
     return f"{keyword!r} is not a keyword of JSON Schema{meant and '; '}{meant}"
 
 
 @lru_cache(maxsize=1024)  # tools repeat their own keywords
 def _similar(keyword: str, dialect: Dialect) -> str:
-    return did_you_mean(keyword, _known(dialect))
+    """The suggestion of the keyword that ``keyword`` misspells; "" if it does not look like a slip of the pen.
+
+    Published schemas have keywords of their own: ``$default`` and ``_format`` are marked, ``propertyOrder`` is a word.
+    """
+    meant = closest(keyword, _known(dialect))
+    is_marked = keyword[:1] in _MARKS and not (meant or "").startswith(keyword[:1])
+    return "" if meant is None or is_marked or not is_slip(keyword, meant) else f'did you mean "{meant}"?'
 
 
 def _known(dialect: Dialect) -> frozenset[str]:
