@@ -97,18 +97,31 @@ def test_what_python_does_not_read_is_left_to_the_compiler(tmp_path: Path) -> No
         ("a.jsonl", '{"regex": "a"}\n[1]', "a.jsonl:2: not a JSON object"),
         ("a.jsonl", '{"response_format": {"type": "text"}}', "constrains nothing"),
         ("a.jsonl", '{"regex": "a", "choice": ["a"]}', "has regex and choice; a line holds one"),
-        ("a.jsonl", '{"structured_outputs": {"json": {}, "regx": "a"}}', "structured_outputs.regx is not read here"),
-        (
-            "a.jsonl",
-            '{"structured_outputs": {"json": {}, "disable_any_whitespace": true}}',
-            "structured_outputs.disable_any_whitespace is not read here; give --disable-any-whitespace to the command",
-        ),
+        ("a.jsonl", '{"structured_outputs": {"json": {}, "regx": "a"}}', "structured_outputs has no field 'regx'"),
+        ("a.jsonl", '{"structured_outputs": {"json": {}, "whitespace_pattern": 5}}', "must be a regular expression"),
+        ("a.jsonl", '{"structured_outputs": {"json": {}, "disable_any_whitespace": 1}}', "must be true or false"),
         ("a.jsonl", "[" * 100_000, "a.jsonl:1: not a JSON object, or nested too deeply"),
     ],
 )
 def test_bad_input_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         list(read_inputs([write(tmp_path, name, content)]))
+
+
+def test_options_of_a_request_are_those_of_its_specification(tmp_path: Path) -> None:
+    """They were ignored, so the index that a server needs was not compiled."""
+    fields = {
+        "json": {},
+        "disable_any_whitespace": True,
+        "disable_additional_properties": False,
+        "whitespace_pattern": None,
+    }
+    for name, said in (("any_whitespace", fields), ("whitespace_pattern", {"json": {}, "whitespace_pattern": " "})):
+        (found,) = read_inputs([write(tmp_path, "a.jsonl", json.dumps({"structured_outputs": said}))])
+        value = {"any_whitespace": False, "whitespace_pattern": " "}[name]
+        assert found.specification == Specification.from_value("json_schema", {}, {name: value})
+        (found,) = read_inputs([tmp_path / "a.jsonl"], options={"number_digits": "any"})
+        assert dict(found.specification.options) == {name: value, "number_digits": "any"}
 
 
 def test_nothing_there(tmp_path: Path) -> None:

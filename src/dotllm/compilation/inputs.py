@@ -31,8 +31,9 @@ KIND_OF_SUFFIX = {
 }
 SUFFIXES = (*KIND_OF_SUFFIX, ".jsonl")
 _KIND_OF_FIELD = {"json": Kind.JSON_SCHEMA, "schema": Kind.JSON_SCHEMA, **{kind.value: kind for kind in Kind}}
-_FLAGS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
-"""Fields of ``structured_outputs`` that the commands have as options, because they apply to all lines."""
+_FLAGS = {"disable_any_whitespace": "any_whitespace", "disable_additional_properties": "additional_properties"}
+_PATTERN = "whitespace_pattern"
+"""With these, the fields of ``structured_outputs`` that say how JSON is written."""
 _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.STRUCTURAL_TAG)
 
 
@@ -218,12 +219,15 @@ def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None)
         raise BadInput(f"{where}: not a JSON object, or nested too deeply, or a number has too many digits")
     try:
         kind, value = _kind_and_value(body, where)
+        own = _options_of(body.get("structured_outputs") or {}, where)
         examples = list(body.get("examples", ()))
         examples += [test["data"] for test in body.get("tests", ()) if test.get("valid")]
     except (AttributeError, KeyError, TypeError) as error:  # a part is missing, or has the wrong type
         raise BadInput(f"{where}: the line has none of the accepted forms ({type(error).__name__}: {error})") from None
     name = str(body.get("name", where))
-    return Input(name, _specification(kind, value, options), tuple(_as_text(example) for example in examples))
+    return Input(
+        name, _specification(kind, value, {**(options or {}), **own}), tuple(_as_text(example) for example in examples)
+    )
 
 
 def _kind_and_value(body: Mapping[str, Any], where: str) -> tuple[Kind, Any]:
@@ -242,13 +246,31 @@ def _kind_and_value(body: Mapping[str, Any], where: str) -> tuple[Kind, Any]:
         raise BadInput(
             f"{where}: has none of {', '.join(kind.value for kind in Kind)}, response_format, structured_outputs"
         )
-    unread = [name for name, value in inner.items() if name not in _KIND_OF_FIELD and value not in (None, False)]
-    if unread and inner is not body:
-        help = f"; give --{unread[0].replace('_', '-')} to the command" if unread[0] in _FLAGS else ""
-        raise BadInput(f"{where}: structured_outputs.{unread[0]} is not read here{help}")
     if len(said) > 1:
         raise BadInput(f"{where}: has {' and '.join(said)}; a line holds one specification")
     return _KIND_OF_FIELD[said[0]], inner[said[0]]
+
+
+def _options_of(structured: Mapping[str, Any], where: str) -> dict[str, OptionValue]:
+    """The options in ``structured_outputs``, under the names that `Specification` has for them.
+
+    Raises:
+        BadInput: a field is unknown, or has a value of the wrong type.
+    """
+    options: dict[str, OptionValue] = {}
+    for name, value in structured.items():
+        if value is None or name in _KIND_OF_FIELD:
+            continue
+        if name not in (*_FLAGS, _PATTERN):
+            raise BadInput(f"{where}: structured_outputs has no field {name!r}")
+        if not isinstance(value, str if name == _PATTERN else bool):
+            what = "a regular expression" if name == _PATTERN else "true or false"
+            raise BadInput(f"{where}: structured_outputs.{name} must be {what}")
+        if name == _PATTERN:
+            options[name] = value
+        elif value:
+            options[_FLAGS[name]] = False
+    return options
 
 
 def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | None) -> Specification:
