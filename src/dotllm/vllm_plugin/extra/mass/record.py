@@ -159,6 +159,8 @@ class Record:
             return event
         said = json.loads(event.removeprefix(_DATA))
         for choice in said.get("choices") or ():
+            if "role" in choice.get("delta", ()):
+                continue  # the first event of a chat has no token, although the first tokens have come
             about = await self._about(choice["index"], ends=choice.get("finish_reason") is not None)
             if any(about.values()):
                 choice["dotllm"] = about
