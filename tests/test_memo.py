@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import threading
+from pathlib import Path
 
 from dotllm.memo import Memo, memoised
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_page_says_how_much_all_memos_keep() -> None:
+    total = 0
+    for path in (ROOT / "src" / "dotllm").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "@memoised(" not in text:
+            continue
+        tree = ast.parse(text)
+        named = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "memoised":
+                limit = next(keyword.value for keyword in call.keywords if keyword.arg == "limit")
+                total += eval(ast.unparse(named.get(ast.unparse(limit), limit)))
+    page = (ROOT / "docs" / "compilation.md").read_text(encoding="utf-8")
+    assert f"at most {total >> 20} MiB (`memo.py`)" in " ".join(page.split())
 
 
 def test_remembers_what_is_asked_for_within_its_bytes() -> None:

@@ -45,7 +45,17 @@ def test_a_patch_has_a_title_a_reason_and_tests(patch: Path) -> None:
 
 def test_the_page_tells_of_each_patch() -> None:
     page = (ROOT / "docs" / "upstream.md").read_text(encoding="utf-8")
-    assert [f"upstream/{patch.name}" for patch in PATCHES] == re.findall(r"`(upstream/\S+\.patch)`", page)
+    told = re.findall(r"^\| `(upstream/\S+\.patch)` \| .* \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert told == [(f"upstream/{patch.name}", *map(str, added_lines(patch))) for patch in PATCHES]
+
+
+def added_lines(patch: Path) -> tuple[int, int]:
+    """How many lines a patch adds to vLLM's code, and to its tests."""
+    code = tests = 0
+    for part in patch.read_text(encoding="utf-8").split("\ndiff --git a/")[1:]:
+        added = len(re.findall(r"^\+(?!\+\+ )", part, re.MULTILINE))
+        code, tests = (code, tests + added) if part.startswith("tests/") else (code + added, tests)
+    return code, tests
 
 
 def test_the_page_counts_the_hooks_of_today() -> None:
