@@ -154,13 +154,11 @@ class Record:
             await stream.aclose()
 
     async def _with_news(self, event: Any) -> Any:
-        """``event`` of a stream, as vLLM writes it, with what is new."""
+        """``event`` of a stream, as vLLM writes it, with what is new; a chat begins with one of a role and no token."""
         if not isinstance(event, str) or not event.startswith(_EVENT):
             return event
         said = json.loads(event.removeprefix(_DATA))
-        for choice in said.get("choices") or ():
-            if "role" in choice.get("delta", ()):
-                continue  # the first event of a chat has no token, although the first tokens have come
+        for choice in (part for part in said.get("choices") or () if "role" not in part.get("delta", ())):
             about = await self._about(choice["index"], ends=choice.get("finish_reason") is not None)
             if any(about.values()):
                 choice["dotllm"] = about
