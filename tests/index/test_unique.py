@@ -529,6 +529,19 @@ def test_items_that_other_conditions_demand(seed: int) -> None:
     assert {text for text in all_texts(index) if len(json.loads(text)) < 4} == expected
 
 
+@pytest.mark.parametrize("blank", [b"\n  ", b"\n\n  ", b" \n"])
+def test_white_space_that_ends_the_last_number(blank: bytes) -> None:
+    """Of a member whose object could then only repeat an item: white space of several bytes is not allowed, either."""
+    member = {"properties": {"a": {"type": "number"}}, "required": ["a"], "additionalProperties": False}
+    schema = {"type": "array", "uniqueItems": True, "items": {"type": "object", **member}}
+    words = Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), b"\n ", blank, None], eos_token_ids=[258])
+    index = Index.from_json_schema(schema, words, whitespace="any")
+    for number, is_allowed in (("1.5", False), ("1.50", False), ("1.51", True)):
+        guide = at(index, f'[{{"a":1.5}},{{"a":{number}')
+        for token in (*b" \n", 256, 257):
+            assert (token in guide.allowed_tokens()) == guide.fork().advance(token) == is_allowed
+
+
 def test_zeros_make_no_other_number() -> None:
     """Zeros may follow ``1.`` without end, and every item with ``1`` is taken."""
     number = {"type": "number", "multipleOf": 1, "minimum": 0, "maximum": 31}

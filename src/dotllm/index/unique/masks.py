@@ -395,7 +395,7 @@ def conflicts_of(paths: Paths, state: State) -> StringConflicts:
 def _repeating_tokens(paths: Paths, tokens: Tokens, start: Branch, row: Int32, conflicts: StringConflicts) -> list[int]:
     """The tokens that spell a part of an earlier item and lead nowhere."""
     bad: list[int] = []
-    agenda: list[tuple[int, Branches]] = []
+    agenda: list[tuple[int, Branches, bool | None]] = []  # with whether they are stuck; None: not examined
     state = start.state
     assert isinstance(state, State)
 
@@ -405,7 +405,7 @@ def _repeating_tokens(paths: Paths, tokens: Tokens, start: Branch, row: Int32, c
             return True
         return conflicts.cannot_conflict(state.text) if conflicts.is_inside(state) else cannot_conflict(state)
 
-    def take(branches: Branches, byte: int, child: int) -> None:
+    def take(branches: Branches, byte: int, child: int, is_stuck: bool | None) -> None:
         after = step(paths, branches, byte)
         if not after:
             if any(paths.step(branch.config, byte) >= 0 for branch in branches):
@@ -413,12 +413,16 @@ def _repeating_tokens(paths: Paths, tokens: Tokens, start: Branch, row: Int32, c
             return
         if any(is_harmless(branch) for branch in after):
             return
-        # (White space between tokens of JSON changes nothing.)
+        # White space between tokens of JSON changes nothing.
         if len(after) != len(branches) or any(a.state is not b.state for a, b in zip(after, branches, strict=True)):
-            ending = tokens.ending_at(child)
-            if ending and not any_can_complete(paths, after):
+            is_stuck = None
+        ending = tokens.ending_at(child)
+        if ending:
+            if is_stuck is None:
+                is_stuck = not any_can_complete(paths, after)
+            if is_stuck:
                 bad.extend(t for t in ending if row[t >> 5] >> (t & 31) & 1)
-        agenda.append((child, after))
+        agenda.append((child, after, is_stuck))
 
     if state.mode in (VALUE, AFTER, KEY, COLON):
         only_blanks = all(byte in WHITESPACE for byte in paths.allowed(start.config))
@@ -428,21 +432,21 @@ def _repeating_tokens(paths: Paths, tokens: Tokens, start: Branch, row: Int32, c
             for blank, child in tokens.behind_blanks.get(byte, ()):
                 branches = walk(paths, (start,), blank)
                 if branches:
-                    take(branches, byte, child)
+                    take(branches, byte, child, False)
     else:
-        agenda.append((ROOT, (start,)))
+        agenda.append((ROOT, (start,), False))
     while agenda:
-        node, branches = agenda.pop()
+        node, branches, is_stuck = agenda.pop()
         children = tokens.children(node)
         inside = branches[0].state
         if len(branches) == 1 and isinstance(inside, State) and conflicts.is_inside(inside) and not inside.pending:
             likely = conflicts.next_bytes(inside.text)
             for byte in likely:
                 if byte in children:
-                    take(branches, byte, children[byte])
+                    take(branches, byte, children[byte], is_stuck)
             continue
         for byte, child in children.items():
-            take(branches, byte, child)
+            take(branches, byte, child, is_stuck)
     return bad
 
 
