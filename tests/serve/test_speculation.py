@@ -64,4 +64,4 @@ def test_greedy_answers_are_the_same(
     ]
     assert not differ, [(found["answers"][n], expected["answers"][n]) for n in differ[:3]]
     assert {reason for _, reason in found["answers"]} <= {"stop", "length"}
-    assert found["drafts"]["allowed"] > 100 and found["drafts"]["kept"] > 10, "nothing was drafted"
+    assert found["drafts"]["allowed"] > 100 and found["drafts"]["kept"] >= 5, "nothing was drafted"

@@ -8,6 +8,7 @@ again and compares with the kept record, so that the record always matches the i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dotllm.cli import vllm_metadata
+from dotllm.demo import tokenizer
 from tests.twins import answers, cases, processes, servers
 from tests.twins.answers import Answer
 from tests.twins.cases import Case
@@ -75,9 +77,16 @@ def difference(plain: dict[str, Any], ours: dict[str, Any]) -> str:
     )
 
 
-def recorded() -> list[list[Any]]:
-    """The requests of the record, each with plain vLLM's answer."""
-    return [json.loads(line) for line in record().read_text(encoding="utf-8").splitlines()]
+def corpus() -> str:
+    """The SHA-256 of what the model's tokenizer is trained on: patch releases of Python have different help texts, and
+    then other tokens."""
+    return hashlib.sha256("\n".join(tokenizer.corpus()).encode()).hexdigest()
+
+
+def recorded() -> tuple[str, list[list[Any]]]:
+    """The `corpus` of the record; and its requests, each with plain vLLM's answer."""
+    first, *rows = map(json.loads, record().read_text(encoding="utf-8").splitlines())
+    return first["corpus"], rows
 
 
 def fresh(folder: Path) -> list[list[Any]]:
@@ -96,7 +105,7 @@ def fresh(folder: Path) -> list[list[Any]]:
 def main() -> None:
     """Record plain vLLM's answers."""
     rows = fresh(Path(".cache/twins").resolve())
-    record().write_text("".join(json.dumps(row) + "\n" for row in rows))
+    record().write_text("".join(json.dumps(row) + "\n" for row in ({"corpus": corpus()}, *rows)))
     print(f"{len(rows)} requests: {record()}")
 
 

@@ -18,8 +18,11 @@ pytestmark = pytest.mark.skipif(not front_end.record().exists(), reason="no reco
 
 
 def test_every_request_is_answered_as_by_plain_vllm(played: PlayedServer) -> None:
+    corpus, rows = front_end.recorded()
+    if corpus != front_end.corpus():
+        pytest.skip("plain vLLM's answers were recorded with another patch release of Python, and so other tokens")
     differing, statuses = [], Counter[int]()
-    for case, plain in front_end.recorded():
+    for case, plain in rows:
         ours = front_end.ask(played, case)
         statuses[ours["status"]] += 1
         what = front_end.difference(plain, ours)
