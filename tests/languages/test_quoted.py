@@ -153,13 +153,19 @@ def test_the_argument_in_every_style(style: str, written: str) -> None:
         ({"syntax": "lark", "definition": "start: a"}, "/format/input_grammar/definition"),
         ({"syntax": "regex", "definition": "(a"}, "/format/input_grammar/definition"),
         ({"syntax": "ebnf", "definition": "a"}, "/format/input_grammar/syntax"),
+        ({"syntax": "lark", "definition": 'start: start "a"'}, "/format/input_grammar/definition"),
+        ({"syntax": "lark", "definition": "start: T\nT: /(?=a)b/"}, "/format/input_grammar/definition"),
+        ({"syntax": "regex", "definition": "(?!)"}, "/format/input_grammar/definition"),
         ({"syntax": "lark", "definition": 'start: "a"', "flags": 1}, "/format/input_grammar/flags"),
         ("start: a", "/format/input_grammar"),
     ],
 )
 def test_a_grammar_that_is_refused_says_where(grammar: object, pointer: str) -> None:
+    form = {**TAG, "input_grammar": grammar}
     with pytest.raises(SpecError) as caught:
-        Index.from_structural_tag(
-            {"type": "structural_tag", "format": {**TAG, "input_grammar": grammar}}, byte_vocabulary()
-        )
+        Index.from_structural_tag({"type": "structural_tag", "format": form}, byte_vocabulary())
     assert caught.value.pointer == pointer
+    others = {"type": "or", "elements": [{"type": "const_string", "value": "x"}, form]}
+    with pytest.raises(SpecError) as caught:
+        Index.from_structural_tag({"type": "structural_tag", "format": others}, byte_vocabulary())
+    assert caught.value.pointer == pointer.replace("/format", "/format/elements/1")

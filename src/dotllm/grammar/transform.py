@@ -55,6 +55,14 @@ def prepare(grammar: Grammar) -> Grammar:
     return _Rewriting(grammar, analysis).result() if analysis.reasons else grammar
 
 
+def require_text(grammar: Grammar) -> None:
+    """Raise InvalidSpecError if no text satisfies ``grammar``, which is then included in another."""
+    analysis = analyse(grammar)
+    _check_defined(grammar)
+    if not analysis.derives[grammar.start]:
+        raise _unsatisfiable(grammar, analysis)
+
+
 def children_of(grammar: Grammar, node: int) -> Sequence[int]:
     """The expressions that a node contains; for a call, the body of its rule (none if it is undefined)."""
     kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]

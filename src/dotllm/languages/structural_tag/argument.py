@@ -12,6 +12,7 @@ from typing import Any
 
 from dotllm.errors import UnsupportedError
 from dotllm.grammar import Expression, Grammar
+from dotllm.grammar.transform import require_text
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_schema import Options
 from dotllm.languages.json_schema.emission.prelude import from_prelude
@@ -76,13 +77,16 @@ def unknown_style(style: str, fields: Fields) -> UnsupportedError:
 
 
 def _source(compiler: TagCompiler, inner: Fields) -> Grammar:
-    """The grammar in ``input_grammar``. Raises SpecError if it is refused, or its syntax is unknown."""
+    """The grammar in ``input_grammar``. Raises SpecError if it is refused or matches no text, or its syntax is
+    unknown."""
     syntax, definition = inner.string("syntax"), inner.string("definition")
     if syntax not in SYNTAXES:
         raise inner.wrong("syntax", f"'syntax' must be one of {', '.join(SYNTAXES)}, not {syntax!r}")
     with located(inner.at("definition")):
         if syntax == "lark":
-            return grammar_to_grammar(definition, "lark", compiler.token_names)
-        source = Grammar()
-        source.start = regex_to_expression(definition, source, search=False)
+            source = grammar_to_grammar(definition, "lark", compiler.token_names)
+        else:
+            source = Grammar()
+            source.start = regex_to_expression(definition, source, search=False)
+        require_text(source)  # next to other tools, one without any text would silently vanish
     return source

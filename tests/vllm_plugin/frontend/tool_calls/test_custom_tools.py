@@ -287,6 +287,15 @@ def test_a_format_that_is_none(form: Any, field: str, played: PlayedServer) -> N
     assert answer.status == 400 and answer.error["param"] == f"tools[0].format.{field}"
 
 
+def test_a_grammar_without_any_text_is_refused(played: PlayedServer) -> None:
+    """Next to another tool, such a tool silently vanished."""
+    tools = [{"type": "function", "function": JSON_TOOL}, chats("edit", 'start: start "a"')]
+    for choice in ("auto", "required"):
+        answer = chat(played, tools=tools, tool_choice=choice)
+        assert answer.error["param"] == "tools[1].custom.format.grammar.definition"
+        assert "tool 'edit': no text satisfies the grammar" in answer.error["message"]
+
+
 def test_tools_of_one_name_are_refused(played: PlayedServer) -> None:
     tools = [chats("lookup", LINES), {"type": "function", "function": JSON_TOOL}]
     assert chat(played, tools=tools).error["param"] == "tools[1]"
