@@ -7,6 +7,7 @@ absent, and `ineffective_keywords` names it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dotllm.languages.json_schema.reading.dialect import Dialect
@@ -24,7 +25,7 @@ TYPES: dict[Dialect, dict[str, type[Any]]] = {
 NAMES = {str: "a string", bool: "a boolean", list: "a list"}
 
 
-def malformed(schema: dict[str, Any], dialect: Dialect) -> list[str]:
+def malformed(schema: Mapping[str, Any], dialect: Dialect) -> list[str]:
     """The annotations of ``schema`` that have a value of the wrong type."""
     types = TYPES[dialect]
     return [name for name in types.keys() & schema.keys() if not isinstance(schema[name], types[name])]

@@ -148,9 +148,9 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
     has_dialect = isinstance(schema, dict) and "$schema" in schema
     held: frozenset[str] | None = None
     for node, path, dialect in subschemas(schema, dialect_named(default_dialect), _is_plain):
-        malformed = annotation_types.malformed(node, dialect)
-        if not malformed and is_clear(node, dialect):
+        if is_clear(node, dialect):
             continue
+        malformed = annotation_types.malformed(node, dialect)
         types, are_read = None, False
         is_reference = "$ref" in node and dialect < Dialect.DRAFT2019
         for keyword, value in node.items():
@@ -186,12 +186,7 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
 
 def _is_plain(schema: Any, dialect: Dialect) -> bool:
     """Whether a sub-schema is clear and holds no others."""
-    return (
-        schema.__class__ is dict
-        and HOLDING.isdisjoint(schema)
-        and is_clear(schema, dialect)
-        and not annotation_types.malformed(schema, dialect)
-    )
+    return schema.__class__ is dict and HOLDING.isdisjoint(schema) and is_clear(schema, dialect)
 
 
 def is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
@@ -211,10 +206,12 @@ def is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
         meant = _meant_of_several(dialect, about)
     else:
         return False
-    if meant.issuperset(node):
-        return True
-    name = node.get("format")
-    return name.__class__ is str and about in ("string", None) and node.keys() - meant == {"format"} and _is_known(name)
+    if not meant.issuperset(node):
+        name: Any = node.get("format")
+        is_only_format = name.__class__ is str and about in ("string", None) and node.keys() - meant == {"format"}
+        if not is_only_format or not _is_known(name):
+            return False
+    return not annotation_types.malformed(node, dialect)
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
-from dotllm.languages.json_schema.reading import annotation_types, remedies
+from dotllm.languages.json_schema.reading import remedies
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, REFERENCES, Dialect, detect, identifier_of
 from dotllm.languages.json_schema.reading.ineffective import is_clear
 from dotllm.languages.json_schema.reading.subschemas import (
@@ -126,11 +126,9 @@ _SINCE: dict[Dialect, dict[str, Check | None]] = {
     },
 }  # fmt: skip
 """The keywords without assertions, from a dialect on."""
-_BY_TYPE: dict[type[Any], Check] = {str: _STRING, bool: _BOOLEAN, list: _LIST}
 _BY_DIALECT = {
     dialect: {name: _CHECKS.get(name) for name in names}
     | {name: check for since, checks in _SINCE.items() if since <= dialect for name, check in checks.items()}
-    | {name: _BY_TYPE[kind] for name, kind in annotation_types.TYPES[dialect].items()}
     for dialect, names in ASSERTIONS.items()
 }
 _HOLD_NAMES = frozenset({"dependentRequired", "dependencies"})
@@ -226,9 +224,7 @@ def check(root: Any, dialect: Dialect, seen: set[int] | None = None, where: Poin
             passes, wrong_with, way = rule
             if value.__class__ is not passes and wrong_with is not None:
                 wrong = wrong_with(value)
-                if wrong and keyword in annotation_types.TYPES[dialect]:
-                    all_clear = False  # ineffective_keywords names it
-                elif wrong:
+                if wrong:
                     raise _malformed(place, (keyword,), wrong, remedies.remedy(keyword, value))
             if way == _TYPED:
                 if value.__class__ is not str or value not in _TYPES:
