@@ -32,7 +32,7 @@ from dotllm.cli.specifications import add_arguments, add_tokenizer, are_no_schem
 from dotllm.cli.subcommands import CommandParser
 from dotllm.cli.verdicts import Judged, fit, judge, unreadable
 from dotllm.compilation.inputs import BadInput, Input, NoSchema, files_of, parse, read_file
-from dotllm.compilation.specification import Kind, OptionValue
+from dotllm.compilation.specification import JSON_FIELDS, Kind, OptionValue
 from dotllm.diagnosis import frames
 from dotllm.diagnosis.frames import wants_colour
 from dotllm.errors import SpecError
@@ -117,8 +117,7 @@ def _check_requests(arguments: argparse.Namespace) -> int:
             from dotllm.languages.token_names import TokenNames
 
             names = TokenNames.of(vocabulary_of(arguments.tokenizer, arguments.vocab_size))
-        options = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
-        judge = requests.Judge({name: getattr(arguments, name) for name in options}, lambda: names)
+        judge = requests.Judge({name: getattr(arguments, name) for name in JSON_FIELDS}, lambda: names)
         refused = 0
         for path in arguments.requests:
             if path == Path("-"):

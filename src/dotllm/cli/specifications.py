@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dotllm.cli.subcommands import MOST_TOKENS, whole
+from dotllm.compilation import specification
 from dotllm.compilation.inputs import SUFFIXES
 from dotllm.compilation.options import flag_of
 from dotllm.compilation.specification import Kind, OptionValue
@@ -55,17 +56,11 @@ def _kind(name: str) -> Kind:
 def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
     """The options of JSON kinds, as the server's plugin names them (`dotllm.vllm_plugin.specification`)."""
     options: dict[str, OptionValue] = {}
-    if arguments.disable_any_whitespace:
-        options["any_whitespace"] = False
     for option, variable in _OPTIONS.items():
         value = getattr(arguments, variable)
         if value != HOW_JSON_IS_WRITTEN[variable][0]:
             options[option] = value
-    if arguments.disable_additional_properties:
-        options["additional_properties"] = False
-    if arguments.whitespace_pattern is not None:
-        options["whitespace_pattern"] = arguments.whitespace_pattern
-    return options
+    return options | specification.json_options(vars(arguments))
 
 
 def vocabulary_of(model: str, size: int | None) -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dotllm.compilation.specification import Kind, OptionValue, Specification
+from dotllm.compilation.specification import JSON_FIELDS, Kind, OptionValue, Specification, json_options
 from dotllm.errors import LineColumn
 
 KIND_OF_SUFFIX = {
@@ -31,9 +31,6 @@ KIND_OF_SUFFIX = {
 }
 SUFFIXES = (*KIND_OF_SUFFIX, ".jsonl")
 _KIND_OF_FIELD = {"json": Kind.JSON_SCHEMA, "schema": Kind.JSON_SCHEMA, **{kind.value: kind for kind in Kind}}
-_FLAGS = {"disable_any_whitespace": "any_whitespace", "disable_additional_properties": "additional_properties"}
-_PATTERN = "whitespace_pattern"
-"""With these, the fields of ``structured_outputs`` that say how JSON is written."""
 _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.STRUCTURAL_TAG)
 
 
@@ -257,20 +254,15 @@ def _options_of(structured: Mapping[str, Any], where: str) -> dict[str, OptionVa
     Raises:
         BadInput: a field is unknown, or has a value of the wrong type.
     """
-    options: dict[str, OptionValue] = {}
     for name, value in structured.items():
         if value is None or name in _KIND_OF_FIELD:
             continue
-        if name not in (*_FLAGS, _PATTERN):
+        if name not in JSON_FIELDS:
             raise BadInput(f"{where}: structured_outputs has no field {name!r}")
-        if not isinstance(value, str if name == _PATTERN else bool):
-            what = "a regular expression" if name == _PATTERN else "true or false"
+        wanted, what = (str, "a regular expression") if name == "whitespace_pattern" else (bool, "true or false")
+        if not isinstance(value, wanted):
             raise BadInput(f"{where}: structured_outputs.{name} must be {what}")
-        if name == _PATTERN:
-            options[name] = value
-        elif value:
-            options[_FLAGS[name]] = False
-    return options
+    return json_options(structured)
 
 
 def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | None) -> Specification:

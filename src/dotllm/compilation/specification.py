@@ -24,6 +24,19 @@ from dotllm._version import __version__
 
 OptionValue = str | int | bool | None
 
+JSON_FIELDS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+"""vLLM's fields that say how JSON is written."""
+
+
+def json_options(fields: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """The options that `JSON_FIELDS` stand for. Fields that are not set, and all others, are left out."""
+    said = {name: fields.get(name) for name in JSON_FIELDS}
+    return {
+        name.removeprefix("disable_"): value if name == "whitespace_pattern" else False
+        for name, value in said.items()
+        if value is not None and value is not False
+    }
+
 
 class Kind(str, Enum):
     """The six kinds of structured request (and the constructor of `Index` that takes each)."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType, NoneType
 from typing import NamedTuple, Protocol
 
-from dotllm.compilation.specification import Kind, OptionValue, Specification
+from dotllm.compilation.specification import JSON_FIELDS, Kind, OptionValue, Specification, json_options
 from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.json_input import require_unicode
 from dotllm.suggestions import did_you_mean
@@ -23,8 +23,7 @@ KINDS = {
 }
 """The kinds, by field of ``StructuredOutputsParams``. A request sets one of these fields."""
 
-OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
-"""Fields that say how JSON is written."""
+OPTIONS = JSON_FIELDS  # with KINDS, the fields that are read
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "json": (str, dict, NoneType),
@@ -228,12 +227,8 @@ def _json_options(
             options[about.option] = str(value)
     if (source := fields.get(SOURCE)) is not None:
         options["source"] = str(source)
-    for option in _EFFECTIVE.get(kind, ()):
-        said: OptionValue = getattr(config, option, None) or getattr(params, option, None)
-        if option == "whitespace_pattern":
-            options[option] = said
-        elif said:
-            options[option.removeprefix("disable_")] = False
+    said = {name: getattr(config, name, None) or getattr(params, name, None) for name in _EFFECTIVE.get(kind, ())}
+    options |= json_options(said)
     blanks = settings.value(settings.WHITESPACE)
     if kind in _EFFECTIVE and blanks != settings.VALUES[settings.WHITESPACE][0]:
         options["whitespace"] = blanks
