@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.guidance_options import KEYWORD
-from dotllm.languages.json_schema.reading import annotation_types, remedies
+from dotllm.languages.json_schema.reading import remedies
 from dotllm.languages.json_schema.reading.dialect import (
     ARRAYS,
     ASSERTIONS,
@@ -114,6 +114,25 @@ _WITH_PATTERNS = frozenset(
        for spelling in ("hex", "base64", "base64url")}
 )  # fmt: skip
 """Names of zod 4 and drf-spectacular, which write the pattern that a name means next to it, or several in allOf."""
+# The keywords that only describe a value, with the types that the meta-schemas ask of them. They never make a document
+# invalid (JSON Schema Validation 2020-12 §8 and §9), and published schemas have a list of lines as ``description`` or
+# null as ``title``. So a value of the wrong type is not refused: the keyword counts as absent, with a warning.
+_ANNOTATION_TYPES_SINCE: dict[Dialect, dict[str, type[Any]]] = {
+    Dialect.DRAFT4: {"title": str, "description": str},
+    Dialect.DRAFT6: {"examples": list},
+    Dialect.DRAFT7: {"$comment": str, "contentEncoding": str, "contentMediaType": str, "readOnly": bool},
+    Dialect.DRAFT2019: {"deprecated": bool, "writeOnly": bool},
+}
+_ANNOTATION_TYPES: dict[Dialect, dict[str, type[Any]]] = {
+    dialect: {
+        name: kind
+        for since, types in _ANNOTATION_TYPES_SINCE.items()
+        if since <= dialect
+        for name, kind in types.items()
+    }
+    for dialect in Dialect
+}
+_WANTED = {str: "a string", bool: "a boolean", list: "a list"}
 _LISTS = ("allOf", "anyOf", "oneOf")
 _LONG = 64  # characters; longer keywords misspell none
 _MARKS = ("$", "_", "@")
@@ -150,7 +169,7 @@ def ineffective_keywords(schema: Any, default_dialect: str = "2020-12") -> Itera
     for node, path, dialect in subschemas(schema, dialect_named(default_dialect), _is_plain):
         if is_clear(node, dialect):
             continue
-        malformed = annotation_types.malformed(node, dialect)
+        malformed = _malformed(node, dialect)
         types, are_read = None, False
         is_reference = "$ref" in node and dialect < Dialect.DRAFT2019
         for keyword, value in node.items():
@@ -211,7 +230,13 @@ def is_clear(node: Mapping[str, Any], dialect: Dialect) -> bool:
         is_only_format = name.__class__ is str and about in ("string", None) and node.keys() - meant == {"format"}
         if not is_only_format or not _is_known(name):
             return False
-    return not annotation_types.malformed(node, dialect)
+    return not _malformed(node, dialect)
+
+
+def _malformed(node: Mapping[str, Any], dialect: Dialect) -> list[str]:
+    """The annotations of ``node`` that have a value of the wrong type."""
+    types = _ANNOTATION_TYPES[dialect]
+    return [name for name in types.keys() & node.keys() if not isinstance(node[name], types[name])]
 
 
 @lru_cache(maxsize=64)
@@ -355,7 +380,7 @@ def _known(dialect: Dialect) -> frozenset[str]:
 
 
 def _about_malformed(keyword: str, value: Any, dialect: Dialect) -> str:
-    wanted = annotation_types.NAMES[annotation_types.TYPES[dialect][keyword]]
+    wanted = _WANTED[_ANNOTATION_TYPES[dialect][keyword]]
     help = remedies.remedy(keyword, value)
     return f"{keyword!r} must be {wanted}, and is ignored{help and '; '}{help}"
 

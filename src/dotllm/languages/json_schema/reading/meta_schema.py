@@ -9,7 +9,7 @@ the readers of keywords can rely on the types of values.
 It allows more than the meta-schemas, namely what is read alike in all dialects: keywords that outlived their draft
 (`dialect`), numbers as ``exclusiveMinimum`` in draft 4, 1.0 as a count, booleans as schemas, empty or repeated entries
 of ``required`` and ``enum``, fragments in ``$id``, which many schemas for draft 7 have for no stated reason, and any
-value of an annotation (`annotation_types`).
+value of an annotation (`ineffective` names those of the wrong type).
 """
 
 from __future__ import annotations
